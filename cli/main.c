@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of subcommands, the exit status, and the one place that writes to stdout. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/version.h"
+#include "models/ini.h"
+
+G_DEFINE_QUARK (sp - cli - error - quark, sp_cli_error)
+
+typedef struct {
+  const char *name;
+  SpCommandFunc run;
+  const char *summary;
+} Command;
+
+static const Command commands[] = {
+  { "run", sp_command_run, "what one scenario costs: memory, bytes on links, step time, tokens/s, MFU" },
+  { "plan", sp_command_plan, "the layouts that fit a model on a cluster, best first" },
+  { "show", sp_command_show, "a model, cluster, device, framework, scenario; strategies and legal degrees" },
+};
+
+static const Command *
+find_command (const char *name, GError **error)
+{
+  const char *names[G_N_ELEMENTS (commands) + 2] = { NULL };
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++) {
+    names[i] = commands[i].name;
+    if (g_str_equal (name, names[i]))
+      return &commands[i];
+  }
+  names[G_N_ELEMENTS (commands)] = "help";
+  const char *near = sp_nearest (name, names);
+  g_autofree char *shown = sp_shown (name);
+  sp_cli_fail (error, SP_CLI_ERROR_USAGE, "\"%s\" is no command%s%s%s (see seqpar --help)", shown,
+               near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return NULL;
+}
+
+static gboolean
+run_command (const Command *command, char **args, GString *out, GError **error)
+{
+  g_autofree char *program = g_strconcat ("seqpar ", command->name, NULL);
+  g_set_prgname (program);
+  return command->run (args, out, error);
+}
+
+static gboolean
+help (const char *name, GString *out, GError **error)
+{
+  if (name != NULL) {
+    const Command *command = find_command (name, error);
+    char *args[] = { (char *) name, (char *) "--help", NULL };
+    return command != NULL && run_command (command, args, out, error);
+  }
+  g_string_append (out, "seqpar predicts, before a run, what a parallel layout of a large sequence model costs.\n\n"
+                        "usage: seqpar COMMAND ...\n\n");
+  g_autoptr (SpTable) table = sp_table_new ("ll");
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++) {
+    sp_table_cell (table, commands[i].name);
+    sp_table_cell (table, commands[i].summary);
+  }
+  sp_table_print (table, 2, out);
+  g_string_append (out,
+                   "\nseqpar help COMMAND: its options. seqpar --version. The result is on stdout, alone. Exit "
+                   "status: 0, also for a\nlayout that does not fit; 1 for input that is wrong or impossible; 2 for "
+                   "wrong usage; 70 for a failure of seqpar itself.\n");
+  return TRUE;
+}
+
+static gboolean
+dispatch (char **args, GString *out, GError **error)
+{
+  const char *name = args[0];
+  if (name == NULL)
+    return sp_cli_fail (error, SP_CLI_ERROR_USAGE, "no command given (see seqpar --help)");
+  if (g_str_equal (name, "--help") || g_str_equal (name, "-h") || g_str_equal (name, "help"))
+    return help (args[1], out, error);
+  if (g_str_equal (name, "--version")) {
+    g_string_append (out, "seqpar " SEQPAR_VERSION "\n");
+    return TRUE;
+  }
+  const Command *command = find_command (name, error);
+  return command != NULL && run_command (command, args, out, error);
+}
+
+/* A descriptor that was closed at the start would be given to the first file that is opened. */
+static void
+fill_descriptors (void)
+{
+  for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+    if (fcntl (i, F_GETFD) == -1 && open ("/dev/null", i == STDERR_FILENO ? O_WRONLY : O_RDONLY) == -1)
+      _exit (70);
+}
+
+static gboolean
+write_stdout (const GString *out, GError **error)
+{
+  errno = 0;
+  gboolean written = fwrite (out->str, 1, out->len, stdout) == out->len;
+  written = fflush (stdout) == 0 && written;
+  return written || sp_cli_fail (error, SP_CLI_ERROR_INPUT, "stdout: cannot be written: %s",
+                                 g_strerror (errno != 0 ? errno : EIO));
+}
+
+/* One line, whatever stands in a file's name. */
+static int
+report (const GError *error)
+{
+  g_autofree char *message = g_strdelimit (g_strdup (error->message), "\n\r\t\033", ' ');
+  fprintf (stderr, "seqpar: %s\n", message);
+  if (error->domain == G_OPTION_ERROR || g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_USAGE))
+    return 2;
+  return g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_INTERNAL) ? 70 : 1;
+}
+
+int
+main (int argc, char **argv)
+{
+  fill_descriptors ();
+  signal (SIGPIPE, SIG_IGN); /* a reader that is gone is an error like a full disk */
+  g_autoptr (GString) out = g_string_new (NULL);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GError) write_error = NULL;
+  int status = 0;
+  if (!dispatch (argc > 0 ? argv + 1 : argv, out, &error))
+    status = report (error);
+  if (out->len > 0 && !write_stdout (out, &write_error))
+    status = report (write_error);
+  return status;
+}

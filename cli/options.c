@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options and files of the command line. */
+#include <string.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "models/ini.h"
+
+static void
+set_error (GError **error, SpCliError code, const char *format, va_list arguments)
+{
+  g_propagate_error (error, g_error_new_valist (SP_CLI_ERROR, (int) code, format, arguments));
+}
+
+gboolean
+sp_cli_fail (GError **error, SpCliError code, const char *format, ...)
+{
+  va_list arguments;
+  va_start (arguments, format);
+  set_error (error, code, format, arguments);
+  va_end (arguments);
+  return FALSE;
+}
+
+/* With the command's name before and where its help is behind. */
+gboolean
+sp_cli_usage (GError **error, const char *format, ...)
+{
+  const char *program = g_get_prgname ();
+  const char *command = program != NULL ? strrchr (program, ' ') : NULL;
+  command = command != NULL ? command + 1 : "run";
+  va_list arguments;
+  va_start (arguments, format);
+  g_autofree char *message = g_strdup_vprintf (format, arguments);
+  va_end (arguments);
+  return sp_cli_fail (error, SP_CLI_ERROR_USAGE, "%s: %s (see seqpar help %s)", command, message, command);
+}
+
+/* --- options ------------------------------------------------------------------------------------------------------ */
+
+/* "Unknown option --jsn" -> "--json", or NULL. */
+static const char *
+nearest_option (const char *message, const GOptionEntry *entries)
+{
+  g_autoptr (GPtrArray) names = g_ptr_array_new ();
+  for (const GOptionEntry *e = entries; e->long_name != NULL; e++)
+    if (*e->long_name != '\0')
+      g_ptr_array_add (names, (gpointer) e->long_name);
+  g_ptr_array_add (names, NULL);
+  const char *word = strstr (message, " --");
+  return word != NULL ? sp_nearest (word + 3, (const char *const *) names->pdata) : NULL;
+}
+
+SpParsed
+sp_cli_parse (char **args, const GOptionEntry *entries, const char *text, GString *out, GError **error)
+{
+  gboolean help = FALSE;
+  const GOptionEntry help_entries[] = { { "help", 'h', 0, G_OPTION_ARG_NONE, &help, "This text", NULL }, { NULL } };
+  g_autoptr (GOptionContext) context = g_option_context_new (NULL);
+  g_option_context_set_help_enabled (context, FALSE); /* it would print and exit by itself */
+  g_option_context_set_description (context, text);
+  g_option_context_add_main_entries (context, entries, NULL);
+  g_option_context_add_main_entries (context, help_entries, NULL);
+
+  g_auto (GStrv) copy = g_strdupv (args);
+  g_autoptr (GError) cause = NULL;
+  if (!g_option_context_parse_strv (context, &copy, &cause)) {
+    const char *near = g_error_matches (cause, G_OPTION_ERROR, G_OPTION_ERROR_UNKNOWN_OPTION)
+                           ? nearest_option (cause->message, entries)
+                           : NULL;
+    sp_cli_usage (error, "%s%s%s%s", cause->message, near ? "; did you mean --" : "", near ? near : "",
+                  near ? "?" : "");
+    return SP_PARSED_ERROR;
+  }
+  if (!help)
+    return SP_PARSED;
+  g_autofree char *shown = g_option_context_get_help (context, TRUE, NULL);
+  g_string_append (out, shown);
+  return SP_PARSED_HELP;
+}
+
+gboolean
+sp_cli_choice (const char *option, const char *value, const char *const *names, guint *ret, GError **error)
+{
+  for (guint i = 0; value != NULL && names[i] != NULL; i++)
+    if (g_str_equal (value, names[i])) {
+      *ret = i;
+      return TRUE;
+    }
+  if (value == NULL)
+    return TRUE;
+  const char *near = sp_nearest (value, names);
+  g_autofree char *all = g_strjoinv (", ", (char **) names);
+  g_autofree char *shown = sp_shown (value);
+  return sp_cli_usage (error, "%s \"%s\": expected one of %s%s%s%s", option, shown, all, near ? "; did you mean " : "",
+                       near ? near : "", near ? "?" : "");
+}
+
+gboolean
+sp_cli_positional (char **given, const char *const *names, GError **error)
+{
+  guint n = given != NULL ? g_strv_length (given) : 0;
+  guint wanted = g_strv_length ((char **) names);
+  if (n < wanted)
+    return sp_cli_usage (error, "%s is missing", names[n]);
+  if (n == wanted)
+    return TRUE;
+  g_autofree char *shown = sp_shown (given[wanted]);
+  return sp_cli_usage (error, "\"%s\" is one argument too many", shown);
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+static gint
+compare_names (gconstpointer a, gconstpointer b)
+{
+  return strcmp (*(const char *const *) a, *(const char *const *) b);
+}
+
+/* Sorted, without .ini, NULL-terminated. */
+static GPtrArray *
+shipped_scenarios (void)
+{
+  GPtrArray *names = g_ptr_array_new_with_free_func (g_free);
+  g_autoptr (GDir) dir = g_dir_open (sp_data_dir (), 0, NULL);
+  for (const char *name; dir != NULL && (name = g_dir_read_name (dir)) != NULL;)
+    if (g_str_has_suffix (name, ".ini"))
+      g_ptr_array_add (names, g_strndup (name, strlen (name) - strlen (".ini")));
+  g_ptr_array_sort (names, compare_names);
+  g_ptr_array_add (names, NULL);
+  return names;
+}
+
+char *
+sp_cli_find_scenario (const char *name, GError **error)
+{
+  gboolean bare = strchr (name, G_DIR_SEPARATOR) == NULL;
+  g_autoptr (GPtrArray) names = shipped_scenarios ();
+  for (guint i = 0; bare && names->pdata[i] != NULL; i++) {
+    g_autofree char *file = g_strconcat (names->pdata[i], ".ini", NULL);
+    if ((g_str_equal (name, names->pdata[i]) || g_str_equal (name, file)) &&
+        !g_file_test (name, G_FILE_TEST_IS_REGULAR))
+      return g_build_filename (sp_data_dir (), file, NULL);
+  }
+  if (*name != '\0' && (!bare || g_file_test (name, G_FILE_TEST_EXISTS)))
+    return g_strdup (name);
+  const char *near = sp_nearest (name, (const char *const *) names->pdata);
+  g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);
+  g_autofree char *shown = sp_shown (name);
+  sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: no such file, and none of the shipped scenarios: %s%s%s%s",
+               *shown != '\0' ? shown : "\"\"", all, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return NULL;
+}
+
+SpScenario *
+sp_cli_load_scenario (const char *name, char **sets, GError **error)
+{
+  g_autofree char *path = sp_cli_find_scenario (name, error);
+  return path != NULL ? sp_scenario_load (path, (const char *const *) sets, error) : NULL;
+}
+
+gint32
+sp_cli_gpus (const SpCluster *cluster)
+{
+  return cluster->nodes * cluster->gpus_per_node;
+}
+
+gboolean
+sp_cli_check_layout (const SpScenario *scenario, GError **error)
+{
+  if (sp_layout_check (&scenario->layout, scenario->arch, scenario->framework, &scenario->run,
+                       sp_cli_gpus (scenario->cluster), error))
+    return TRUE;
+  g_prefix_error (error, "%s: [layout] ", scenario->path);
+  return FALSE;
+}
+
+gboolean
+sp_cli_write_file (const char *path, const GString *text, GError **error)
+{
+  g_autoptr (GError) cause = NULL;
+  /* A rename would replace a device by a file. */
+  if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);
+  if (*path != '\0' && g_file_set_contents (path, text->str, (gssize) text->len, &cause))
+    return TRUE;
+  /* GLib names the temporary file; its last words are the reason. */
+  const char *reason = cause != NULL ? strrchr (cause->message, ':') : NULL;
+  return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written%s", *path != '\0' ? path : "\"\"",
+                      reason != NULL ? reason : "");
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar plan: the layouts that fit, best first. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "models/ini.h"
+#include "models/planner.h"
+#include "models/schedules.h"
+
+#define EXPLAINED 3
+
+typedef struct {
+  char **rest, **sets;
+  char *model, *cluster, *framework, *sequence, *batch, *gpus, *top, *convention, *export;
+  gboolean json;
+} Options;
+
+static void
+options_clear (Options *o)
+{
+  g_strfreev (o->rest);
+  g_strfreev (o->sets);
+  char *strings[] = { o->model, o->cluster, o->framework,  o->sequence, o->batch,
+                      o->gpus,  o->top,     o->convention, o->export };
+  for (guint i = 0; i < G_N_ELEMENTS (strings); i++)
+    g_free (strings[i]);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
+
+typedef struct {
+  SpArchitecture *arch;
+  SpCluster *cluster;
+  SpFramework *framework;
+  SpPlanQuestion question;
+  SpMfuConvention convention;
+} Question;
+
+static void
+question_clear (Question *q)
+{
+  sp_architecture_free (q->arch);
+  sp_cluster_free (q->cluster);
+  sp_framework_free (q->framework);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Question, question_clear)
+
+/* --- the question ------------------------------------------------------------------------------------------------- */
+
+static SpParsed
+parse (char **args, Options *o, GString *out, GError **error)
+{
+  const GOptionEntry entries[] = {
+    { "model", 0, 0, G_OPTION_ARG_FILENAME, &o->model, "config.json, our own INI, or a shipped name", "FILE" },
+    { "cluster", 0, 0, G_OPTION_ARG_FILENAME, &o->cluster, "INI, or a shipped name", "FILE" },
+    { "sequence", 0, 0, G_OPTION_ARG_STRING, &o->sequence, "Tokens of one sequence, such as 208K", "N" },
+    { "global-batch", 0, 0, G_OPTION_ARG_STRING, &o->batch, "Sequences of one step", "N" },
+    { "gpus", 0, 0, G_OPTION_ARG_STRING, &o->gpus, "Of the cluster (default: all)", "N" },
+    { "framework", 0, 0, G_OPTION_ARG_FILENAME, &o->framework, "INI, or a shipped name (default: flash)", "FILE" },
+    { "top", 0, 0, G_OPTION_ARG_STRING, &o->top, "How many layouts (default: 10)", "K" },
+    { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
+    { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
+    { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
+    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export, "megatron, deepspeed or torchtitan (not available yet)",
+      "NAME" },
+    { G_OPTION_REMAINING, 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, NULL },
+    { NULL },
+  };
+  return sp_cli_parse (
+      args, entries,
+      "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
+      "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version. --set takes\n"
+      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, schedule and causal.\n",
+      out, error);
+}
+
+static gboolean
+read_number (const char *option, const char *text, SpUnit unit, double min, double max, double *ret, GError **error)
+{
+  if (text == NULL)
+    return TRUE;
+  g_autofree char *problem = sp_quantity_problem (text, unit, min, max, ret);
+  g_autofree char *shown = sp_shown (text);
+  return problem == NULL || sp_cli_usage (error, "%s \"%s\": %s", option, shown, problem);
+}
+
+static gboolean
+check_options (const Options *o, GError **error)
+{
+  const struct {
+    const char *option, *value;
+  } needed[] = {
+    { "--model", o->model },
+    { "--cluster", o->cluster },
+    { "--sequence", o->sequence },
+    { "--global-batch", o->batch },
+  };
+  static const char *const positional[] = { NULL };
+  if (!sp_cli_positional (o->rest, positional, error))
+    return FALSE;
+  for (guint i = 0; i < G_N_ELEMENTS (needed); i++)
+    if (needed[i].value == NULL)
+      return sp_cli_usage (error, "%s is missing", needed[i].option);
+  return o->export == NULL || sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--export is not available yet");
+}
+
+/* What may be set: not searched. `names` in order of the field's values, from `first`; NULL for a schedule. */
+static const char *const booleans[] = { "false", "true", NULL };
+static const char *const dtypes[] = { "bf16", "fp32", NULL };
+#define FIELD(name) G_STRUCT_OFFSET (SpPlanQuestion, name)
+static const struct {
+  const char *key;
+  const char *const *names;
+  gsize offset;
+} settable[] = {
+  { "sequence-regions", booleans, FIELD (base.sequence_regions) },
+  { "reshard", booleans, FIELD (base.reshard) },
+  { "overlap", booleans, FIELD (base.overlap) },
+  { "causal", booleans, FIELD (causal) },
+  { "gradient-dtype", dtypes, FIELD (base.gradient_dtype) },
+  { "ring-gradient-dtype", dtypes, FIELD (base.ring_gradient_dtype) },
+  { "schedule", NULL, FIELD (base.schedule) },
+};
+#undef FIELD
+
+static gboolean
+set_value (const char *set, guint row, const char *value, SpPlanQuestion *question, GError **error)
+{
+  const char *schedules[32] = { NULL };
+  for (guint i = 0; i < sp_schedule_count () && i + 1 < G_N_ELEMENTS (schedules); i++)
+    schedules[i] = sp_schedule_get (i)->name;
+  const char *const *names = settable[row].names != NULL ? settable[row].names : schedules;
+  guint index = 0;
+  while (names[index] != NULL && !g_str_equal (names[index], value))
+    index++;
+  if (names[index] == NULL) {
+    g_autofree char *all = g_strjoinv (", ", (char **) names);
+    g_autofree char *shown = sp_shown (set);
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: expected one of %s", shown, all);
+  }
+  gpointer field = G_STRUCT_MEMBER_P (question, settable[row].offset);
+  if (names == booleans)
+    *(gboolean *) field = (gboolean) index;
+  else if (names == dtypes)
+    *(guint8 *) field = index == 0 ? SP_DTYPE_BF16 : SP_DTYPE_FP32;
+  else
+    *(guint8 *) field = (guint8) index;
+  return TRUE;
+}
+
+static gboolean
+apply_set (const char *set, SpPlanQuestion *question, GError **error)
+{
+  static const char *const searched[] = { "data",  "tensor",       "pipeline",    "ulysses", "ring",
+                                          "lasp",  "lasp-version", "ring-split",  "zero",    "recompute",
+                                          "order", "micro-batch",  "stage-split", NULL };
+  const char *names[G_N_ELEMENTS (settable) + 1] = { NULL };
+  g_autofree char *shown = sp_shown (set);
+  const char *equals = strchr (set, '=');
+  if (equals == NULL || equals == set)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: expected key=value", shown);
+  g_autofree char *name = g_strstrip (g_strndup (set, (gsize) (equals - set)));
+  g_autofree char *value = g_strstrip (g_strdup (equals + 1));
+  const char *key =
+      g_str_has_prefix (name, "layout.") || g_str_has_prefix (name, "run.") ? strchr (name, '.') + 1 : name;
+  for (guint i = 0; i < G_N_ELEMENTS (settable); i++) {
+    names[i] = settable[i].key;
+    if (g_str_equal (key, names[i]))
+      return set_value (set, i, value, question, error);
+  }
+  if (g_strv_contains (searched, key))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: %s is what plan searches; to fix it, use seqpar run",
+                        shown, key);
+  const char *near = sp_nearest (key, names);
+  g_autofree char *all = g_strjoinv (", ", (char **) names);
+  return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: unknown key, expected one of %s%s%s%s", shown, all,
+                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+static gboolean
+load_files (const Options *o, Question *q, GError **error)
+{
+  g_autofree char *model = sp_find_model (o->model, error);
+  if (model == NULL || (q->arch = sp_architecture_load (model, error)) == NULL)
+    return FALSE;
+  g_autofree char *cluster = sp_find_cluster (o->cluster, error);
+  if (cluster == NULL || (q->cluster = sp_cluster_load (cluster, error)) == NULL)
+    return FALSE;
+  g_autofree char *framework = sp_find_framework (o->framework != NULL ? o->framework : "flash", error);
+  return framework != NULL && (q->framework = sp_framework_load (framework, error)) != NULL;
+}
+
+static gboolean
+read_question (const Options *o, Question *q, GError **error)
+{
+  double sequence = 0, batch = 0, gpus = 0, top = 10;
+  guint convention = SP_MFU_SEQPAR;
+  if (!check_options (o, error) ||
+      !read_number ("--sequence", o->sequence, SP_UNIT_TOKENS, 1, 1 << 30, &sequence, error) ||
+      !read_number ("--global-batch", o->batch, SP_UNIT_COUNT, 1, 1 << 24, &batch, error) ||
+      !read_number ("--gpus", o->gpus, SP_UNIT_COUNT, 1, 1 << 26, &gpus, error) ||
+      !read_number ("--top", o->top, SP_UNIT_COUNT, 1, 1000, &top, error) ||
+      !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, &convention, error))
+    return FALSE;
+  const SpLayout base = SP_LAYOUT_DEFAULT;
+  q->convention = convention;
+  q->question = (SpPlanQuestion){
+    .sequence = (gint64) sequence,
+    .global_batch = (gint32) batch,
+    .gpus = (gint32) gpus,
+    .top = (guint) top,
+    .causal = TRUE,
+    .base = base,
+  };
+  for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++)
+    if (!apply_set (o->sets[i], &q->question, error))
+      return FALSE;
+  return load_files (o, q, error);
+}
+
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
+
+static void
+add_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlanEntry *entry)
+{
+  g_autoptr (GPtrArray) notes = sp_result_notes (estimator, &entry->layout, &entry->run);
+  sp_result_layout_json (builder, &entry->layout, &entry->run);
+  sp_result_json (builder, &entry->estimate, notes);
+}
+
+static double
+lacks_bytes (const SpPlanEntry *entry)
+{
+  return entry->estimate.memory.total_bytes - entry->estimate.capacity_bytes;
+}
+
+static gboolean
+add_json (const SpEstimator *estimator, const SpPlan *plan, GString *out, GError **error)
+{
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  sp_json_whole (builder, "candidates", (double) plan->candidates);
+  sp_json_whole (builder, "legal", (double) plan->legal);
+  sp_json_whole (builder, "fitting", (double) plan->fitting);
+  json_builder_set_member_name (builder, "layouts");
+  json_builder_begin_array (builder);
+  for (guint i = 0; i < plan->entries->len; i++) {
+    json_builder_begin_object (builder);
+    add_entry_json (builder, estimator, &g_array_index (plan->entries, SpPlanEntry, i));
+    json_builder_end_object (builder);
+  }
+  json_builder_end_array (builder);
+  if (plan->has_nearest) {
+    sp_json_object (builder, "nearest_that_does_not_fit");
+    add_entry_json (builder, estimator, &plan->nearest);
+    sp_json_whole (builder, "lacks_bytes", lacks_bytes (&plan->nearest));
+    json_builder_end_object (builder);
+  } else {
+    sp_json_string (builder, "nearest_that_does_not_fit", NULL);
+  }
+  json_builder_end_object (builder);
+  return sp_json_finish (builder, out, error);
+}
+
+/* --- for people --------------------------------------------------------------------------------------------------- */
+
+static gint32
+degree_of (const SpLayout *l, SpAxis axis)
+{
+  const gint32 degrees[SP_N_AXES] = {
+    [SP_AXIS_TENSOR] = l->tensor, [SP_AXIS_ULYSSES] = l->ulysses, [SP_AXIS_RING] = l->ring,
+    [SP_AXIS_LASP] = l->lasp,     [SP_AXIS_DATA] = l->data,       [SP_AXIS_PIPELINE] = l->pipeline,
+  };
+  return degrees[axis];
+}
+
+/* The axes above degree 1, nearest ranks first. */
+static char *
+order_text (const SpLayout *layout, const SpOrder *order)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  for (guint i = 0; i < SP_N_AXES; i++)
+    if (degree_of (layout, order->axis[i]) > 1)
+      g_string_append_printf (text, "%s%s", text->len > 0 ? "," : "", sp_axis_name (order->axis[i]));
+  return g_strdup (text->str);
+}
+
+/* With the order of axes where it is not the usual one. */
+static char *
+layout_text (const SpLayout *layout)
+{
+  const SpLayout usual = SP_LAYOUT_DEFAULT;
+  g_autofree char *text = sp_layout_describe (layout);
+  g_autofree char *order = order_text (layout, &layout->order);
+  g_autofree char *usual_order = order_text (layout, &usual.order);
+  return g_str_equal (order, usual_order) ? g_steal_pointer (&text) : g_strconcat (text, ", order ", order, NULL);
+}
+
+static void
+add_header (const Question *q, const SpPlan *plan, GString *out)
+{
+  const SpPlanQuestion *p = &q->question;
+  g_autofree char *parameters = sp_text_count ((double) sp_architecture_parameters (q->arch));
+  g_autofree char *sequence = sp_text_count ((double) p->sequence);
+  g_autofree char *candidates = sp_text_count ((double) plan->candidates);
+  g_autofree char *legal = sp_text_count ((double) plan->legal);
+  g_autofree char *fitting = sp_text_count ((double) plan->fitting);
+  g_string_append_printf (out, "%s (%s parameters), sequence %s tokens, global batch %d%s\n", q->arch->name, parameters,
+                          sequence, p->global_batch, p->causal ? "" : ", not causal");
+  g_string_append_printf (out, "%s: %d x %s, framework %s\n", q->cluster->name,
+                          p->gpus > 0 ? p->gpus : sp_cli_gpus (q->cluster), q->cluster->device->name,
+                          q->framework->name);
+  g_string_append_printf (out, "%s layouts looked at, %s legal, %s fit\n", candidates, legal, fitting);
+}
+
+static void
+add_row (SpTable *table, guint rank, const SpPlanEntry *entry)
+{
+  const SpEstimate *e = &entry->estimate;
+  sp_table_take (table, g_strdup_printf ("%u", rank));
+  sp_table_take (table, sp_text_seconds (e->step_time_s));
+  sp_table_take (table, sp_text_count (e->tokens_per_s));
+  sp_table_take (table, sp_text_percent (e->mfu));
+  sp_table_take (table, sp_text_percent (e->mfu_causal));
+  sp_table_take (table, sp_text_gib (e->memory.total_bytes));
+  sp_table_take (table, sp_text_percent (e->memory.total_bytes / e->capacity_bytes));
+  sp_table_take (table, g_strdup_printf ("%d", entry->run.micro_batch));
+  sp_table_take (table, layout_text (&entry->layout));
+}
+
+static void
+add_table (const Question *q, const SpPlan *plan, GString *out)
+{
+  static const char *const head[] = { "",           "step time", "tokens/s",    "MFU",   "MFU causal",
+                                      "memory GiB", "of GPU",    "micro-batch", "layout" };
+  g_autoptr (SpTable) table = sp_table_new ("rrrrrrrrl");
+  for (guint i = 0; i < G_N_ELEMENTS (head); i++)
+    sp_table_cell (table, head[i]);
+  for (guint i = 0; i < plan->entries->len; i++)
+    add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i));
+  g_string_append_c (out, '\n');
+  sp_table_print (table, 0, out);
+  g_string_append_printf (out, "MFU by the convention %s\n\nwhat bounds the best\n", sp_mfu_names[q->convention]);
+  for (guint i = 0; i < MIN (plan->entries->len, EXPLAINED); i++) {
+    g_autofree char *bound = sp_plan_bound (&g_array_index (plan->entries, SpPlanEntry, i));
+    g_string_append_printf (out, "  %u. %s\n", i + 1, bound);
+  }
+}
+
+static void
+add_nearest (const SpPlan *plan, GString *out)
+{
+  if (!plan->has_nearest)
+    return;
+  const SpPlanEntry *entry = &plan->nearest;
+  g_autofree char *layout = layout_text (&entry->layout);
+  g_autofree char *lacks = sp_text_bytes (lacks_bytes (entry));
+  g_autofree char *exact = sp_text_count (lacks_bytes (entry));
+  g_autofree char *capacity = sp_text_bytes (entry->estimate.capacity_bytes);
+  g_autofree char *time = sp_text_seconds (entry->estimate.step_time_s);
+  g_string_append_printf (out,
+                          "\n%s\n  %s, micro-batch %d\n  lacks %s (%s bytes) on GPUs of %s; a step would take %s\n",
+                          plan->fitting > 0 ? "nearest that does not fit" : "NOTHING FITS; what lacks least", layout,
+                          entry->run.micro_batch, lacks, exact, capacity, time);
+}
+
+static void
+add_text (const Question *q, const SpEstimator *estimator, const SpPlan *plan, GString *out)
+{
+  add_header (q, plan, out);
+  if (plan->legal == 0)
+    g_string_append (out,
+                     "\nNOTHING FITS: no layout is legal; seqpar show layout SCENARIO says which rule refuses one\n");
+  if (plan->entries->len > 0)
+    add_table (q, plan, out);
+  add_nearest (plan, out);
+  const SpPlanEntry *first = plan->entries->len > 0 ? &g_array_index (plan->entries, SpPlanEntry, 0)
+                             : plan->has_nearest    ? &plan->nearest
+                                                    : NULL;
+  if (first == NULL)
+    return;
+  g_autoptr (GPtrArray) notes = sp_result_notes (estimator, &first->layout, &first->run);
+  g_string_append_printf (out, "\nrests on values that are at worst %s\n",
+                          sp_provenance_name (first->estimate.provenance));
+  sp_result_notes_text (notes, out);
+}
+
+gboolean
+sp_command_plan (char **args, GString *out, GError **error)
+{
+  g_auto (Options) options = { NULL };
+  g_auto (Question) q = { NULL };
+  SpParsed parsed = parse (args, &options, out, error);
+  if (parsed != SP_PARSED)
+    return parsed == SP_PARSED_HELP;
+  if (!read_question (&options, &q, error))
+    return FALSE;
+
+  SpEstimator estimator;
+  sp_estimator_init (&estimator, q.arch, q.cluster, q.framework, q.convention);
+  gboolean terminal = isatty (STDERR_FILENO);
+  if (terminal)
+    fputs ("searching ...", stderr);
+  g_autoptr (SpPlan) plan = sp_plan (&estimator, &q.question, error);
+  if (terminal)
+    fputs ("\r\033[K", stderr);
+  if (plan == NULL)
+    return FALSE;
+  if (options.json)
+    return add_json (&estimator, plan, out, error);
+  add_text (&q, &estimator, plan, out);
+  return TRUE;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar run SCENARIO: what one layout costs. */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "models/writer.h"
+
+enum { ENGINE_ESTIMATE, ENGINE_SIMULATE, ENGINE_REHEARSE };
+static const char *const engines[] = { "estimate", "simulate", "rehearse", NULL };
+
+typedef struct {
+  char **files, **sets;
+  char *engine, *convention, *emit, *trace;
+  gboolean json, why;
+} Options;
+
+static void
+options_clear (Options *o)
+{
+  g_strfreev (o->files);
+  g_strfreev (o->sets);
+  g_free (o->engine);
+  g_free (o->convention);
+  g_free (o->emit);
+  g_free (o->trace);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
+
+static SpParsed
+parse (char **args, Options *o, GString *out, GError **error)
+{
+  const GOptionEntry entries[] = {
+    { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "Over the file; as often as wanted", "KEY=VALUE" },
+    { "engine", 0, 0, G_OPTION_ARG_STRING, &o->engine, "estimate (default), simulate or rehearse", "NAME" },
+    { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
+    { "why", 0, 0, G_OPTION_ARG_NONE, &o->why, "Every term with its formula, source and value", NULL },
+    { "emit-program", 0, 0, G_OPTION_ARG_FILENAME, &o->emit, "Write what every GPU does in a step", "FILE" },
+    { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
+    { "trace", 0, 0, G_OPTION_ARG_FILENAME, &o->trace, "Write a timeline (not available yet)", "FILE" },
+    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->files, NULL, "SCENARIO" },
+    { NULL },
+  };
+  return sp_cli_parse (
+      args, entries,
+      "SCENARIO is a file, or the name of a shipped scenario. A layout that does not fit is a result;\n"
+      "one that is impossible is an error that says which rule and what would satisfy it. rehearse runs\n"
+      "the program of a tiny model on real numbers, beside the same model on one GPU.\n",
+      out, error);
+}
+
+static gboolean
+check (const Options *o, guint *ret_engine, guint *ret_convention, GError **error)
+{
+  static const char *const positional[] = { "SCENARIO", NULL };
+  if (!sp_cli_positional (o->files, positional, error) ||
+      !sp_cli_choice ("--engine", o->engine, engines, ret_engine, error) ||
+      !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, ret_convention, error))
+    return FALSE;
+  if (*ret_engine == ENGINE_SIMULATE)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--engine simulate is not available yet; use estimate");
+  if (o->trace != NULL)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--trace is not available yet");
+  return *ret_engine != ENGINE_REHEARSE || !o->why ||
+         sp_cli_usage (error, "--why goes with --engine estimate, not with rehearse");
+}
+
+/* --- report ------------------------------------------------------------------------------------------------------- */
+
+static void
+add_question (const SpScenario *s, GString *out)
+{
+  g_autoptr (SpTable) table = sp_table_new ("ll");
+  g_autofree char *parameters = sp_text_count ((double) sp_architecture_parameters (s->arch));
+  g_autofree char *sequence = sp_text_count ((double) s->run.sequence);
+  sp_table_cell (table, "model");
+  sp_table_take (table, g_strdup_printf ("%s, %s parameters", s->arch->name, parameters));
+  sp_table_cell (table, "cluster");
+  sp_table_take (
+      table, g_strdup_printf ("%s (%d x %s)", s->cluster->name, sp_cli_gpus (s->cluster), s->cluster->device->name));
+  sp_table_cell (table, "framework");
+  sp_table_cell (table, s->framework->name);
+  sp_table_cell (table, "run");
+  sp_table_take (table, g_strdup_printf ("sequence %s tokens, global batch %d, micro-batch %d, %s%s", sequence,
+                                         s->run.global_batch, s->run.micro_batch, sp_dtype_name (s->run.precision),
+                                         s->run.causal ? ", causal" : ""));
+  sp_table_cell (table, "layout");
+  sp_table_take (table, sp_layout_describe (&s->layout));
+  sp_table_print (table, 0, out);
+}
+
+static void
+add_text (const SpScenario *s, SpMfuConvention convention, const SpEstimate *estimate, const GPtrArray *notes,
+          const GString *why, GString *out)
+{
+  add_question (s, out);
+  sp_result_text (estimate, convention, out);
+  sp_result_notes_text (notes, out);
+  if (why != NULL)
+    g_string_append_printf (out, "\nwhy\n%s", why->str);
+}
+
+static gboolean
+add_json (const SpEstimate *estimate, const GPtrArray *notes, const GString *why, GString *out, GError **error)
+{
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  sp_result_json (builder, estimate, notes);
+  if (why != NULL)
+    sp_json_string (builder, "why", why->str);
+  json_builder_end_object (builder);
+  return sp_json_finish (builder, out, error);
+}
+
+static gboolean
+emit_program (const SpProgram *program, const char *path, GError **error)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  sp_program_write_text (program, text);
+  return sp_cli_write_file (path, text, error);
+}
+
+static gboolean
+run (const Options *o, guint engine, SpMfuConvention convention, GString *out, GError **error)
+{
+  g_autoptr (SpScenario) s = sp_cli_load_scenario (o->files[0], o->sets, error);
+  if (s == NULL || !sp_cli_check_layout (s, error))
+    return FALSE;
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpEstimator estimator;
+  SpEstimate estimate;
+  sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, convention);
+  sp_estimate_layout (&estimator, program, &s->layout, &s->run, &estimate);
+  if (o->emit != NULL && !emit_program (program, o->emit, error))
+    return FALSE;
+  if (engine == ENGINE_REHEARSE)
+    return sp_run_rehearsal (s, program, &estimate, o->json, out, error);
+
+  g_autoptr (GPtrArray) notes = sp_result_notes (&estimator, &s->layout, &s->run);
+  g_autoptr (GString) why = NULL;
+  if (o->why) {
+    why = g_string_new (NULL);
+    sp_estimate_why (&estimator, program, &s->run, why);
+  }
+  if (o->json)
+    return add_json (&estimate, notes, why, out, error);
+  add_text (s, convention, &estimate, notes, why, out);
+  return TRUE;
+}
+
+gboolean
+sp_command_run (char **args, GString *out, GError **error)
+{
+  g_auto (Options) options = { NULL };
+  guint engine = ENGINE_ESTIMATE, convention = SP_MFU_SEQPAR;
+  SpParsed parsed = parse (args, &options, out, error);
+  if (parsed != SP_PARSED)
+    return parsed == SP_PARSED_HELP;
+  return check (&options, &engine, &convention, error) && run (&options, engine, convention, out, error);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar show device|cluster|framework: every value with its unit, provenance and source. */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "models/ini.h"
+
+typedef struct {
+  const char *key; /* as in the file */
+  SpUnit unit;
+  gsize offset; /* of an SpQuantity */
+} Row;
+
+#define DEVICE(key, unit, name)                                                                                        \
+  {                                                                                                                    \
+    key, unit, G_STRUCT_OFFSET (SpDevice, name)                                                                        \
+  }
+static const Row device_rows[] = {
+  DEVICE ("peak-bf16", SP_UNIT_FLOPS_PER_S, peak_bf16_flops_per_s),
+  DEVICE ("peak-fp32", SP_UNIT_FLOPS_PER_S, peak_fp32_flops_per_s),
+  DEVICE ("memory", SP_UNIT_BYTES, memory_bytes),
+  DEVICE ("memory-rate", SP_UNIT_BYTES_PER_S, memory_bytes_per_s),
+  DEVICE ("sms", SP_UNIT_COUNT, sms),
+  DEVICE ("launch", SP_UNIT_SECONDS, launch_s),
+  DEVICE ("gemm-efficiency", SP_UNIT_FRACTION, gemm_efficiency),
+  DEVICE ("attention-efficiency", SP_UNIT_FRACTION, attention_efficiency),
+  DEVICE ("attention-backward-efficiency", SP_UNIT_FRACTION, attention_backward_efficiency),
+  DEVICE ("linear-efficiency", SP_UNIT_FRACTION, linear_efficiency),
+  DEVICE ("memory-efficiency", SP_UNIT_FRACTION, memory_efficiency),
+  DEVICE ("link-rate", SP_UNIT_BYTES_PER_S, link_bytes_per_s),
+  DEVICE ("overlap-slowdown", SP_UNIT_FRACTION, overlap_slowdown),
+};
+
+#define CLUSTER(key, unit, name)                                                                                       \
+  {                                                                                                                    \
+    key, unit, G_STRUCT_OFFSET (SpCluster, name)                                                                       \
+  }
+#define N_LINK_ROWS 2 /* the rest are of the network between nodes */
+static const Row cluster_rows[] = {
+  CLUSTER ("link-efficiency", SP_UNIT_FRACTION, link_efficiency),
+  CLUSTER ("link-latency", SP_UNIT_SECONDS, link_latency_s),
+  CLUSTER ("nics", SP_UNIT_COUNT, nics),
+  CLUSTER ("nic-rate", SP_UNIT_BYTES_PER_S, nic_bytes_per_s),
+  CLUSTER ("network-efficiency", SP_UNIT_FRACTION, network_efficiency),
+  CLUSTER ("network-latency", SP_UNIT_SECONDS, network_latency_s),
+};
+
+#define FRAMEWORK(key, unit, name)                                                                                     \
+  {                                                                                                                    \
+    key, unit, G_STRUCT_OFFSET (SpFramework, name)                                                                     \
+  }
+static const Row framework_rows[] = {
+  FRAMEWORK ("host-launch", SP_UNIT_SECONDS, host_launch_s),
+  FRAMEWORK ("reserved", SP_UNIT_BYTES, reserved_bytes),
+  FRAMEWORK ("allocator-slack", SP_UNIT_FRACTION, allocator_slack),
+};
+
+static const struct {
+  const char *key, *off, *on;
+  gsize offset;
+} framework_flags[] = {
+  { "fused-attention", "false", "true", G_STRUCT_OFFSET (SpFramework, fused_attention) },
+  { "selective", "elementwise", "attention", G_STRUCT_OFFSET (SpFramework, selective_attention) },
+  { "recompute-whole", "false", "true", G_STRUCT_OFFSET (SpFramework, recompute_whole) },
+  { "host", "graph", "eager", G_STRUCT_OFFSET (SpFramework, host_eager) },
+  { "fp32-logits", "false", "true", G_STRUCT_OFFSET (SpFramework, fp32_logits) },
+};
+
+static const char *
+flag_word (const SpFramework *framework, guint row)
+{
+  gboolean on = *(const gboolean *) ((const char *) framework + framework_flags[row].offset);
+  return on ? framework_flags[row].on : framework_flags[row].off;
+}
+
+static const char *
+unit_name (SpUnit unit)
+{
+  switch (unit) {
+  case SP_UNIT_BYTES:
+    return "bytes";
+  case SP_UNIT_BYTES_PER_S:
+    return "bytes/s";
+  case SP_UNIT_SECONDS:
+    return "s";
+  case SP_UNIT_FLOPS_PER_S:
+    return "FLOP/s";
+  case SP_UNIT_FRACTION:
+    return "fraction";
+  default:
+    return "count";
+  }
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+static const SpQuantity *
+quantity_of (const Row *row, gconstpointer base)
+{
+  return (const SpQuantity *) (gconstpointer) ((const char *) base + row->offset);
+}
+
+static void
+add_rows (SpTable *table, const Row *rows, guint n, gconstpointer base)
+{
+  for (guint i = 0; i < n; i++) {
+    const SpQuantity *q = quantity_of (&rows[i], base);
+    sp_table_cell (table, rows[i].key);
+    sp_table_take (table, sp_format_quantity (q->value, rows[i].unit));
+    sp_table_cell (table, sp_provenance_name (q->provenance));
+    sp_table_cell (table, q->source != NULL ? q->source : "");
+  }
+}
+
+static void
+add_plain (SpTable *table, const char *key, const char *value)
+{
+  sp_table_cell (table, key);
+  sp_table_cell (table, value);
+  sp_table_cell (table, "");
+  sp_table_cell (table, "");
+}
+
+static void
+add_values_json (JsonBuilder *builder, const Row *rows, guint n, gconstpointer base)
+{
+  sp_json_object (builder, "values");
+  for (guint i = 0; i < n; i++) {
+    const SpQuantity *q = quantity_of (&rows[i], base);
+    sp_json_object (builder, rows[i].key);
+    sp_json_number (builder, "value", q->value);
+    sp_json_string (builder, "unit", unit_name (rows[i].unit));
+    sp_json_string (builder, "provenance", sp_provenance_name (q->provenance));
+    sp_json_string (builder, "source", q->source);
+    json_builder_end_object (builder);
+  }
+  json_builder_end_object (builder);
+}
+
+/* --- device ------------------------------------------------------------------------------------------------------- */
+
+static void
+add_device_text (const SpDevice *device, GString *out)
+{
+  g_autoptr (SpTable) table = sp_table_new ("llll");
+  add_rows (table, device_rows, G_N_ELEMENTS (device_rows), device);
+  g_string_append_printf (out, "device %s\n", device->name);
+  sp_table_print (table, 2, out);
+}
+
+static void
+add_device_json (JsonBuilder *builder, const SpDevice *device)
+{
+  sp_json_string (builder, "name", device->name);
+  add_values_json (builder, device_rows, G_N_ELEMENTS (device_rows), device);
+}
+
+gboolean
+sp_show_device (const SpShow *show, GString *out, GError **error)
+{
+  g_autofree char *path = g_file_test (show->file, G_FILE_TEST_EXISTS) || strchr (show->file, G_DIR_SEPARATOR) != NULL
+                              ? g_strdup (show->file)
+                              : sp_find_shipped ("devices", show->file, error);
+  g_autoptr (SpDevice) device = path != NULL ? sp_device_load (path, error) : NULL;
+  if (device == NULL)
+    return FALSE;
+  if (!show->json) {
+    add_device_text (device, out);
+    return TRUE;
+  }
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  add_device_json (builder, device);
+  json_builder_end_object (builder);
+  return sp_json_finish (builder, out, error);
+}
+
+/* --- cluster ------------------------------------------------------------------------------------------------------ */
+
+/* One node need not say what its network is. */
+static guint
+count_rows (const SpCluster *cluster)
+{
+  return cluster->nodes > 1 || cluster->nic_bytes_per_s.value > 0 ? G_N_ELEMENTS (cluster_rows) : N_LINK_ROWS;
+}
+
+static void
+add_cluster_text (const SpCluster *cluster, GString *out)
+{
+  g_autoptr (SpTable) table = sp_table_new ("llll");
+  g_autofree char *nodes = g_strdup_printf ("%d", cluster->nodes);
+  g_autofree char *gpus = g_strdup_printf ("%d", cluster->gpus_per_node);
+  add_plain (table, "nodes", nodes);
+  add_plain (table, "gpus-per-node", gpus);
+  add_rows (table, cluster_rows, count_rows (cluster), cluster);
+  g_string_append_printf (out, "cluster %s\n", cluster->name);
+  sp_table_print (table, 2, out);
+  g_string_append_c (out, '\n');
+  add_device_text (cluster->device, out);
+}
+
+gboolean
+sp_show_cluster (const SpShow *show, GString *out, GError **error)
+{
+  g_autofree char *path = sp_find_cluster (show->file, error);
+  g_autoptr (SpCluster) cluster = path != NULL ? sp_cluster_load (path, error) : NULL;
+  if (cluster == NULL)
+    return FALSE;
+  if (!show->json) {
+    add_cluster_text (cluster, out);
+    return TRUE;
+  }
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  sp_json_string (builder, "name", cluster->name);
+  sp_json_whole (builder, "nodes", cluster->nodes);
+  sp_json_whole (builder, "gpus_per_node", cluster->gpus_per_node);
+  add_values_json (builder, cluster_rows, count_rows (cluster), cluster);
+  sp_json_object (builder, "device");
+  add_device_json (builder, cluster->device);
+  json_builder_end_object (builder);
+  json_builder_end_object (builder);
+  return sp_json_finish (builder, out, error);
+}
+
+/* --- framework ---------------------------------------------------------------------------------------------------- */
+
+static void
+add_framework_text (const SpFramework *framework, GString *out)
+{
+  g_autoptr (SpTable) table = sp_table_new ("llll");
+  for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++)
+    add_plain (table, framework_flags[i].key, flag_word (framework, i));
+  add_rows (table, framework_rows, G_N_ELEMENTS (framework_rows), framework);
+  g_string_append_printf (out, "framework %s\n", framework->name);
+  sp_table_print (table, 2, out);
+}
+
+gboolean
+sp_show_framework (const SpShow *show, GString *out, GError **error)
+{
+  g_autofree char *path = sp_find_framework (show->file, error);
+  g_autoptr (SpFramework) framework = path != NULL ? sp_framework_load (path, error) : NULL;
+  if (framework == NULL)
+    return FALSE;
+  if (!show->json) {
+    add_framework_text (framework, out);
+    return TRUE;
+  }
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  sp_json_string (builder, "name", framework->name);
+  sp_json_object (builder, "flags");
+  for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++)
+    sp_json_string (builder, framework_flags[i].key, flag_word (framework, i));
+  json_builder_end_object (builder);
+  add_values_json (builder, framework_rows, G_N_ELEMENTS (framework_rows), framework);
+  json_builder_end_object (builder);
+  return sp_json_finish (builder, out, error);
+}

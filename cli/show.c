@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar show WHAT [FILE]: inputs as they are understood. */
+#include "cli/cli.h"
+#include "models/ini.h"
+#include "models/strategies/strategies.h"
+
+static gboolean show_model (const SpShow *show, GString *out, GError **error);
+static gboolean show_scenario (const SpShow *show, GString *out, GError **error);
+static gboolean show_strategies (const SpShow *show, GString *out, GError **error);
+
+static const struct {
+  const char *name;
+  gboolean file, sets; /* what it takes */
+  gboolean (*show) (const SpShow *show, GString *out, GError **error);
+} kinds[] = {
+  { "model", TRUE, FALSE, show_model },
+  { "cluster", TRUE, FALSE, sp_show_cluster },
+  { "device", TRUE, FALSE, sp_show_device },
+  { "framework", TRUE, FALSE, sp_show_framework },
+  { "scenario", TRUE, TRUE, show_scenario },
+  { "layout", TRUE, TRUE, sp_show_layout },
+  { "strategies", FALSE, FALSE, show_strategies },
+};
+
+/* --- model -------------------------------------------------------------------------------------------------------- */
+
+static const char *
+kind_name (SpLayerKind kind)
+{
+  return sp_block_name (kind == SP_LAYER_SOFTMAX ? SP_BLOCK_SOFTMAX : SP_BLOCK_LINEAR);
+}
+
+static gboolean
+add_model_json (const SpArchitecture *arch, GString *out, GError **error)
+{
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  sp_json_string (builder, "name", arch->name);
+  sp_json_whole (builder, "parameters", (double) sp_architecture_parameters (arch));
+  sp_json_whole (builder, "active_parameters", (double) sp_architecture_parameters (arch)); /* no experts yet */
+  json_builder_set_member_name (builder, "layers");
+  json_builder_begin_array (builder);
+  for (guint i = 0; i < SP_N_LAYER_KINDS; i++) {
+    if (sp_architecture_count (arch, i) == 0)
+      continue;
+    json_builder_begin_object (builder);
+    sp_json_string (builder, "kind", kind_name (i));
+    sp_json_whole (builder, "count", sp_architecture_count (arch, i));
+    json_builder_end_object (builder);
+  }
+  json_builder_end_array (builder);
+  sp_json_whole (builder, "state_bytes_per_sequence", (double) sp_architecture_state_bytes (arch));
+  sp_json_strings (builder, "notes", arch->notes);
+  json_builder_end_object (builder);
+  return sp_json_finish (builder, out, error);
+}
+
+static char *
+layers_text (const SpArchitecture *arch)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  for (guint i = 0; i < SP_N_LAYER_KINDS; i++)
+    if (sp_architecture_count (arch, i) > 0)
+      g_string_append_printf (text, "%s%d %s", text->len > 0 ? " + " : "", sp_architecture_count (arch, i),
+                              kind_name (i));
+  return g_strdup (text->str);
+}
+
+static char *
+positions_text (const SpArchitecture *arch)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  if (arch->positions > 0)
+    g_string_append_printf (text, "%d learned rows", arch->positions);
+  else
+    g_string_append (text, arch->rotary ? "rotary" : "none");
+  if (arch->rotary && arch->positions == 0)
+    g_string_append_printf (text, ", theta %g", arch->rope_theta);
+  if (arch->trained_positions > 0)
+    g_string_append_printf (text, ", trained on %d tokens", arch->trained_positions);
+  return g_strdup (text->str);
+}
+
+static char *
+biases_text (const SpArchitecture *arch)
+{
+  const char *names[] = { NULL, NULL, NULL, NULL };
+  guint n = 0;
+  if (arch->qkv_bias)
+    names[n++] = "q k v";
+  if (arch->projection_bias)
+    names[n++] = "attention output";
+  if (arch->mlp_bias)
+    names[n++] = "MLP";
+  return n > 0 ? g_strjoinv (", ", (char **) names) : g_strdup ("none");
+}
+
+static void
+add_pair (SpTable *table, const char *name, char *value)
+{
+  sp_table_cell (table, name);
+  sp_table_take (table, value);
+}
+
+static void
+add_model_text (const SpArchitecture *arch, GString *out)
+{
+  static const char *const norms[] = { "RMS", "layer", "RMS without gain" };
+  static const char *const mlps[] = { "swiglu", "linear GLU", "gelu" };
+  gint64 state = sp_architecture_state_bytes (arch);
+  g_autoptr (SpTable) table = sp_table_new ("ll");
+  add_pair (table, "parameters", sp_text_count ((double) sp_architecture_parameters (arch)));
+  add_pair (table, "layers", layers_text (arch));
+  add_pair (table, "hidden size", g_strdup_printf ("%d", arch->hidden));
+  add_pair (table, "heads",
+            g_strdup_printf ("%d query, %d key/value, of %d features", arch->heads, arch->kv_heads, arch->head_size));
+  add_pair (table, "MLP", g_strdup_printf ("%s, %d wide", mlps[arch->mlp], arch->ffn));
+  add_pair (table, "vocabulary",
+            g_strdup_printf ("%d, input and output %s", arch->vocabulary, arch->tied ? "tied" : "apart"));
+  add_pair (table, "norms", g_strdup_printf ("%s, epsilon %g", norms[arch->norm], arch->norm_epsilon));
+  add_pair (table, "positions", positions_text (arch));
+  add_pair (table, "biases", biases_text (arch));
+  add_pair (table, "dropout", g_strdup_printf ("%g", arch->dropout));
+  add_pair (table, "recurrent state", state > 0 ? sp_text_bytes ((double) state) : g_strdup ("none"));
+  g_string_append_printf (out, "%s (%s)\n", arch->name, arch->family);
+  sp_table_print (table, 2, out);
+  if (arch->notes != NULL)
+    sp_result_notes_text (arch->notes, out);
+}
+
+static gboolean
+show_model (const SpShow *show, GString *out, GError **error)
+{
+  g_autofree char *path = sp_find_model (show->file, error);
+  g_autoptr (SpArchitecture) arch = path != NULL ? sp_architecture_load (path, error) : NULL;
+  if (arch == NULL)
+    return FALSE;
+  if (show->json)
+    return add_model_json (arch, out, error);
+  add_model_text (arch, out);
+  return TRUE;
+}
+
+/* --- scenario ----------------------------------------------------------------------------------------------------- */
+
+static gboolean
+show_scenario (const SpShow *show, GString *out, GError **error)
+{
+  static const char *const groups[] = { "model", "cluster", "layout", "run" };
+  g_autoptr (SpScenario) s = sp_cli_load_scenario (show->file, show->sets, error);
+  if (s == NULL)
+    return FALSE;
+  if (!show->json) {
+    sp_scenario_write (s, out);
+    return TRUE;
+  }
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  for (guint i = 0; i < G_N_ELEMENTS (groups); i++) {
+    sp_json_object (builder, groups[i]);
+    sp_result_group_json (builder, s, groups[i]);
+    json_builder_end_object (builder);
+  }
+  json_builder_end_object (builder);
+  return sp_json_finish (builder, out, error);
+}
+
+/* --- strategies --------------------------------------------------------------------------------------------------- */
+
+static GPtrArray *
+rule_names (const SpStrategy *strategy)
+{
+  GPtrArray *names = g_ptr_array_new ();
+  for (guint i = 0; i < strategy->n_rules; i++)
+    g_ptr_array_add (names, (gpointer) strategy->rules[i].name);
+  return names;
+}
+
+static gboolean
+show_strategies (const SpShow *show, GString *out, GError **error)
+{
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  g_autoptr (SpTable) table = sp_table_new ("lll");
+  static const char *const head[] = { "strategy", "what", "rules" };
+  for (guint i = 0; i < G_N_ELEMENTS (head); i++)
+    sp_table_cell (table, head[i]);
+  json_builder_begin_object (builder);
+  json_builder_set_member_name (builder, "strategies");
+  json_builder_begin_array (builder);
+  for (guint i = 0; i < sp_strategy_count (); i++) {
+    const SpStrategy *strategy = sp_strategy_get (i);
+    g_autoptr (GPtrArray) rules = rule_names (strategy);
+    json_builder_begin_object (builder);
+    sp_json_string (builder, "name", strategy->name);
+    sp_json_string (builder, "summary", strategy->summary);
+    sp_json_strings (builder, "rules", rules);
+    json_builder_end_object (builder);
+    g_ptr_array_add (rules, NULL);
+    sp_table_cell (table, strategy->name);
+    sp_table_cell (table, strategy->summary);
+    sp_table_take (table, g_strjoinv (", ", (char **) rules->pdata));
+  }
+  json_builder_end_array (builder);
+  json_builder_end_object (builder);
+  if (show->json)
+    return sp_json_finish (builder, out, error);
+  sp_table_print (table, 0, out);
+  return TRUE;
+}
+
+/* --- command ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  char **rest, **sets;
+  gboolean json;
+} Options;
+
+static void
+options_clear (Options *o)
+{
+  g_strfreev (o->rest);
+  g_strfreev (o->sets);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
+
+static SpParsed
+parse (char **args, Options *o, GString *out, GError **error)
+{
+  const GOptionEntry entries[] = {
+    { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "Over a scenario's file; as often as wanted", "KEY=VALUE" },
+    { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
+    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "WHAT [FILE]" },
+    { NULL },
+  };
+  return sp_cli_parse (args, entries,
+                       "WHAT is one of\n"
+                       "  model FILE       its shape and parameters\n"
+                       "  cluster, device, framework FILE\n"
+                       "                   every value with its unit, provenance and source\n"
+                       "  scenario FILE    every key, defaults too\n"
+                       "  layout SCENARIO  whether the layout is legal, and which degrees would be\n"
+                       "  strategies       what there is, and its rules\n"
+                       "FILE may be the name of a shipped file.\n",
+                       out, error);
+}
+
+gboolean
+sp_command_show (char **args, GString *out, GError **error)
+{
+  g_auto (Options) options = { NULL };
+  SpParsed parsed = parse (args, &options, out, error);
+  if (parsed != SP_PARSED)
+    return parsed == SP_PARSED_HELP;
+
+  const char *names[G_N_ELEMENTS (kinds) + 1] = { NULL };
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    names[i] = kinds[i].name;
+  guint kind = G_N_ELEMENTS (kinds);
+  const char *what = options.rest != NULL ? options.rest[0] : NULL;
+  if (what == NULL)
+    return sp_cli_usage (error, "WHAT is missing");
+  if (!sp_cli_choice ("WHAT", what, names, &kind, error))
+    return FALSE;
+  const char *const positional[] = { "WHAT", kinds[kind].file ? "FILE" : NULL, NULL };
+  if (!sp_cli_positional (options.rest, positional, error))
+    return FALSE;
+  if (options.sets != NULL && !kinds[kind].sets)
+    return sp_cli_usage (error, "--set goes with scenario and layout, not with %s", what);
+  const SpShow show = { .file = options.rest[1], .sets = options.sets, .json = options.json };
+  return kinds[kind].show (&show, out, error);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Start of one head's vector of k elements in [tokens,batch,heads,k]. */
+static inline gint64
+head_at (SpRefShape s, gint64 token, gint64 batch, gint64 heads, gint64 head)
+{
+  return ((token * s.batch + batch) * heads + head) * s.k;
+}
+
+static inline gint64
+kv_head (SpRefShape s, gint64 head)
+{
+  return head * s.kv_heads / s.heads;
+}
+
+static inline double
+dot (gint64 k, const double *a, const double *b)
+{
+  double sum = 0;
+  for (gint64 l = 0; l < k; l++)
+    sum += a[l] * b[l];
+  return sum;
+}
+
+static inline void
+add_scaled (gint64 k, double factor, const double *x, double *out)
+{
+  for (gint64 l = 0; l < k; l++)
+    out[l] += factor * x[l];
+}
+
+static inline gboolean
+is_visible (gboolean causal, const gint64 *qpos, const gint64 *kpos, gint64 i, gint64 j)
+{
+  return !causal || kpos[j] <= qpos[i];
+}
+
+static void
+clear_heads (SpRefShape s, gint64 tokens, gint64 heads, double *x)
+{
+  memset (x, 0, sizeof (double) * tokens * s.batch * heads * s.k);
+}
+
+/* --- in steps ----------------------------------------------------------------------------------------------------- */
+
+/* scores and context are the same two products with other names: left[b,h,i,j] = factor * x_i . y_j, with x on query
+ * heads and y on K/V heads, and its two gradients. */
+
+static void
+products (SpRefShape s, double factor, const double *x, const double *y, double *out)
+{
+  for (gint64 b = 0; b < s.batch; b++)
+    for (gint64 h = 0; h < s.heads; h++)
+      for (gint64 i = 0; i < s.m; i++)
+        for (gint64 j = 0; j < s.n; j++) {
+          const double *query = x + head_at (s, i, b, s.heads, h);
+          const double *key = y + head_at (s, j, b, s.kv_heads, kv_head (s, h));
+          out[((b * s.heads + h) * s.m + i) * s.n + j] = factor * dot (s.k, query, key);
+        }
+}
+
+/* x[m,batch,heads,k] = factor * c y */
+static void
+combine_keys (SpRefShape s, double factor, const double *c, const double *y, double *x)
+{
+  clear_heads (s, s.m, s.heads, x);
+  for (gint64 b = 0; b < s.batch; b++)
+    for (gint64 h = 0; h < s.heads; h++)
+      for (gint64 i = 0; i < s.m; i++)
+        for (gint64 j = 0; j < s.n; j++)
+          add_scaled (s.k, factor * c[((b * s.heads + h) * s.m + i) * s.n + j],
+                      y + head_at (s, j, b, s.kv_heads, kv_head (s, h)), x + head_at (s, i, b, s.heads, h));
+}
+
+/* y[n,batch,kv_heads,k] = factor * c^T x */
+static void
+combine_queries (SpRefShape s, double factor, const double *c, const double *x, double *y)
+{
+  clear_heads (s, s.n, s.kv_heads, y);
+  for (gint64 b = 0; b < s.batch; b++)
+    for (gint64 h = 0; h < s.heads; h++)
+      for (gint64 i = 0; i < s.m; i++)
+        for (gint64 j = 0; j < s.n; j++)
+          add_scaled (s.k, factor * c[((b * s.heads + h) * s.m + i) * s.n + j], x + head_at (s, i, b, s.heads, h),
+                      y + head_at (s, j, b, s.kv_heads, kv_head (s, h)));
+}
+
+void
+sp_ref_scores (SpRefShape shape, const double *q, const double *keys, double *s)
+{
+  products (shape, 1 / sqrt (shape.k), q, keys, s);
+}
+
+void
+sp_ref_scores_bwd (SpRefShape shape, const double *q, const double *keys, const double *ds, double *dq, double *dkeys)
+{
+  double scale = 1 / sqrt (shape.k);
+
+  combine_keys (shape, scale, ds, keys, dq);
+  combine_queries (shape, scale, ds, q, dkeys);
+}
+
+void
+sp_ref_context (SpRefShape shape, const double *p, const double *values, double *o)
+{
+  combine_keys (shape, 1, p, values, o);
+}
+
+void
+sp_ref_context_bwd (SpRefShape shape, const double *p, const double *values, const double *d_o, double *dp,
+                    double *dvalues)
+{
+  products (shape, 1, d_o, values, dp);
+  combine_queries (shape, 1, p, d_o, dvalues);
+}
+
+void
+sp_ref_softmax (gint64 parts, gint64 m, gint64 n, const double *s, gboolean causal, const gint64 *qpos,
+                const gint64 *kpos, double *p)
+{
+  for (gint64 row = 0; row < parts * m; row++) {
+    gint64 i = row % m;
+    const double *in = s + row * n;
+    double *out = p + row * n;
+    double max = -INFINITY, sum = 0;
+
+    for (gint64 j = 0; j < n; j++)
+      if (is_visible (causal, qpos, kpos, i, j))
+        max = fmax (max, in[j]);
+    for (gint64 j = 0; j < n; j++) {
+      out[j] = is_visible (causal, qpos, kpos, i, j) ? exp (in[j] - max) : 0.0;
+      sum += out[j];
+    }
+    /* A row that sees nothing has sum 0 and stays 0; a NaN sum must not stay hidden. */
+    for (gint64 j = 0; sum != 0 && j < n; j++)
+      out[j] /= sum;
+  }
+}
+
+void
+sp_ref_softmax_bwd (gint64 rows, gint64 n, const double *p, const double *dp, double *ds)
+{
+  for (gint64 row = 0; row < rows; row++) {
+    double delta = dot (n, p + row * n, dp + row * n);
+    for (gint64 j = row * n; j < (row + 1) * n; j++)
+      ds[j] = p[j] * (dp[j] - delta);
+  }
+}
+
+/* --- fused, in blocks of keys ------------------------------------------------------------------------------------- */
+
+/* Softmax of one query over one block: scores s[n] in, o[k] = weighted mean of the values out; returns the lse. */
+static double
+attend_block (SpRefShape shape, const double *values, gint64 b, gint64 h, gint64 i, gboolean causal, const gint64 *qpos,
+              const gint64 *kpos, const double *s, double *o)
+{
+  double max = -INFINITY, sum = 0;
+
+  memset (o, 0, sizeof (double) * shape.k);
+  for (gint64 j = 0; j < shape.n; j++)
+    if (is_visible (causal, qpos, kpos, i, j))
+      max = fmax (max, s[j]);
+  for (gint64 j = 0; j < shape.n; j++) {
+    if (!is_visible (causal, qpos, kpos, i, j))
+      continue;
+    double weight = exp (s[j] - max);
+    sum += weight;
+    add_scaled (shape.k, weight, values + head_at (shape, j, b, shape.kv_heads, kv_head (shape, h)), o);
+  }
+  if (sum == 0)
+    return -INFINITY;
+  for (gint64 l = 0; l < shape.k; l++)
+    o[l] /= sum;
+  return max + log (sum);
+}
+
+/* Merge the mean of a block into the mean of those before; either lse may be -inf (nothing seen). */
+static void
+merge_block (gint64 k, const double *block_o, double block_lse, double *o, double *lse)
+{
+  if (block_lse == -INFINITY)
+    return;
+
+  double max = fmax (*lse, block_lse);
+  double before = exp (*lse - max), here = exp (block_lse - max);
+  for (gint64 l = 0; l < k; l++)
+    o[l] = (o[l] * before + block_o[l] * here) / (before + here);
+  *lse = max + log (before + here);
+}
+
+void
+sp_ref_attention (SpRefShape shape, const double *q, const double *keys, const double *values, gboolean causal,
+                  const gint64 *qpos, const gint64 *kpos, gboolean first, double *o, double *lse)
+{
+  g_autofree double *s = g_new (double, shape.n);
+  g_autofree double *block_o = g_new (double, shape.k);
+  double scale = 1 / sqrt (shape.k);
+
+  for (gint64 i = 0; i < shape.m; i++)
+    for (gint64 b = 0; b < shape.batch; b++)
+      for (gint64 h = 0; h < shape.heads; h++) {
+        gint64 at = head_at (shape, i, b, shape.heads, h);
+        double *row_lse = lse + (i * shape.batch + b) * shape.heads + h;
+
+        for (gint64 j = 0; j < shape.n; j++)
+          s[j] = scale * dot (shape.k, q + at, keys + head_at (shape, j, b, shape.kv_heads, kv_head (shape, h)));
+
+        double block_lse = attend_block (shape, values, b, h, i, causal, qpos, kpos, s, block_o);
+        if (first) {
+          memcpy (o + at, block_o, sizeof (double) * shape.k);
+          *row_lse = block_lse;
+        } else {
+          merge_block (shape.k, block_o, block_lse, o + at, row_lse);
+        }
+      }
+}
+
+void
+sp_ref_attention_delta (gint64 rows, gint64 k, const double *d_o, const double *o, double *delta)
+{
+  for (gint64 i = 0; i < rows; i++)
+    delta[i] = dot (k, d_o + i * k, o + i * k);
+}
+
+void
+sp_ref_attention_bwd (SpRefShape shape, const double *q, const double *keys, const double *values, const double *d_o,
+                      const double *lse, const double *delta, gboolean causal, const gint64 *qpos, const gint64 *kpos,
+                      gboolean first, double *dq, double *dkeys, double *dvalues)
+{
+  double scale = 1 / sqrt (shape.k);
+
+  if (first)
+    clear_heads (shape, shape.m, shape.heads, dq);
+  clear_heads (shape, shape.n, shape.kv_heads, dkeys);
+  clear_heads (shape, shape.n, shape.kv_heads, dvalues);
+
+  for (gint64 i = 0; i < shape.m; i++)
+    for (gint64 b = 0; b < shape.batch; b++)
+      for (gint64 h = 0; h < shape.heads; h++) {
+        gint64 at = head_at (shape, i, b, shape.heads, h);
+        gint64 row = (i * shape.batch + b) * shape.heads + h;
+
+        for (gint64 j = 0; j < shape.n; j++) {
+          if (!is_visible (causal, qpos, kpos, i, j))
+            continue;
+          gint64 key = head_at (shape, j, b, shape.kv_heads, kv_head (shape, h));
+          double p = exp (scale * dot (shape.k, q + at, keys + key) - lse[row]);
+          double ds = p * (dot (shape.k, d_o + at, values + key) - delta[row]);
+
+          add_scaled (shape.k, scale * ds, keys + key, dq + at);
+          add_scaled (shape.k, scale * ds, q + at, dkeys + key);
+          add_scaled (shape.k, p, d_o + at, dvalues + key);
+        }
+      }
+}

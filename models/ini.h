@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Strict reading of INI files over GKeyFile: units, ranges, duplicates, unknown keys. One function per type of value;
+ * each reports file, group, key, value and what was expected.
+ *
+ * Units. Sizes: B KiB MiB GiB TiB kB MB GB TB. Rates: the same with /s, or b Kb Mb Gb Tb with /s (bits). Times: ns us ms
+ * s. Token counts: a plain integer, or with K M G (powers of 1024). FLOP rates: GFLOP/s TFLOP/s PFLOP/s. Fractions: 0.5
+ * or 50%. A bare number where a unit is needed is an error (but 0 is not).
+ */
+
+#include <glib.h>
+
+G_BEGIN_DECLS
+
+#define SP_INPUT_ERROR (sp_input_error_quark ())
+GQuark sp_input_error_quark (void);
+typedef enum { SP_INPUT_ERROR_FILE, SP_INPUT_ERROR_SYNTAX, SP_INPUT_ERROR_KEY, SP_INPUT_ERROR_VALUE } SpInputError;
+
+typedef struct _SpIni SpIni;
+
+/* Loads and checks syntax: a regular file, at most 1 MiB, UTF-8, no group or key twice. */
+SpIni *sp_ini_load (const char *path, GError **error);
+void sp_ini_free (SpIni *ini);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpIni, sp_ini_free)
+
+const char *sp_ini_path (const SpIni *ini);
+void sp_ini_set (SpIni *ini, const char *group, const char *key, const char *value);
+gboolean sp_ini_has (const SpIni *ini, const char *group, const char *key);
+
+/* The readers: TRUE and *ret set; or, when the key is absent, *ret left as it is and TRUE unless `required`. Every key
+ * asked for is remembered; sp_ini_finish refuses what was never asked for and names the nearest known key. */
+typedef enum { SP_INI_OPTIONAL, SP_INI_REQUIRED } SpIniNeed;
+
+typedef enum {
+  SP_UNIT_BYTES,
+  SP_UNIT_BYTES_PER_S,
+  SP_UNIT_SECONDS,
+  SP_UNIT_TOKENS,
+  SP_UNIT_FLOPS_PER_S,
+  SP_UNIT_FRACTION,
+  SP_UNIT_COUNT,
+  SP_UNIT_NUMBER
+} SpUnit;
+
+gboolean sp_ini_quantity (SpIni *ini, const char *group, const char *key, SpIniNeed need, SpUnit unit, double min,
+                          double max, double *ret, GError **error);
+gboolean sp_ini_int (SpIni *ini, const char *group, const char *key, SpIniNeed need, gint64 min, gint64 max,
+                     gint32 *ret, GError **error);
+gboolean sp_ini_tokens (SpIni *ini, const char *group, const char *key, SpIniNeed need, gint64 min, gint64 max,
+                        gint64 *ret, GError **error);
+gboolean sp_ini_bool (SpIni *ini, const char *group, const char *key, SpIniNeed need, gboolean *ret, GError **error);
+/* `names` NULL-terminated; *ret its index. */
+gboolean sp_ini_choice (SpIni *ini, const char *group, const char *key, SpIniNeed need, const char *const *names,
+                        guint8 *ret, GError **error);
+gboolean sp_ini_string (SpIni *ini, const char *group, const char *key, SpIniNeed need, char **ret, GError **error);
+gboolean sp_ini_finish (SpIni *ini, GError **error);
+
+/* The error of a value that a caller reads by itself: "file: [group] key = "value": " and what `format` says was
+ * expected. Returns FALSE. */
+gboolean sp_ini_refuse (const SpIni *ini, const char *group, const char *key, GError **error, const char *format, ...)
+    G_GNUC_PRINTF (5, 6);
+
+/* Sets the error and returns FALSE. */
+gboolean sp_input_fail (GError **error, SpInputError code, const char *format, ...) G_GNUC_PRINTF (3, 4);
+
+/* The whole of an input file, with the checks of sp_ini_load. */
+char *sp_read_input (const char *path, gsize *ret_length, GError **error);
+/* A value as messages show it: at most 60 characters, no control characters, valid UTF-8. */
+char *sp_shown (const char *value);
+
+/* The nearest of `names` to `word` by edit distance, or NULL if none is near. */
+const char *sp_nearest (const char *word, const char *const *names);
+
+/* Parses one value with a unit, as above: for command lines. */
+gboolean sp_parse_quantity (const char *text, SpUnit unit, double *ret, GError **error);
+/* The same within [min, max]: NULL and *ret set, or "expected ..." for a message of the caller's. */
+char *sp_quantity_problem (const char *text, SpUnit unit, double min, double max, double *ret);
+/* In the largest unit that shows it with at most three decimals; a token count comes back exactly. */
+char *sp_format_quantity (double value, SpUnit unit);
+
+G_END_DECLS

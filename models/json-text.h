@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * json-glib keeps the last of two equal keys in silence, wraps integers beyond 64 bits, takes octal and hexadecimal
+ * ones and comments, and recurses as deep as a file nests. So the text is scanned before it is parsed.
+ */
+
+#include <json-glib/json-glib.h>
+
+G_BEGIN_DECLS
+
+/* The object that is the whole of the file. */
+JsonObject *sp_json_load (const char *path, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/strategies.h"
+#include "models/writer.h"
+
+/*
+ * Final norm, output matrix and the loss, split over tensor ranks by vocabulary: the softmax's maximum and sum are reduced
+ * over the group (Megatron-LM's vocabulary-parallel cross entropy). The gradient takes the logits' place.
+ */
+
+typedef struct {
+  SpNormSlots norm;
+  SpWeightSlots matrix;
+  guint8 values; /* tied: the embedding's flat parameters */
+  guint8 logits, maximum, sums;
+} Head;
+
+/* A buffer of the embedding, under a slot of this block. */
+static guint8
+tied_slot (SpWriter *w, guint8 slot)
+{
+  const SpBuffer *of = &w->variant->blocks[0].buffers[slot];
+  guint8 own = sp_write_buffer (w, of->class, of->dtype, of->life, of->elements);
+
+  w->block->buffers[own].bytes = 0;
+  w->block->buffers[own].tied = 1;
+  w->block->buffers[own].tied_slot = slot;
+  return own;
+}
+
+/* The embedding's matrix is the output matrix: on one stage it is the same memory, over stages a copy of it. */
+static void
+tie (SpWriter *w, Head *h)
+{
+  const SpBlock *embedding = &w->variant->blocks[0];
+  const SpWeight *table = &embedding->weights[embedding->n_weights - 1];
+
+  gint64 offset = embedding->buffers[table->slot].offset, elements = embedding->buffers[table->slot].elements;
+
+  h->values = tied_slot (w, embedding->flat_parameters);
+  h->matrix.value = sp_write_view (w, h->values, offset, elements);
+  h->matrix.grad = sp_write_view (w, tied_slot (w, embedding->flat_gradients), offset, elements);
+}
+
+/* With sharded parameters the tied matrix has to be gathered for the head too. */
+static void
+gather_tied (SpWriter *w, const Head *h)
+{
+  const SpBlock *embedding = &w->variant->blocks[0];
+
+  if (embedding->buffers[embedding->flat_parameters].life != SP_LIFE_GATHERED)
+    return;
+  guint8 shard = tied_slot (w, embedding->shard_parameters);
+  guint32 before = w->block->segments[SP_PHASE_GATHER].n;
+  guint32 first = w->program->n_ops;
+
+  /* Rewritten at the end of the op array, so that the segment stays in one piece. */
+  for (guint32 i = 0; i < before; i++) {
+    SpOp copy = w->program->ops[w->block->segments[SP_PHASE_GATHER].first + i];
+    *sp_write_op (w, copy.kind) = copy;
+  }
+  w->phase = SP_PHASE_GATHER;
+  w->segment_start = first;
+  w->stamp++;
+  sp_write_collective (w, SP_OP_ALL_GATHER, SP_GROUP_ZERO, SP_AXIS_DATA, SP_STREAM_DATA, shard, h->values,
+                       w->layout->overlap ? SP_OP_ASYNC : 0);
+  sp_write_end (w);
+}
+
+static void
+write_forward (SpWriter *w, Head *h)
+{
+  gint64 logits = (gint64) w->rows * w->vocabulary;
+  gboolean copies = w->framework->fp32_logits;
+
+  sp_write_norm (w, &h->norm, SP_SLOT_X, w->region_rows, w->hidden);
+  guint8 whole = sp_tensor_enter (w, h->norm.y);
+  h->logits = sp_write_buffer (w, SP_CLASS_LOGITS, w->dtype, copies ? SP_LIFE_SEGMENT : SP_LIFE_STASH, logits);
+  sp_write_linear (w, w->rows, w->vocabulary, w->hidden, whole, h->matrix, 0, h->logits);
+  if (copies) {
+    guint8 wide = sp_write_buffer (w, SP_CLASS_LOGITS, SP_DTYPE_FP32, SP_LIFE_STASH, logits);
+    sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, h->logits, 0, 0, wide, 0, 0);
+    h->logits = wide;
+  }
+  h->maximum = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, w->rows);
+  sp_write_rows (w, SP_OP_LOSS_MAX, w->rows, w->vocabulary, h->logits, 0, 0, h->maximum, 0, 0);
+  sp_tensor_sum (w, h->maximum, SP_OP_MAX);
+  h->sums = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, 2 * (gint64) w->rows);
+  sp_write_rows (w, SP_OP_LOSS_SUM, w->rows, w->vocabulary, h->logits, h->maximum, 0, h->sums, 0, 0);
+  sp_tensor_sum (w, h->sums, 0);
+}
+
+static void
+write_backward (SpWriter *w, Head *h)
+{
+  guint8 d_logits = h->logits;
+
+  sp_write_rows (w, SP_OP_LOSS, w->rows, w->vocabulary, h->logits, h->maximum, h->sums, h->logits, 0, 0);
+  if (w->framework->fp32_logits) {
+    d_logits = sp_write_buffer (w, SP_CLASS_LOGITS, w->dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
+    sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, h->logits, 0, 0, d_logits, 0, 0);
+  }
+  guint8 d_norm = sp_write_temporary (w, (gint64) w->rows * w->hidden);
+  sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_norm);
+  sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, sp_tensor_regather (w, h->norm.y), h->matrix);
+  sp_write_norm_backward (w, &h->norm, sp_tensor_enter_backward (w, d_norm), 0, SP_SLOT_DX);
+}
+
+void
+sp_write_head (SpWriter *w)
+{
+  Head h = { 0 };
+  gboolean shares = w->arch->tied && w->layout->pipeline == 1, copy = w->arch->tied && !shares;
+
+  sp_write_norm_weights (w, &h.norm, "norm");
+  if (shares)
+    tie (w, &h);
+  else
+    h.matrix =
+        sp_write_weight (w, copy ? "embedding" : "head", w->vocabulary, w->hidden, SP_SPLIT_ROWS, NULL, 0, FALSE);
+  sp_zero_end_weights (w, copy ? h.matrix.grad : 0);
+  if (shares)
+    gather_tied (w, &h);
+
+  sp_write_begin (w, SP_PHASE_FORWARD);
+  write_forward (w, &h);
+  sp_write_end (w);
+
+  sp_write_begin (w, SP_PHASE_BACKWARD);
+  write_backward (w, &h);
+  sp_write_end (w);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/strategies.h"
+#include "models/writer.h"
+
+/*
+ * TransNormerLLM's layer (Qin et al., 2307.14995): q, k, v and an output gate u in one GEMM, silu on q and k, linear
+ * attention with a decay a head, a norm over the whole row of the output, the gate, projection, MLP. Over tensor ranks the
+ * norm's row is split, so its sum of squares is reduced: one fp32 a token each way, beside the two large reductions.
+ */
+
+typedef struct {
+  SpNormSlots norm;
+  SpWeightSlots qkvu, projection;
+  SpResidualSlots residual;
+  guint8 inputs;   /* [rows, 4 heads]: q, k, v, u before the feature map */
+  guint8 core_out; /* [rows, heads] */
+  guint8 out_norm, out_statistics, gated;
+  guint8 middle;
+} Attention;
+
+static gint32
+width (const SpWriter *w)
+{
+  return w->heads * w->head_size;
+}
+
+static void
+write_weights (SpWriter *w, Attention *a, SpMlpSlots *mlp)
+{
+  const gint32 sections[] = { width (w), width (w), width (w), width (w) };
+  gboolean partial = w->program->sequence_regions;
+
+  sp_write_norm_weights (w, &a->norm, "norm1");
+  sp_write_norm_weights (w, &mlp->norm, "norm2");
+  if (w->arch->projection_bias)
+    a->residual.bias = sp_write_weight (w, "proj.bias", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+  if (w->arch->mlp_bias)
+    mlp->residual.bias = sp_write_weight (w, "down.bias", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+  a->qkvu = sp_write_weight (w, "qkvu", 4 * width (w), w->hidden, SP_SPLIT_ROWS, sections, 4, FALSE);
+  a->projection = sp_write_weight (w, "proj", w->hidden, width (w), SP_SPLIT_COLS, NULL, 0, FALSE);
+  sp_write_mlp_weights (w, mlp);
+}
+
+static SpOp *
+feature_op (SpWriter *w, SpOpKind kind, guint8 inputs)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->m = w->rows;
+  op->k = w->head_size;
+  op->heads = op->kv_heads = w->heads;
+  op->in[0] = inputs;
+  return op;
+}
+
+/* The row of k = all heads' features is split over tensor ranks, n = width of them here. */
+static void
+write_out_norm (SpWriter *w, Attention *a)
+{
+  guint8 squares = 0;
+
+  a->out_norm = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * width (w));
+  a->out_statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, w->rows);
+  if (w->layout->tensor > 1) {
+    squares = sp_write_temporary_of (w, SP_DTYPE_FP32, w->rows);
+    sp_write_rows (w, SP_OP_NORM_STAT, w->rows, width (w), a->core_out, 0, 0, squares, 0, 0);
+    sp_tensor_sum (w, squares, 0);
+  }
+  SpOp *op = sp_write_op (w, SP_OP_NORM);
+  op->m = w->rows;
+  op->n = width (w);
+  op->k = width (w) * w->layout->tensor;
+  op->in[0] = a->core_out;
+  op->in[3] = squares;
+  op->out[0] = a->out_norm;
+  op->out[1] = a->out_statistics;
+  sp_write_op_done (w, op);
+}
+
+static void
+write_out_norm_backward (SpWriter *w, const Attention *a, guint8 dy, guint8 dx)
+{
+  guint8 dot = 0;
+
+  if (w->layout->tensor > 1) {
+    dot = sp_write_temporary_of (w, SP_DTYPE_FP32, w->rows);
+    sp_write_rows (w, SP_OP_NORM_STAT_BWD, w->rows, width (w), dy, a->core_out, 0, dot, 0, 0);
+    sp_tensor_sum (w, dot, 0);
+  }
+  SpOp *op = sp_write_op (w, SP_OP_NORM_BWD);
+  op->m = w->rows;
+  op->n = width (w);
+  op->k = width (w) * w->layout->tensor;
+  op->in[0] = dy;
+  op->in[1] = a->core_out;
+  op->in[2] = a->out_statistics;
+  op->in[5] = dot;
+  op->out[0] = dx;
+  sp_write_op_done (w, op);
+}
+
+static void
+write_forward (SpWriter *w, Attention *a)
+{
+  gint64 elements = (gint64) w->rows * width (w);
+
+  sp_write_norm (w, &a->norm, SP_SLOT_X, w->region_rows, w->hidden);
+  guint8 whole = sp_tensor_enter (w, a->norm.y);
+  a->inputs = sp_write_stash (w, SP_TIER_KEEP, 4 * elements);
+  sp_write_linear (w, w->rows, 4 * width (w), w->hidden, whole, a->qkvu, 0, a->inputs);
+
+  guint8 q = sp_ulysses_operand (w, elements), k = sp_ulysses_operand (w, elements),
+         v = sp_ulysses_operand (w, elements);
+  SpOp *op = feature_op (w, SP_OP_FEATURE, a->inputs);
+  op->out[0] = q;
+  op->out[1] = k;
+  op->out[2] = v;
+  sp_write_op_done (w, op);
+
+  sp_ulysses_enter (w, q, k, v);
+  w->core->forward (w, &w->slots);
+  a->core_out = sp_ulysses_leave (w, w->slots.o);
+  write_out_norm (w, a);
+  a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, elements);
+  sp_write_rows (w, SP_OP_GATE, w->rows, width (w), a->out_norm, a->inputs, 0, a->gated, 0, 0);
+
+  guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
+  sp_write_linear (w, w->rows, w->hidden, width (w), a->gated, a->projection, 0, partial);
+  a->middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
+  sp_write_residual (w, &a->residual, SP_SLOT_X, sp_tensor_leave (w, partial), a->middle);
+}
+
+static void
+write_backward (SpWriter *w, Attention *a, guint8 d_middle)
+{
+  gint64 elements = (gint64) w->rows * width (w);
+  guint8 dq, dk, dv;
+
+  guint8 whole = sp_tensor_leave_backward (w, sp_write_residual_backward (w, &a->residual, d_middle));
+  guint8 d_gated = sp_write_temporary (w, elements);
+  sp_write_linear_dgrad (w, w->rows, w->hidden, width (w), whole, a->projection, d_gated);
+  sp_write_linear_wgrad (w, w->rows, w->hidden, width (w), whole, a->gated, a->projection);
+
+  guint8 d_normed = sp_write_temporary (w, elements), du = sp_write_temporary (w, elements);
+  sp_write_rows (w, SP_OP_GATE_BWD, w->rows, width (w), d_gated, a->out_norm, a->inputs, d_normed, du, 0);
+  guint8 d_out = sp_write_temporary (w, elements);
+  write_out_norm_backward (w, a, d_normed, d_out);
+
+  sp_ulysses_leave_backward (w, d_out);
+  w->core->backward (w, &w->slots);
+  sp_ulysses_enter_backward (w, &dq, &dk, &dv);
+
+  guint8 d_inputs = sp_write_temporary (w, 4 * elements);
+  SpOp *op = feature_op (w, SP_OP_FEATURE_BWD, a->inputs);
+  op->in[1] = dq;
+  op->in[2] = dk;
+  op->in[3] = dv;
+  op->in[4] = du;
+  op->out[0] = d_inputs;
+  sp_write_op_done (w, op);
+
+  guint8 d_norm = sp_write_temporary (w, (gint64) w->rows * w->hidden);
+  sp_write_linear_dgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, a->qkvu, d_norm);
+  sp_write_linear_wgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, sp_tensor_regather (w, a->norm.y), a->qkvu);
+  sp_write_norm_backward (w, &a->norm, sp_tensor_enter_backward (w, d_norm), d_middle, SP_SLOT_DX);
+}
+
+void
+sp_write_linear_layer (SpWriter *w)
+{
+  Attention a = { 0 };
+  SpMlpSlots mlp = { 0 };
+
+  write_weights (w, &a, &mlp);
+  sp_zero_end_weights (w, 0);
+
+  sp_write_begin (w, SP_PHASE_FORWARD);
+  write_forward (w, &a);
+  sp_write_mlp (w, &mlp, a.middle, SP_SLOT_Y);
+  sp_write_end (w);
+
+  sp_write_begin (w, SP_PHASE_BACKWARD);
+  guint8 d_middle = sp_write_temporary (w, (gint64) w->region_rows * w->hidden);
+  sp_write_mlp_backward (w, &mlp, SP_SLOT_DY, d_middle);
+  write_backward (w, &a, d_middle);
+  sp_write_end (w);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/layout.h"
+
+#include "models/schedules.h"
+
+gint32
+sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *arch)
+{
+  if (sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0)
+    return layout->ulysses * layout->ring;
+  return layout->ulysses * layout->lasp;
+}
+
+gint32
+sp_layout_world (const SpLayout *layout, const SpArchitecture *arch)
+{
+  return layout->data * layout->tensor * layout->pipeline * sp_layout_sequence_ranks (layout, arch);
+}
+
+gint32
+sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch)
+{
+  return sp_layout_sequence_ranks (layout, arch) / layout->lasp;
+}
+
+gint32
+sp_layout_micro_batches (const SpLayout *layout, const SpRun *run)
+{
+  gint64 each = (gint64) layout->data * run->micro_batch;
+
+  return (gint32) ((run->global_batch + each - 1) / each);
+}
+
+static void
+append (GString *out, const char *separator, const char *format, ...)
+{
+  va_list args;
+
+  if (out->len > 0)
+    g_string_append (out, separator);
+  va_start (args, format);
+  g_string_append_vprintf (out, format, args);
+  va_end (args);
+}
+
+static const char *const recompute_names[] = { "none", "selective", "full" };
+
+char *
+sp_layout_describe (const SpLayout *layout)
+{
+  const struct {
+    const char *name;
+    gint32 degree;
+  } axes[] = {
+    { "data", layout->data },       { "tensor", layout->tensor }, { "pipeline", layout->pipeline },
+    { "ulysses", layout->ulysses }, { "ring", layout->ring },     { "lasp", layout->lasp },
+  };
+  g_autoptr (GString) out = g_string_new (NULL);
+
+  for (guint i = 0; i < G_N_ELEMENTS (axes); i++)
+    if (axes[i].degree > 1)
+      append (out, " x ", "%s %d", axes[i].name, axes[i].degree);
+  if (out->len == 0)
+    g_string_append (out, "one GPU");
+  if (layout->lasp > 1)
+    append (out, ", ", "lasp-version %d", layout->lasp_version);
+  if (layout->ring > 1)
+    append (out, ", ", "%s", layout->token_split == SP_TOKENS_ZIGZAG ? "zigzag" : "contiguous");
+  append (out, ", ", "zero %d", layout->zero);
+  append (out, ", ", "recompute %s", recompute_names[layout->recompute]);
+  return g_string_free (g_steal_pointer (&out), FALSE);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A layout: how one training step is spread over ranks; with the run (sequence, batch) it is all that a program needs
+ * besides the architecture and the framework. What is legal is one table of rows (legality.c and the strategies' own
+ * rows): each a check, a message and the nearest legal values.
+ */
+
+#include <glib.h>
+
+#include "models/architecture.h"
+#include "models/hardware.h"
+#include "sim/program.h"
+
+G_BEGIN_DECLS
+
+typedef enum { SP_RECOMPUTE_NONE, SP_RECOMPUTE_SELECTIVE, SP_RECOMPUTE_FULL, SP_N_RECOMPUTES } SpRecompute;
+
+/* Axes that a rank order lists, fastest (nearest ranks) first. */
+typedef struct {
+  guint8 axis[SP_N_AXES]; /* SpAxis, each once */
+} SpOrder;
+
+typedef struct {
+  gint32 data, tensor, pipeline, ulysses, ring, lasp;
+  gint32 lasp_version;        /* 1 or 2 */
+  guint8 token_split;         /* SpTokenSplit */
+  guint8 ring_gradient_dtype; /* SP_DTYPE_FP32 or SP_DTYPE_BF16 */
+  gboolean sequence_regions;
+  gint32 zero;           /* 0 .. 3 */
+  gboolean reshard;      /* ZeRO-3: gather again for the backward */
+  guint8 gradient_dtype; /* SP_DTYPE_BF16 or SP_DTYPE_FP32: of stored and reduced gradients */
+  gboolean overlap;
+  guint8 recompute; /* SpRecompute */
+  guint8 schedule;  /* row of sp_schedules */
+  SpOrder order;
+  gint32 stage_split[64]; /* layers of each stage; [0] = 0: as even as can be, the first stages take the rest */
+} SpLayout;
+
+typedef struct {
+  gint64 sequence;     /* tokens */
+  gint32 micro_batch;  /* sequences, per replica */
+  gint32 global_batch; /* sequences */
+  guint8 precision;    /* SP_DTYPE_BF16 or FP16 of weights and activations */
+  gboolean causal;
+} SpRun;
+
+/* clang-format off */
+#define SP_LAYOUT_DEFAULT_FIELDS                                                                                       \
+    .data = 1, .tensor = 1, .pipeline = 1, .ulysses = 1, .ring = 1, .lasp = 1, .lasp_version = 2,                      \
+    .token_split = SP_TOKENS_ZIGZAG, .ring_gradient_dtype = SP_DTYPE_FP32, .sequence_regions = TRUE, .zero = 1,        \
+    .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
+    .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE } }
+#define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
+/* clang-format on */
+
+/* Sequence ranks S: ulysses x ring where the model has softmax layers, else ulysses x lasp. In a hybrid the linear layers
+ * factor the same S as lasp x (S / lasp of their own Ulysses). */
+gint32 sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *arch);
+gint32 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch);
+gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch);
+gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
+
+/* TRUE, or an error that names the rule, the value and the nearest legal choice. `ranks` = GPUs of the cluster, 0 not to
+ * ask. The same table with error == NULL is the search's filter (no allocation). */
+gboolean sp_layout_check (const SpLayout *layout, const SpArchitecture *arch, const SpFramework *framework,
+                          const SpRun *run, gint32 ranks, GError **error);
+
+/* Digits and groups of the layout, into the program. */
+void sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpProgram *program);
+
+/* The legal degrees of an axis with all else as it is, ascending, up to `limit`: for `show layout` and messages. */
+GArray *sp_layout_legal_degrees (const SpLayout *layout, const SpArchitecture *arch, const SpFramework *framework,
+                                 const SpRun *run, SpAxis axis, gint32 limit);
+
+/* One line, e.g. "ulysses 8 x ring 2, zero 3, selective": degrees of 1 and defaults left out. Free with g_free. */
+char *sp_layout_describe (const SpLayout *layout);
+
+#define SP_LAYOUT_ERROR (sp_layout_error_quark ())
+GQuark sp_layout_error_quark (void);
+typedef enum { SP_LAYOUT_ERROR_ILLEGAL } SpLayoutError;
+
+G_END_DECLS

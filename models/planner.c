@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/planner.h"
+
+#include "models/writer.h"
+
+#include <string.h>
+
+typedef struct {
+  SpEstimator *estimator;
+  const SpPlanQuestion *question;
+  SpPlan *plan;
+  SpProgram *program;
+  gint32 gpus;
+  gboolean softmax, linear;
+  SpOrder orders[64]; /* of the degrees at hand */
+  guint n_orders;
+} Search;
+
+/* --- ranking --------------------------------------------------------------------------------------------------------- */
+
+static double
+lacking (const SpPlanEntry *entry)
+{
+  return entry->estimate.memory.total_bytes - entry->estimate.capacity_bytes;
+}
+
+/* Quicker first, then less memory; what was found first stays first. */
+static gboolean
+is_better (const SpPlanEntry *a, const SpPlanEntry *b)
+{
+  if (a->estimate.step_time_s != b->estimate.step_time_s)
+    return a->estimate.step_time_s < b->estimate.step_time_s;
+  return a->estimate.memory.total_bytes < b->estimate.memory.total_bytes;
+}
+
+static void
+rank (Search *s, const SpPlanEntry *entry)
+{
+  GArray *entries = s->plan->entries;
+  guint at = entries->len;
+
+  while (at > 0 && is_better (entry, &g_array_index (entries, SpPlanEntry, at - 1)))
+    at--;
+  if (at >= s->question->top)
+    return;
+  if (entries->len == s->question->top)
+    g_array_set_size (entries, entries->len - 1);
+  g_array_insert_val (entries, at, *entry);
+}
+
+/* Until something fits, the one that lacks least; the quickest of those that do not fit is kept beside it. */
+typedef struct {
+  SpPlanEntry quickest, closest;
+  gboolean any;
+} Misses;
+
+static void
+note_miss (Misses *misses, const SpPlanEntry *entry)
+{
+  if (!misses->any || is_better (entry, &misses->quickest))
+    misses->quickest = *entry;
+  if (!misses->any || lacking (entry) < lacking (&misses->closest))
+    misses->closest = *entry;
+  misses->any = TRUE;
+}
+
+/* --- candidates ------------------------------------------------------------------------------------------------------- */
+
+static void
+try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batch)
+{
+  SpPlanEntry entry = { .layout = *layout,
+                        .run = { .sequence = s->question->sequence,
+                                 .micro_batch = micro_batch,
+                                 .global_batch = s->question->global_batch,
+                                 .precision = SP_DTYPE_BF16,
+                                 .causal = s->question->causal } };
+
+  s->plan->candidates++;
+  if (!sp_layout_check (layout, s->estimator->arch, s->estimator->framework, &entry.run, s->gpus, NULL))
+    return;
+  s->plan->legal++;
+  sp_estimate_layout (s->estimator, s->program, layout, &entry.run, &entry.estimate);
+  if (!entry.estimate.fits) {
+    note_miss (misses, &entry);
+    return;
+  }
+  s->plan->fitting++;
+  rank (s, &entry);
+}
+
+static void
+try_recipes (Search *s, Misses *misses, SpLayout *layout, gint32 micro_batch)
+{
+  gint32 replicas = layout->data * sp_layout_sequence_ranks (layout, s->estimator->arch);
+
+  for (layout->zero = 0; layout->zero <= (replicas > 1 ? 3 : 0); layout->zero++)
+    for (layout->recompute = 0; layout->recompute < SP_N_RECOMPUTES; layout->recompute++)
+      for (guint o = 0; o < s->n_orders; o++) {
+        layout->order = s->orders[o];
+        try_layout (s, misses, layout, micro_batch);
+      }
+}
+
+/* Powers of two, and all of a replica's sequences at once. */
+static void
+try_micro_batches (Search *s, Misses *misses, SpLayout *layout)
+{
+  gint32 share = (s->question->global_batch + layout->data - 1) / layout->data;
+
+  for (gint32 b = 1; b < share; b *= 2)
+    try_recipes (s, misses, layout, b);
+  try_recipes (s, misses, layout, share);
+}
+
+/* How many ranks of each axis one node holds: what an order changes. */
+static void
+signature (const Search *s, const gint32 *degree, const guint8 *axes, guint n, gint32 *ret)
+{
+  gint32 node = s->estimator->cluster->gpus_per_node, stride = 1;
+
+  memset (ret, 0, SP_N_AXES * sizeof *ret);
+  for (guint i = 0; i < n; i++) {
+    ret[axes[i]] = stride < node ? MIN (degree[axes[i]], MAX (1, node / stride)) : 1;
+    stride *= degree[axes[i]];
+  }
+}
+
+static void
+complete_order (const guint8 *axes, guint n, SpOrder *ret)
+{
+  static const guint8 all[] = { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING,
+                                SP_AXIS_LASP,   SP_AXIS_DATA,    SP_AXIS_PIPELINE };
+  guint filled = 0;
+
+  for (guint i = 0; i < n; i++)
+    ret->axis[filled++] = axes[i];
+  for (guint i = 0; i < G_N_ELEMENTS (all); i++)
+    if (!memchr (axes, all[i], n))
+      ret->axis[filled++] = all[i];
+}
+
+/* Permutations by insertion, in the order of the default, so that the first of equals is the usual one. */
+static void
+permute (Search *s, const gint32 *degree, guint8 *axes, guint at, guint n, gint32 (*seen)[SP_N_AXES])
+{
+  if (at == n) {
+    gint32 mine[SP_N_AXES];
+    signature (s, degree, axes, n, mine);
+    for (guint i = 0; i < s->n_orders; i++)
+      if (memcmp (seen[i], mine, sizeof mine) == 0)
+        return;
+    if (s->n_orders == G_N_ELEMENTS (s->orders))
+      return;
+    memcpy (seen[s->n_orders], mine, sizeof mine);
+    complete_order (axes, n, &s->orders[s->n_orders++]);
+    return;
+  }
+  for (guint i = at; i < n; i++) {
+    guint8 chosen = axes[i];
+    memmove (axes + at + 1, axes + at, i - at);
+    axes[at] = chosen;
+    permute (s, degree, axes, at + 1, n, seen);
+    memmove (axes + at, axes + at + 1, i - at);
+    axes[i] = chosen;
+  }
+}
+
+static void
+find_orders (Search *s, const SpLayout *layout)
+{
+  const gint32 degree[SP_N_AXES] = {
+    [SP_AXIS_TENSOR] = layout->tensor, [SP_AXIS_ULYSSES] = layout->ulysses,
+    [SP_AXIS_RING] = layout->ring,     [SP_AXIS_LASP] = s->softmax ? 1 : layout->lasp,
+    [SP_AXIS_DATA] = layout->data,     [SP_AXIS_PIPELINE] = layout->pipeline,
+  };
+  gint32 seen[G_N_ELEMENTS (s->orders)][SP_N_AXES];
+  guint8 axes[SP_N_AXES];
+  guint n = 0;
+
+  for (guint i = 0; i < SP_N_AXES; i++) {
+    guint8 axis = s->question->base.order.axis[i];
+    if (degree[axis] > 1)
+      axes[n++] = axis;
+  }
+  s->n_orders = 0;
+  permute (s, degree, axes, 0, n, seen);
+}
+
+static void
+try_kinds (Search *s, Misses *misses, SpLayout *layout)
+{
+  gboolean splits = layout->ring > 1 && s->question->causal && !s->linear;
+  gint32 versions = layout->lasp > 1 ? 2 : 1;
+
+  find_orders (s, layout);
+  for (gint32 version = versions; version >= 1; version--)
+    for (guint split = 0; split < (splits ? 2 : 1); split++) {
+      layout->lasp_version = versions == 1 ? s->question->base.lasp_version : version;
+      layout->token_split = splits && split == 0 ? SP_TOKENS_ZIGZAG : SP_TOKENS_CONTIGUOUS;
+      try_micro_batches (s, misses, layout);
+    }
+}
+
+/* Factors the sequence ranks: ulysses x ring, or ulysses x lasp, or both ways at once. */
+static void
+try_sequence (Search *s, Misses *misses, SpLayout *layout, gint32 ranks)
+{
+  for (gint32 u = 1; u <= ranks; u++) {
+    if (ranks % u != 0)
+      continue;
+    layout->ulysses = u;
+    layout->ring = s->softmax ? ranks / u : 1;
+    for (gint32 lasp = 1; lasp <= ranks; lasp++) {
+      gboolean only = !s->linear ? lasp == 1 : !s->softmax ? lasp == ranks / u : ranks % lasp == 0;
+      if (!only)
+        continue;
+      layout->lasp = lasp;
+      try_kinds (s, misses, layout);
+    }
+  }
+}
+
+static void
+try_degrees (Search *s, Misses *misses)
+{
+  for (gint32 tensor = 1; tensor <= s->gpus; tensor++) {
+    if (s->gpus % tensor != 0)
+      continue;
+    for (gint32 pipeline = 1; pipeline <= s->gpus / tensor; pipeline++) {
+      if (s->gpus / tensor % pipeline != 0)
+        continue;
+      gint32 rest = s->gpus / tensor / pipeline;
+      for (gint32 ranks = 1; ranks <= rest; ranks++) {
+        if (rest % ranks != 0)
+          continue;
+        SpLayout layout = s->question->base;
+        layout.tensor = tensor;
+        layout.pipeline = pipeline;
+        layout.data = rest / ranks;
+        try_sequence (s, misses, &layout, ranks);
+      }
+    }
+  }
+}
+
+/* --- the plan ----------------------------------------------------------------------------------------------------------- */
+
+SpPlan *
+sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
+{
+  g_autoptr (SpPlan) plan = g_new0 (SpPlan, 1);
+  g_autoptr (SpProgram) program = sp_program_new ();
+  gint32 cluster = estimator->cluster->nodes * estimator->cluster->gpus_per_node;
+  Misses misses = { .any = FALSE };
+  Search s = { .estimator = estimator,
+               .question = question,
+               .plan = plan,
+               .program = program,
+               .gpus = question->gpus ? question->gpus : cluster,
+               .softmax = sp_architecture_count (estimator->arch, SP_LAYER_SOFTMAX) > 0,
+               .linear = sp_architecture_count (estimator->arch, SP_LAYER_LINEAR) > 0 };
+
+  plan->entries = g_array_new (FALSE, FALSE, sizeof (SpPlanEntry));
+  if (s.gpus > cluster) {
+    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%d GPUs asked for and the cluster %s has %d", s.gpus,
+                 estimator->cluster->name, cluster);
+    return NULL;
+  }
+  try_degrees (&s, &misses);
+  if (plan->legal == 0) {
+    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL,
+                 "no layout of %d GPUs is legal for sequence %" G_GINT64_FORMAT
+                 " and global batch %d: the sequence must "
+                 "divide over sequence ranks; try a sequence that is a multiple of %d",
+                 s.gpus, question->sequence, question->global_batch, 2 * s.gpus);
+    return NULL;
+  }
+  plan->has_nearest = misses.any;
+  if (misses.any)
+    plan->nearest = plan->fitting > 0 ? misses.quickest : misses.closest;
+  return g_steal_pointer (&plan);
+}
+
+void
+sp_plan_free (SpPlan *plan)
+{
+  if (plan == NULL)
+    return;
+  g_array_unref (plan->entries);
+  g_free (plan);
+}
+
+char *
+sp_plan_bound (const SpPlanEntry *entry)
+{
+  const SpEstimate *e = &entry->estimate;
+  guint worst = 0;
+
+  for (guint a = 1; a < SP_N_AXES; a++)
+    if (e->axes[a].exposed_s > e->axes[worst].exposed_s)
+      worst = a;
+  double exposed = e->axes[worst].exposed_s, step = e->step_time_s;
+  g_autofree char *compute = g_strdup_printf ("compute %.1f %%", 100 * e->compute_s / step);
+  g_autofree char *communication =
+      exposed > 0 ? g_strdup_printf (", exposed %s communication %.1f %%", sp_axis_name (worst), 100 * exposed / step)
+                  : g_strdup ("");
+  g_autofree char *bubble =
+      e->bubble_s > 0 ? g_strdup_printf (", pipeline bubble %.1f %%", 100 * e->bubble_s / step) : g_strdup ("");
+  g_autofree char *host = e->host_s > 0 ? g_strdup_printf (", host %.1f %%", 100 * e->host_s / step) : g_strdup ("");
+  const char *what = e->compute_s >= MAX (exposed, MAX (e->bubble_s, e->host_s)) ? "compute"
+                     : exposed >= MAX (e->bubble_s, e->host_s)                   ? "communication"
+                     : e->bubble_s >= e->host_s                                  ? "the pipeline bubble"
+                                                                                 : "the host";
+  return g_strdup_printf ("bound by %s: %s%s%s%s of the step", what, compute, communication, bubble, host);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The planner: all legal layouts of a model, cluster, sequence and global batch; those that fit, ranked by step_time_s.
+ *
+ * Candidates: every factorisation of the GPUs into data, tensor, pipeline and sequence ranks, of these into ulysses x ring (or
+ * lasp), ring splits, lasp versions, micro-batches (powers of two and the whole share), recompute modes, ZeRO stages, and the
+ * orders of the axes whose degree is above 1 that differ in which of them stay inside a node. What the rules refuse is counted, not listed.
+ */
+
+#include "models/estimate.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  SpLayout layout;
+  SpRun run; /* its micro-batch */
+  SpEstimate estimate;
+} SpPlanEntry;
+
+typedef struct {
+  gint64 candidates, legal, fitting;
+  GArray *entries; /* SpPlanEntry, best first, at most `top` */
+  gboolean has_nearest;
+  SpPlanEntry nearest; /* the fastest of those that do not fit and would beat the best, else the one that lacks least */
+} SpPlan;
+
+typedef struct {
+  gint64 sequence;
+  gint32 global_batch;
+  gint32 gpus; /* 0: all of the cluster */
+  guint top;
+  gboolean causal;
+  SpLayout base; /* what is not searched: gradient dtypes, overlap, ... */
+} SpPlanQuestion;
+
+SpPlan *sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error);
+void sp_plan_free (SpPlan *plan);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlan, sp_plan_free)
+
+/* One sentence: what bounds the step (compute, which axis' communication, bubble, host) and by how much. */
+char *sp_plan_bound (const SpPlanEntry *entry);
+
+G_END_DECLS

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run]; files in it are relative
+ * to it. Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are errors
+ * that name file, group, key, value, what was expected and the nearest valid choice.
+ */
+
+#include "models/layout.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  char *path;
+  char *model_path, *cluster_path, *framework_path; /* the files that were read */
+  SpArchitecture *arch;
+  SpCluster *cluster;
+  SpFramework *framework;
+  SpLayout layout;
+  SpRun run;
+} SpScenario;
+
+/* A file named in a scenario is absolute, or relative to the scenario, or (a bare name that is no file there) a shipped
+ * one. `sets` is a NULL-terminated list of "key=value" or "group.key=value", applied over the file (may be NULL). The
+ * layout is parsed, not checked for legality: that is sp_layout_check. */
+SpScenario *sp_scenario_load (const char *path, const char *const *sets, GError **error);
+void sp_scenario_free (SpScenario *scenario);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpScenario, sp_scenario_free)
+
+/* The scenario with every default written out, as `show` prints it. */
+void sp_scenario_write (const SpScenario *scenario, GString *out);
+
+/* Directory of the shipped scenarios: $SEQPAR_DATA, else where the build or the installation put them. */
+const char *sp_data_dir (void);
+
+/* For a command line: `name` if it is a file, else the shipped file of that name (its suffix may be left out). Free
+ * with g_free. The error names the nearest shipped one. */
+char *sp_find_model (const char *name, GError **error);
+char *sp_find_cluster (const char *name, GError **error);
+char *sp_find_framework (const char *name, GError **error);
+/* The shipped one alone; `folder` is "models", "clusters", "frameworks" or "devices". */
+char *sp_find_shipped (const char *folder, const char *name, GError **error);
+
+G_END_DECLS

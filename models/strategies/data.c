@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/strategies.h"
+
+/* Data parallelism, and the rules of the run itself: how sequences and tokens divide over ranks. The gradients' reduction
+ * is zero.c's, over data and sequence ranks at once. */
+
+static gboolean
+world_matches (const SpCase *c)
+{
+  return c->ranks == 0 || sp_layout_world (c->layout, c->arch) == c->ranks;
+}
+
+static void
+explain_world (const SpCase *c, GString *out)
+{
+  gint32 world = sp_layout_world (c->layout, c->arch), others = world / c->layout->data;
+
+  g_string_append_printf (out,
+                          "the layout needs data x tensor x pipeline x sequence ranks = %d GPUs and the cluster has %d",
+                          world, c->ranks);
+  if (c->ranks % others == 0)
+    g_string_append_printf (out, "; use data = %d", c->ranks / others);
+  else
+    g_string_append_printf (out, "; tensor x pipeline x sequence ranks = %d must divide %d", others, c->ranks);
+}
+
+static gboolean
+batch_suffices (const SpCase *c)
+{
+  return c->layout->data <= c->run->global_batch;
+}
+
+static void
+explain_batch (const SpCase *c, GString *out)
+{
+  g_string_append_printf (
+      out,
+      "data = %d replicas and only global-batch = %d sequences; use data = %d or less, and split the "
+      "sequence (ulysses, ring, lasp) instead",
+      c->layout->data, c->run->global_batch, c->run->global_batch);
+}
+
+static gboolean
+micro_batch_fits (const SpCase *c)
+{
+  gint64 share = (c->run->global_batch + c->layout->data - 1) / c->layout->data;
+
+  return c->run->micro_batch <= share;
+}
+
+static void
+explain_micro_batch (const SpCase *c, GString *out)
+{
+  gint32 share = (c->run->global_batch + c->layout->data - 1) / c->layout->data;
+
+  g_string_append_printf (
+      out, "micro-batch = %d is more than the %d sequences of a replica (global-batch %d / data %d); at most %d",
+      c->run->micro_batch, share, c->run->global_batch, c->layout->data, share);
+}
+
+static gint64
+token_parts (const SpCase *c)
+{
+  gint64 parts = sp_layout_sequence_ranks (c->layout, c->arch);
+
+  return c->layout->sequence_regions ? parts * c->layout->tensor : parts;
+}
+
+static gboolean
+tokens_divide (const SpCase *c)
+{
+  return c->run->sequence % token_parts (c) == 0;
+}
+
+static void
+explain_tokens (const SpCase *c, GString *out)
+{
+  gint64 parts = token_parts (c), padded = (c->run->sequence + parts - 1) / parts * parts;
+
+  g_string_append_printf (out,
+                          "sequence = %" G_GINT64_FORMAT " must be a multiple of the %" G_GINT64_FORMAT
+                          " parts it is cut in (sequence ranks%s); pad it to %" G_GINT64_FORMAT,
+                          c->run->sequence, parts,
+                          c->layout->sequence_regions && c->layout->tensor > 1 ? " x tensor, for sequence regions" : "",
+                          padded);
+}
+
+/* Shapes of a rank are 32-bit. */
+static gboolean
+rows_fit (const SpCase *c)
+{
+  gint64 rows = c->run->sequence / sp_layout_sequence_ranks (c->layout, c->arch) * c->layout->ulysses;
+  gint64 widest = MAX ((gint64) c->arch->hidden, 1);
+
+  return rows * c->run->micro_batch < G_MAXINT32 && rows * c->run->micro_batch < G_MAXINT64 / 64 / widest;
+}
+
+static void
+explain_rows (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "a rank would hold 2^31 tokens or more (sequence %" G_GINT64_FORMAT
+                          " x micro-batch %d); use more sequence ranks or a smaller micro-batch",
+                          c->run->sequence, c->run->micro_batch);
+}
+
+static const SpRule rules[] = {
+  { "world", world_matches, explain_world },
+  { "data-batch", batch_suffices, explain_batch },
+  { "micro-batch", micro_batch_fits, explain_micro_batch },
+  { "tokens", tokens_divide, explain_tokens },
+  { "rows", rows_fit, explain_rows },
+};
+
+const SpStrategy sp_strategy_data = {
+  "data", SP_AXIS_DATA, "replicas that see other sequences; gradients are averaged", rules, G_N_ELEMENTS (rules), NULL,
+};

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/strategies.h"
+
+/*
+ * Linear attention, on one rank and over a chain of ranks.
+ *
+ * LASP (Sun et al., 2404.02882): the state (head size x head size a head, fp32, whatever the length) goes from rank to
+ * rank; the local part of the output does not wait for it. The state is passed on before the own inter-chunk part is
+ * computed, so a hop is one update and one send. LASP-2 (Sun et al., 2502.07563): each rank's own state is gathered and
+ * combined at once; the gather runs beside the local part. Both keep the state from before for the backward.
+ *
+ * FLOP of a chunked kernel, a token and head, for key size k, value size n and chunk C: 2 C (k + n) within the chunk, 2 k n
+ * to build the state and 2 k n to apply it. C = head size, as TransNormerLLM and flash-linear-attention choose for 64 to
+ * 128.
+ */
+
+static gint64
+state_elements (const SpWriter *w, const SpCoreSlots *c)
+{
+  return (gint64) w->batch * c->heads * w->head_size * w->head_size;
+}
+
+static gint64
+value_elements (const SpWriter *w, const SpCoreSlots *c)
+{
+  return (gint64) c->tokens * w->batch * c->heads * w->head_size;
+}
+
+/* 2 k n, for all tokens and heads: one product of a token's vector with a state. */
+static gint64
+state_flops (const SpWriter *w, const SpCoreSlots *c)
+{
+  return 2 * value_elements (w, c) * w->head_size;
+}
+
+/* 2 C (k + n) with C = k = n. */
+static gint64
+chunk_flops (const SpWriter *w, const SpCoreSlots *c)
+{
+  return 2 * state_flops (w, c);
+}
+
+static SpOp *
+core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->m = c->tokens;
+  op->n = op->k = w->head_size;
+  op->batch = w->batch;
+  op->heads = op->kv_heads = c->heads;
+  op->group = w->program->groups[SP_GROUP_LASP].size > 1 ? SP_GROUP_LASP : 0;
+  op->in[0] = c->q;
+  op->in[1] = c->k;
+  op->in[2] = c->v;
+  return op;
+}
+
+/* Local part: output, own state, or both (0 to leave out). Within the kernel the state of earlier chunks is built and
+ * applied too, so the output costs all four products. */
+static void
+local_part (SpWriter *w, const SpCoreSlots *c, guint8 o, guint8 own)
+{
+  SpOp *op = core_op (w, SP_OP_LINEAR_LOCAL, c);
+
+  op->out[0] = o;
+  op->out[1] = own;
+  op->flops = o ? chunk_flops (w, c) + 2 * state_flops (w, c) : state_flops (w, c);
+  sp_write_op_done (w, op);
+}
+
+static void
+local_backward (SpWriter *w, const SpCoreSlots *c, gboolean gradients, guint8 own)
+{
+  SpOp *op = core_op (w, SP_OP_LINEAR_LOCAL_BWD, c);
+
+  op->in[3] = c->d_o;
+  if (gradients) {
+    op->out[0] = c->dq;
+    op->out[1] = c->dk;
+    op->out[2] = c->dv;
+  }
+  op->out[3] = own;
+  /* Within the chunk 5 products of the forward's 2; dq, dk, dv and the two states' builds and uses: 5 products of 2 k n. */
+  op->flops = gradients ? chunk_flops (w, c) * 5 / 2 + 5 * state_flops (w, c) : state_flops (w, c);
+  sp_write_op_done (w, op);
+}
+
+static void
+inter_part (SpWriter *w, const SpCoreSlots *c)
+{
+  SpOp *op = core_op (w, SP_OP_LINEAR_INTER, c);
+
+  op->in[1] = c->state;
+  op->in[2] = 0;
+  op->out[0] = c->o;
+  op->guard = SP_GUARD_NOT_FIRST;
+  op->flags = SP_OP_ACCUMULATE;
+  op->flops = state_flops (w, c);
+  sp_write_op_done (w, op);
+}
+
+static void
+inter_backward (SpWriter *w, const SpCoreSlots *c, guint8 d_state)
+{
+  SpOp *op = core_op (w, SP_OP_LINEAR_INTER_BWD, c);
+
+  op->in[0] = c->k;
+  op->in[1] = c->v;
+  op->in[2] = c->d_o;
+  op->in[3] = c->state;
+  op->in[4] = d_state;
+  op->out[0] = c->dq;
+  op->out[1] = c->dk;
+  op->out[2] = c->dv;
+  op->flags = SP_OP_ACCUMULATE;
+  op->flops = 3 * state_flops (w, c);
+  sp_write_op_done (w, op);
+}
+
+static guint8
+travelling_state (SpWriter *w, const SpCoreSlots *c)
+{
+  return sp_write_buffer (w, SP_CLASS_COMMUNICATION, SP_DTYPE_FP32, SP_LIFE_SEGMENT, state_elements (w, c));
+}
+
+/* Kept under every recompute mode: it is small, and to rebuild it would take the chain or the gather again. */
+static guint8
+kept_state (SpWriter *w, const SpCoreSlots *c)
+{
+  return sp_write_buffer (w, SP_CLASS_ACTIVATIONS, SP_DTYPE_FP32, SP_LIFE_STASH, state_elements (w, c));
+}
+
+static void
+make_gradients (SpWriter *w, SpCoreSlots *c)
+{
+  c->dq = sp_write_temporary (w, value_elements (w, c));
+  c->dk = sp_write_temporary (w, value_elements (w, c));
+  c->dv = sp_write_temporary (w, value_elements (w, c));
+}
+
+/* --- one rank -------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+alone_serves (const SpWriter *w)
+{
+  return w->program->groups[SP_GROUP_LASP].size == 1;
+}
+
+static void
+alone_forward (SpWriter *w, SpCoreSlots *c)
+{
+  c->o = sp_ulysses_operand (w, value_elements (w, c));
+  local_part (w, c, c->o, 0);
+}
+
+static void
+alone_backward (SpWriter *w, SpCoreSlots *c)
+{
+  make_gradients (w, c);
+  local_backward (w, c, TRUE, 0);
+}
+
+static const SpCore alone = { "linear", SP_BLOCK_LINEAR, alone_serves, alone_forward, alone_backward };
+
+/* --- LASP ------------------------------------------------------------------------------------------------------------ */
+
+static gboolean
+chain_serves (const SpWriter *w)
+{
+  return !alone_serves (w) && w->layout->lasp_version == 1;
+}
+
+/* Receives `before`, updates and sends on; `flags` = SP_OP_REVERSE for the gradient's chain, which runs the other way. */
+static void
+chain (SpWriter *w, const SpCoreSlots *c, guint8 before, guint8 own, guint flags)
+{
+  guint has_before = flags ? SP_GUARD_NOT_LAST : SP_GUARD_NOT_FIRST;
+  guint has_after = flags ? SP_GUARD_NOT_FIRST : SP_GUARD_NOT_LAST;
+  guint8 after = travelling_state (w, c);
+
+  sp_write_message (w, SP_OP_RECEIVE, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, 0, 0, before, 0, flags,
+                    has_before);
+  SpOp *op = core_op (w, SP_OP_STATE_UPDATE, c);
+  op->in[0] = before;
+  op->in[1] = own;
+  op->in[2] = 0;
+  op->out[0] = after;
+  op->flags = flags;
+  op->guard = has_after;
+  sp_write_op_done (w, op);
+  sp_write_message (w, SP_OP_SEND, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, after, 0, 0, 0, flags, has_after);
+}
+
+static void
+chain_forward (SpWriter *w, SpCoreSlots *c)
+{
+  guint8 own = travelling_state (w, c);
+
+  c->o = sp_ulysses_operand (w, value_elements (w, c));
+  c->state = kept_state (w, c);
+  local_part (w, c, c->o, own);
+  chain (w, c, c->state, own, 0);
+  inter_part (w, c);
+}
+
+static void
+chain_backward (SpWriter *w, SpCoreSlots *c)
+{
+  guint8 own = travelling_state (w, c), d_state = travelling_state (w, c);
+
+  make_gradients (w, c);
+  local_backward (w, c, TRUE, own);
+  chain (w, c, d_state, own, SP_OP_REVERSE);
+  inter_backward (w, c, d_state);
+}
+
+static const SpCore lasp1 = { "lasp", SP_BLOCK_LINEAR, chain_serves, chain_forward, chain_backward };
+
+/* --- LASP-2 ---------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+gather_serves (const SpWriter *w)
+{
+  return !alone_serves (w) && w->layout->lasp_version == 2;
+}
+
+static guint8
+gather (SpWriter *w, const SpCoreSlots *c, guint8 own)
+{
+  guint8 all = sp_write_buffer (w, SP_CLASS_COMMUNICATION, SP_DTYPE_FP32, SP_LIFE_SEGMENT,
+                                state_elements (w, c) * w->program->groups[SP_GROUP_LASP].size);
+
+  sp_write_collective (w, SP_OP_ALL_GATHER, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, own, all,
+                       w->layout->overlap ? SP_OP_ASYNC : 0);
+  return all;
+}
+
+static void
+combine (SpWriter *w, const SpCoreSlots *c, guint8 all, guint8 out, guint flags)
+{
+  SpOp *op = core_op (w, SP_OP_STATE_PREFIX, c);
+
+  op->in[0] = all;
+  op->in[1] = op->in[2] = 0;
+  op->out[0] = out;
+  op->flags = flags;
+  sp_write_op_done (w, op);
+}
+
+static void
+gather_forward (SpWriter *w, SpCoreSlots *c)
+{
+  guint8 own = travelling_state (w, c);
+
+  c->o = sp_ulysses_operand (w, value_elements (w, c));
+  c->state = kept_state (w, c);
+  local_part (w, c, 0, own);
+  guint8 all = gather (w, c, own);
+  local_part (w, c, c->o, 0);
+  combine (w, c, all, c->state, 0);
+  inter_part (w, c);
+}
+
+static void
+gather_backward (SpWriter *w, SpCoreSlots *c)
+{
+  guint8 own = travelling_state (w, c), d_state = travelling_state (w, c);
+
+  local_backward (w, c, FALSE, own);
+  guint8 all = gather (w, c, own);
+  make_gradients (w, c);
+  local_backward (w, c, TRUE, 0);
+  combine (w, c, all, d_state, SP_OP_REVERSE);
+  inter_backward (w, c, d_state);
+}
+
+static const SpCore lasp2 = { "lasp-2", SP_BLOCK_LINEAR, gather_serves, gather_forward, gather_backward };
+
+static const SpCore *const cores[] = { &alone, &lasp1, &lasp2, NULL };
+
+/* --- rules ----------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+has_linear (const SpCase *c)
+{
+  return c->layout->lasp == 1 || sp_architecture_count (c->arch, SP_LAYER_LINEAR) > 0;
+}
+
+static void
+explain_linear (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "lasp = %d on a model without linear-attention layers; use ring = %d (or ulysses), lasp = 1",
+                          c->layout->lasp, c->layout->lasp);
+}
+
+/* In a hybrid both factorisations number the same ranks by the same digits, so one Ulysses degree must divide the other. */
+static gboolean
+factors_match (const SpCase *c)
+{
+  if (sp_architecture_count (c->arch, SP_LAYER_LINEAR) == 0 || sp_architecture_count (c->arch, SP_LAYER_SOFTMAX) == 0)
+    return TRUE;
+  gint32 s = sp_layout_sequence_ranks (c->layout, c->arch), u = c->layout->ulysses;
+  gint32 linear = s / c->layout->lasp;
+  return s % c->layout->lasp == 0 && (u % linear == 0 || linear % u == 0);
+}
+
+static void
+explain_factors (const SpCase *c, GString *out)
+{
+  gint32 s = sp_layout_sequence_ranks (c->layout, c->arch);
+
+  g_string_append_printf (
+      out,
+      "lasp = %d must divide the ulysses x ring = %d sequence ranks, and the heads' exchange of linear "
+      "layers (sequence ranks / lasp) must divide, or be a multiple of, ulysses = %d; legal lasp: ",
+      c->layout->lasp, s, c->layout->ulysses);
+  sp_rule_nearest (c, G_STRUCT_OFFSET (SpLayout, lasp), s, factors_match, out);
+}
+
+static const SpRule rules[] = {
+  { "lasp-linear", has_linear, explain_linear },
+  { "lasp-factors", factors_match, explain_factors },
+};
+
+const SpStrategy sp_strategy_lasp = {
+  "lasp", SP_AXIS_LASP,         "linear attention's state along a chain of ranks (version 1) or gathered (version 2)",
+  rules,  G_N_ELEMENTS (rules), cores,
+};

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/attention.h"
+
+/*
+ * Softmax attention where a rank holds all keys of its heads: a fused kernel (Dao, 2307.08691), or, as frameworks of 2022
+ * did, score matrices that are written, softmaxed, dropped out and kept (Korthikanti et al., 2205.05198, section 4.1).
+ */
+
+gint64
+sp_core_elements (const SpWriter *w, const SpCoreSlots *c, gint32 heads)
+{
+  return (gint64) c->tokens * w->batch * heads * w->head_size;
+}
+
+void
+sp_write_attention_outputs (SpWriter *w, SpCoreSlots *c)
+{
+  c->o = sp_write_stash (w, SP_TIER_KEEP, sp_core_elements (w, c, c->heads));
+  c->lse = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) c->tokens * w->batch * c->heads);
+}
+
+static SpOp *
+core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint flags, guint guard)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->m = op->n = c->tokens;
+  op->k = w->head_size;
+  op->batch = w->batch;
+  op->heads = c->heads;
+  op->kv_heads = c->kv_heads;
+  op->flags = flags | (w->run->causal ? SP_OP_CAUSAL : 0);
+  op->guard = guard;
+  op->group = w->program->groups[SP_GROUP_RING].size > 1 ? SP_GROUP_RING : 0;
+  return op;
+}
+
+void
+sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, gint64 pairs, guint flags, guint guard)
+{
+  SpOp *op = core_op (w, SP_OP_ATTENTION, c, flags, guard);
+
+  op->in[0] = c->q;
+  op->in[1] = k;
+  op->in[2] = v;
+  op->out[0] = c->o;
+  op->out[1] = c->lse;
+  op->flops = 4 * pairs * w->head_size * c->heads * w->batch;
+  sp_write_op_done (w, op);
+}
+
+guint8
+sp_write_attention_delta (SpWriter *w, const SpCoreSlots *c)
+{
+  guint8 delta = sp_write_temporary_of (w, SP_DTYPE_FP32, (gint64) c->tokens * w->batch * c->heads);
+  SpOp *op = core_op (w, SP_OP_ATTENTION_DELTA, c, 0, 0);
+
+  op->in[0] = c->d_o;
+  op->in[1] = c->o;
+  op->out[0] = delta;
+  sp_write_op_done (w, op);
+  return delta;
+}
+
+void
+sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, guint8 delta, guint8 dk, guint8 dv,
+                             gint64 pairs, guint flags, guint guard)
+{
+  SpOp *op = core_op (w, SP_OP_ATTENTION_BWD, c, flags, guard);
+
+  op->in[0] = c->q;
+  op->in[1] = k;
+  op->in[2] = v;
+  op->in[3] = c->d_o;
+  op->in[4] = c->lse;
+  op->in[5] = delta;
+  op->out[0] = c->dq;
+  op->out[1] = dk;
+  op->out[2] = dv;
+  op->flops = 10 * pairs * w->head_size * c->heads * w->batch;
+  sp_write_op_done (w, op);
+}
+
+/* --- fused --------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+fused_serves (const SpWriter *w)
+{
+  return w->layout->ring == 1 && w->framework->fused_attention;
+}
+
+static void
+fused_forward (SpWriter *w, SpCoreSlots *c)
+{
+  sp_write_attention_outputs (w, c);
+  sp_write_attention (w, c, c->k, c->v, sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0, 0);
+}
+
+static void
+fused_backward (SpWriter *w, SpCoreSlots *c)
+{
+  guint8 delta = sp_write_attention_delta (w, c);
+
+  c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
+  c->dk = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
+  c->dv = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
+  sp_write_attention_backward (w, c, c->k, c->v, delta, c->dk, c->dv,
+                               sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0, 0);
+}
+
+static const SpCore fused = { "fused", SP_BLOCK_SOFTMAX, fused_serves, fused_forward, fused_backward };
+
+/* --- unfused ------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+unfused_serves (const SpWriter *w)
+{
+  return w->layout->ring == 1 && !w->framework->fused_attention;
+}
+
+/* A product over all pairs: the mask is applied by the softmax, the GEMM computes both halves. */
+static void
+scores_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint8 in0, guint8 in1, guint8 in2, guint8 out0,
+           guint8 out1)
+{
+  SpOp *op = core_op (w, kind, c, 0, 0);
+  gboolean backward = kind == SP_OP_SCORES_BWD || kind == SP_OP_CONTEXT_BWD;
+  gboolean gemm = backward || kind == SP_OP_SCORES || kind == SP_OP_CONTEXT;
+
+  op->in[0] = in0;
+  op->in[1] = in1;
+  op->in[2] = in2;
+  op->out[0] = out0;
+  op->out[1] = out1;
+  if (gemm)
+    op->flops = (backward ? 4 : 2) * (gint64) c->tokens * c->tokens * w->head_size * c->heads * w->batch;
+  sp_write_op_done (w, op);
+}
+
+static gint64
+score_elements (const SpWriter *w, const SpCoreSlots *c)
+{
+  return (gint64) c->tokens * c->tokens * c->heads * w->batch;
+}
+
+static void
+unfused_forward (SpWriter *w, SpCoreSlots *c)
+{
+  gint64 n = score_elements (w, c);
+  guint8 raw = sp_write_temporary (w, n);
+
+  scores_op (w, SP_OP_SCORES, c, c->q, c->k, 0, raw, 0);
+  c->scores[0] = c->scores[2] = sp_write_stash (w, SP_TIER_SCORES, n);
+  scores_op (w, SP_OP_SOFTMAX, c, raw, 0, 0, c->scores[0], 0);
+  if (w->arch->dropout > 0) {
+    c->scores[1] = sp_write_stash_of (w, SP_TIER_SCORES, SP_DTYPE_UINT8, n);
+    c->scores[2] = sp_write_stash (w, SP_TIER_SCORES, n);
+    scores_op (w, SP_OP_DROPOUT, c, c->scores[0], 0, 0, c->scores[2], c->scores[1]);
+  }
+  c->o = sp_ulysses_operand (w, sp_core_elements (w, c, c->heads));
+  scores_op (w, SP_OP_CONTEXT, c, c->scores[2], c->v, 0, c->o, 0);
+}
+
+static void
+unfused_backward (SpWriter *w, SpCoreSlots *c)
+{
+  gint64 n = score_elements (w, c);
+  guint8 d_dropped = sp_write_temporary (w, n), d_probabilities = d_dropped;
+
+  c->dv = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
+  scores_op (w, SP_OP_CONTEXT_BWD, c, c->scores[2], c->v, c->d_o, d_dropped, c->dv);
+  if (w->arch->dropout > 0) {
+    d_probabilities = sp_write_temporary (w, n);
+    scores_op (w, SP_OP_DROPOUT_BWD, c, d_dropped, c->scores[1], 0, d_probabilities, 0);
+  }
+  guint8 d_scores = sp_write_temporary (w, n);
+  scores_op (w, SP_OP_SOFTMAX_BWD, c, c->scores[0], d_probabilities, 0, d_scores, 0);
+  c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
+  c->dk = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
+  scores_op (w, SP_OP_SCORES_BWD, c, c->q, c->k, d_scores, c->dq, c->dk);
+}
+
+static const SpCore unfused = { "unfused", SP_BLOCK_SOFTMAX, unfused_serves, unfused_forward, unfused_backward };
+
+static const SpCore *const cores[] = { &fused, &unfused, NULL };
+
+const SpStrategy sp_strategy_local = {
+  "local", SP_AXIS_ULYSSES, "softmax attention on one rank, fused or with kept scores", NULL, 0, cores,
+};

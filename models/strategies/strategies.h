@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Strategies: one file and one row each. What a strategy adds to a program stands in its file; the rows (strategies.c)
+ * hold its axis, its legality rules and a line for people.
+ *
+ * Where they act:
+ *   tensor    around the parts of a layer that are split over heads or features (enter, leave and their backwards)
+ *   ulysses   around an attention core (heads for tokens, and back)
+ *   ring, lasp, and the local cores: as rows of the core table
+ *   zero      on a block's flat parameters: GATHER, SYNC, OPTIMIZER
+ *   pipeline  between stages
+ */
+
+#include "models/writer.h"
+
+G_BEGIN_DECLS
+
+/* --- legality ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  const SpLayout *layout;
+  const SpArchitecture *arch;
+  const SpFramework *framework;
+  const SpRun *run;
+  gint32 ranks;
+} SpCase;
+
+/* One rule. `holds` is the check; `explain` (only called when it does not hold) appends what was asked, what is needed and
+ * the nearest legal values, in one line. */
+typedef struct {
+  const char *name;
+  gboolean (*holds) (const SpCase *c);
+  void (*explain) (const SpCase *c, GString *out);
+} SpRule;
+
+typedef struct {
+  const char *name;
+  SpAxis axis;
+  const char *summary;
+  const SpRule *rules;
+  guint n_rules;
+  const SpCore *const *cores; /* NULL-terminated, or NULL */
+} SpStrategy;
+
+guint sp_strategy_count (void);
+const SpStrategy *sp_strategy_get (guint row);
+/* The core that serves the open block; one always does in a legal layout. */
+const SpCore *sp_strategy_core (const SpWriter *w);
+
+extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_pipeline,
+    sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero;
+
+/* Appends the values in [1, limit] that make `holds` true for the degree that `degree` points into (a field of a copy of
+ * the layout), as "1, 2, 4 or 8". */
+void sp_rule_nearest (const SpCase *c, gsize degree_offset, gint32 limit, gboolean (*holds) (const SpCase *c),
+                      GString *out);
+
+/* --- tensor -------------------------------------------------------------------------------------------------------- */
+
+/* Forward: normed rows of this rank -> rows that the split GEMMs read; their partial result -> rows of this rank, summed.
+ * Backward: the conjugates. regather: the enter again, for the weight gradient. */
+guint8 sp_tensor_enter (SpWriter *w, guint8 rows);
+guint8 sp_tensor_leave (SpWriter *w, guint8 partial);
+guint8 sp_tensor_leave_backward (SpWriter *w, guint8 d_rows);
+guint8 sp_tensor_enter_backward (SpWriter *w, guint8 d_partial);
+guint8 sp_tensor_regather (SpWriter *w, guint8 rows);
+/* Sums a small fp32 vector over the tensor group, in place (loss, norm of a split row). */
+void sp_tensor_sum (SpWriter *w, guint8 vector, guint flags);
+
+/* --- ulysses ------------------------------------------------------------------------------------------------------- */
+
+/* q, k, v [rows, heads of this tensor rank] -> slots of the core (stashed), and the core's o -> [rows, heads]. */
+void sp_ulysses_enter (SpWriter *w, guint8 q, guint8 k, guint8 v);
+guint8 sp_ulysses_leave (SpWriter *w, guint8 o);
+void sp_ulysses_leave_backward (SpWriter *w, guint8 d_o);
+void sp_ulysses_enter_backward (SpWriter *w, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv);
+/* A core's q, k, v, or its output where the core's own backward does not read it: stashed where no exchange follows, else a
+ * temporary that the exchange reads. */
+guint8 sp_ulysses_operand (SpWriter *w, gint64 elements);
+
+/* --- zero and gradients --------------------------------------------------------------------------------------------- */
+
+void sp_zero_begin_block (SpWriter *w);
+/* After the weights: sizes the flat buffers and writes GATHER, SYNC and OPTIMIZER. `tied` is the view of the tied matrix'
+ * gradient, 0 for none. */
+void sp_zero_end_weights (SpWriter *w, guint8 tied_gradient);
+
+/* --- pipeline -------------------------------------------------------------------------------------------------------- */
+
+void sp_pipeline_write (SpWriter *w);
+
+G_END_DECLS

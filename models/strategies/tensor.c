@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/strategies.h"
+
+/*
+ * Tensor parallelism (Shoeybi et al., 1909.08053), with sequence regions (Korthikanti et al., 2205.05198): heads and the
+ * MLP's width are split; with regions the rows between are split too, an all-reduce becomes a reduce-scatter and an
+ * all-gather, and what the weight gradient reads is gathered again in the backward instead of being kept.
+ */
+
+static gboolean
+is_split (const SpWriter *w)
+{
+  return w->layout->tensor > 1;
+}
+
+static void
+collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out)
+{
+  sp_write_collective (w, kind, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, in, out, 0);
+}
+
+static guint8
+gather (SpWriter *w, guint8 rows)
+{
+  if (!w->program->sequence_regions)
+    return rows;
+  guint8 whole = sp_write_temporary (w, w->block->buffers[rows].elements * w->layout->tensor);
+  collective (w, SP_OP_ALL_GATHER, rows, whole);
+  return whole;
+}
+
+static guint8
+sum (SpWriter *w, guint8 partial)
+{
+  if (!is_split (w))
+    return partial;
+  if (!w->program->sequence_regions) {
+    collective (w, SP_OP_ALL_REDUCE, partial, partial);
+    return partial;
+  }
+  guint8 rows = sp_write_temporary (w, w->block->buffers[partial].elements / w->layout->tensor);
+  collective (w, SP_OP_REDUCE_SCATTER, partial, rows);
+  return rows;
+}
+
+guint8
+sp_tensor_enter (SpWriter *w, guint8 rows)
+{
+  return gather (w, rows);
+}
+
+guint8
+sp_tensor_leave (SpWriter *w, guint8 partial)
+{
+  return sum (w, partial);
+}
+
+guint8
+sp_tensor_leave_backward (SpWriter *w, guint8 d_rows)
+{
+  return gather (w, d_rows);
+}
+
+guint8
+sp_tensor_enter_backward (SpWriter *w, guint8 d_partial)
+{
+  return sum (w, d_partial);
+}
+
+guint8
+sp_tensor_regather (SpWriter *w, guint8 rows)
+{
+  return gather (w, rows);
+}
+
+void
+sp_tensor_sum (SpWriter *w, guint8 vector, guint flags)
+{
+  if (is_split (w))
+    sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, vector, vector, flags);
+}
+
+/* --- rules --------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+heads_divide (const SpCase *c)
+{
+  return c->arch->heads % c->layout->tensor == 0 && c->arch->kv_heads % c->layout->tensor == 0;
+}
+
+static void
+explain_heads (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out, "tensor = %d must divide the %d query heads and the %d key/value heads; legal: ",
+                          c->layout->tensor, c->arch->heads, c->arch->kv_heads);
+  sp_rule_nearest (c, G_STRUCT_OFFSET (SpLayout, tensor), c->arch->heads, heads_divide, out);
+}
+
+static gboolean
+width_divides (const SpCase *c)
+{
+  return c->arch->ffn % c->layout->tensor == 0;
+}
+
+static void
+explain_width (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out, "tensor = %d must divide the MLP width %d; legal: ", c->layout->tensor, c->arch->ffn);
+  sp_rule_nearest (c, G_STRUCT_OFFSET (SpLayout, tensor), c->arch->heads, width_divides, out);
+}
+
+static const SpRule rules[] = {
+  { "tensor-heads", heads_divide, explain_heads },
+  { "tensor-width", width_divides, explain_width },
+};
+
+const SpStrategy sp_strategy_tensor = {
+  "tensor", SP_AXIS_TENSOR,       "heads and MLP width split; with sequence regions the rows between are split too",
+  rules,    G_N_ELEMENTS (rules), NULL,
+};

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/strategies.h"
+#include "models/writer.h"
+
+#include <string.h>
+
+/* Kinds of blocks: one file under layers/ and one row. */
+static void (*const block_writers[SP_N_BLOCK_KINDS]) (SpWriter *w) = {
+  [SP_BLOCK_EMBEDDING] = sp_write_embedding,
+  [SP_BLOCK_SOFTMAX] = sp_write_softmax_layer,
+  [SP_BLOCK_LINEAR] = sp_write_linear_layer,
+  [SP_BLOCK_HEAD] = sp_write_head,
+};
+
+static const guint8 block_of_layer[SP_N_LAYER_KINDS] = {
+  [SP_LAYER_SOFTMAX] = SP_BLOCK_SOFTMAX,
+  [SP_LAYER_LINEAR] = SP_BLOCK_LINEAR,
+};
+
+/* --- recompute ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  guint8 needed[SP_MAX_SLOTS];
+  guint8 keep[512]; /* ops of the forward list */
+} Rebuild;
+
+static guint8
+root_of (const SpBlock *block, guint8 slot)
+{
+  return block->buffers[slot].alias ? block->buffers[slot].alias : slot;
+}
+
+static gboolean
+is_rebuilt (const SpBlock *block, guint8 root)
+{
+  return block->buffers[root].life == SP_LIFE_REBUILT;
+}
+
+/* What travels around a ring comes from where it started. */
+static void
+need (const SpBlock *block, Rebuild *r, guint8 slot)
+{
+  guint8 root = root_of (block, slot);
+  guint8 life = block->buffers[root].life;
+
+  if (life != SP_LIFE_REBUILT && life != SP_LIFE_SEGMENT)
+    return;
+  r->needed[root] = 1;
+  for (guint i = 0; i < block->n_loops; i++)
+    for (guint j = 0; j < block->loops[i].n_carries; j++) {
+      const SpCarry *carry = &block->loops[i].carries[j];
+      if (carry->current == slot && !r->needed[carry->next]) {
+        need (block, r, carry->next);
+        if (carry->init)
+          need (block, r, carry->init);
+      }
+    }
+}
+
+static gboolean
+keep_op (const SpBlock *block, Rebuild *r, const SpOp *op)
+{
+  for (guint i = 0; i < SP_MAX_IN; i++)
+    if (op->in[i])
+      need (block, r, op->in[i]);
+  /* What is accumulated into was started by an earlier op. */
+  for (guint i = 0; i < SP_MAX_OUT; i++)
+    if (op->out[i])
+      need (block, r, op->out[i]);
+  return TRUE;
+}
+
+/* Marks the forward ops that rebuild what the backward reads and was dropped: walks back from what is needed. */
+static guint
+mark (const SpWriter *w, Rebuild *r)
+{
+  const SpBlock *block = w->block;
+  const SpSegment *forward = &block->segments[SP_PHASE_FORWARD];
+  const SpOp *ops = w->program->ops + forward->first;
+  gboolean whole = w->framework->recompute_whole && w->layout->recompute == SP_RECOMPUTE_FULL;
+  guint kept = 0;
+
+  g_assert (forward->n <= G_N_ELEMENTS (r->keep));
+  memset (r->needed, 0, block->n_buffers);
+  memset (r->keep, 0, forward->n);
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (is_rebuilt (block, slot) && block->first_use[1][slot])
+      r->needed[slot] = 1;
+
+  for (guint i = forward->n; i-- > 0;) {
+    gboolean wanted = FALSE, writes_y = FALSE;
+    for (guint j = 0; j < SP_MAX_OUT; j++) {
+      wanted |= ops[i].out[j] && r->needed[root_of (block, ops[i].out[j])];
+      writes_y |= ops[i].out[j] == SP_SLOT_Y;
+    }
+    /* What a neighbour would have to send again has to be kept: see the linear layers' state. */
+    g_assert (whole || !wanted || ops[i].kind != SP_OP_RECEIVE);
+    wanted |= whole && !writes_y;
+    if (wanted)
+      r->keep[i] = keep_op (block, r, &ops[i]);
+  }
+  /* A loop is run whole or not at all. */
+  for (guint l = 0; l < block->n_loops; l++)
+    if (block->loops[l].phase == SP_PHASE_FORWARD) {
+      gboolean any = FALSE;
+      for (guint i = block->loops[l].first; i < block->loops[l].end; i++)
+        any |= r->keep[i];
+      for (guint i = block->loops[l].first; i < block->loops[l].end; i++)
+        r->keep[i] = any;
+    }
+  for (guint i = 0; i < forward->n; i++)
+    kept += r->keep[i];
+  return kept;
+}
+
+/* Uses in RECOMPUTE count before those in BACKWARD. */
+static void
+note_recompute_uses (SpBlock *block, const SpOp *op, guint16 index)
+{
+  for (guint i = 0; i < SP_MAX_IN + SP_MAX_OUT; i++) {
+    guint8 slot = i < SP_MAX_IN ? op->in[i] : op->out[i - SP_MAX_IN];
+    if (slot == 0)
+      continue;
+    guint8 root = root_of (block, slot);
+    if (block->first_use[1][root] == 0 || block->first_use[1][root] > index)
+      block->first_use[1][root] = index;
+    if (block->last_use[1][root] < index)
+      block->last_use[1][root] = index;
+  }
+}
+
+static void
+copy_loops (SpBlock *block, const guint8 *keep, guint8 *ret_loop_map)
+{
+  guint n = block->n_loops;
+
+  for (guint l = 0; l < n; l++) {
+    SpLoop loop = block->loops[l];
+    if (loop.phase != SP_PHASE_FORWARD || !keep[loop.first])
+      continue;
+    guint16 before = 0;
+    for (guint i = 0; i < loop.first; i++)
+      before += keep[i];
+    loop.end = before + (loop.end - loop.first);
+    loop.first = before;
+    loop.phase = SP_PHASE_RECOMPUTE;
+    g_assert (block->n_loops < SP_MAX_LOOPS);
+    block->loops[block->n_loops++] = loop;
+    ret_loop_map[l + 1] = block->n_loops;
+  }
+}
+
+static void
+write_recompute (SpWriter *w)
+{
+  SpBlock *block = w->block;
+  SpSegment forward = block->segments[SP_PHASE_FORWARD];
+  guint8 loop_map[SP_MAX_LOOPS + 1] = { 0 };
+  Rebuild r;
+
+  sp_write_begin (w, SP_PHASE_RECOMPUTE);
+  guint kept = w->layout->recompute == SP_RECOMPUTE_NONE ? 0 : mark (w, &r);
+  if (kept > 0) {
+    for (guint slot = 1; slot < block->n_buffers; slot++)
+      if (block->first_use[1][slot]) {
+        block->first_use[1][slot] += kept;
+        block->last_use[1][slot] += kept;
+      }
+    copy_loops (block, r.keep, loop_map);
+    for (guint i = 0; i < forward.n; i++)
+      if (r.keep[i]) {
+        SpOp copy = w->program->ops[forward.first + i];
+        SpOp *op = sp_write_op (w, copy.kind);
+        *op = copy;
+        op->loop = loop_map[copy.loop];
+        memset (op->wait, 0, sizeof op->wait);
+        sp_write_op_done (w, op);
+        note_recompute_uses (block, op, (guint16) (w->program->n_ops - w->segment_start));
+      }
+    for (guint i = 0; i < block->n_loops; i++)
+      if (block->loops[i].phase == SP_PHASE_RECOMPUTE)
+        sp_write_loop_uses (block, &block->loops[i]);
+  }
+  sp_write_end (w);
+}
+
+/* --- blocks ----------------------------------------------------------------------------------------------------------- */
+
+static void
+begin_block (SpWriter *w, guint index, SpBlockKind kind)
+{
+  SpBlock *block = w->block = &w->variant->blocks[index];
+  gint64 elements = (gint64) w->region_rows * w->hidden;
+  SpBuffer rows = { .bytes = elements * sp_dtype_bytes (w->dtype),
+                    .elements = elements,
+                    .class = SP_CLASS_ACTIVATIONS,
+                    .dtype = w->dtype };
+
+  memset (block, 0, G_STRUCT_OFFSET (SpBlock, loops));
+  block->kind = kind;
+  block->flat_parameters = block->flat_gradients = block->shard_parameters = block->shard_gradients = 0;
+  memset (block->first_use, 0, sizeof block->first_use);
+  memset (block->last_use, 0, sizeof block->last_use);
+  block->n_buffers = SP_SLOT_FIRST_FREE;
+  for (guint i = 0; i < SP_SLOT_FIRST_FREE; i++)
+    block->buffers[i] = (SpBuffer){ 0 };
+
+  rows.life = SP_LIFE_HANDOFF;
+  if (kind != SP_BLOCK_HEAD)
+    block->buffers[SP_SLOT_Y] = block->buffers[SP_SLOT_DY] = rows;
+  if (kind != SP_BLOCK_EMBEDDING) {
+    block->buffers[SP_SLOT_DX] = rows;
+    rows.life = SP_LIFE_STASH;
+    block->buffers[SP_SLOT_X] = rows;
+  }
+
+  memset (w->written_stamp, 0, sizeof w->written_stamp);
+  w->exchange = kind == SP_BLOCK_LINEAR ? SP_GROUP_ULYSSES_LINEAR : SP_GROUP_ULYSSES;
+  w->slots = (SpCoreSlots){ 0 };
+  w->core = kind == SP_BLOCK_SOFTMAX || kind == SP_BLOCK_LINEAR ? sp_strategy_core (w) : NULL;
+  sp_zero_begin_block (w);
+}
+
+static void
+write_block (SpWriter *w, guint index, SpBlockKind kind)
+{
+  begin_block (w, index, kind);
+  block_writers[kind](w);
+  write_recompute (w);
+}
+
+static void
+write_variant (SpWriter *w, SpVariant *variant, gint32 batch)
+{
+  const SpProgram *program = w->program;
+  gint32 regions = program->sequence_regions ? w->layout->tensor : 1;
+  guint blocks = program->n_blocks;
+
+  w->variant = variant;
+  variant->batch = w->batch = batch;
+  w->rows = (gint32) (program->local_sequence * batch);
+  w->region_rows = w->rows / regions;
+  write_block (w, 0, SP_BLOCK_EMBEDDING);
+  for (guint i = 1; i + 1 < blocks; i++)
+    write_block (w, i, variant == program->variants ? variant->blocks[i].kind : program->variants[0].blocks[i].kind);
+  write_block (w, blocks - 1, SP_BLOCK_HEAD);
+  sp_pipeline_write (w);
+}
+
+/* --- the program ------------------------------------------------------------------------------------------------------ */
+
+static void
+write_numbers (SpProgram *program, const SpArchitecture *arch)
+{
+  program->numbers = (SpNumbers){
+    .norm_epsilon = arch->norm_epsilon,
+    .rope_theta = arch->rope_theta,
+    .dropout = arch->dropout,
+    .learning_rate = 1e-3,
+    .adam_beta1 = 0.9,
+    .adam_beta2 = 0.95,
+    .adam_epsilon = 1e-8,
+    .heads = arch->heads,
+    .kv_heads = arch->kv_heads,
+    .head_size = arch->head_size,
+    .hidden = arch->hidden,
+    .vocabulary = arch->vocabulary,
+  };
+}
+
+static void
+write_stages (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout)
+{
+  gint32 p = layout->pipeline, each = arch->layers / p, rest = arch->layers % p;
+
+  if ((guint) p + 1 > program->stages_capacity) {
+    program->stages_capacity = p + 1;
+    program->stage_first = g_renew (gint32, program->stage_first, program->stages_capacity);
+  }
+  program->stages = p;
+  program->stage_first[0] = 0;
+  for (gint32 s = 0; s < p; s++)
+    program->stage_first[s + 1] =
+        program->stage_first[s] + (layout->stage_split[0] ? layout->stage_split[s] : each + (s < rest));
+}
+
+/* A block for each kind of layer that the model has, in the order of first appearance. */
+static void
+write_layers (SpProgram *program, const SpArchitecture *arch)
+{
+  guint8 block_of[SP_N_LAYER_KINDS] = { 0 };
+
+  if ((guint) arch->layers > program->layers_capacity) {
+    program->layers_capacity = arch->layers;
+    program->layer_block = g_renew (guint8, program->layer_block, program->layers_capacity);
+  }
+  program->n_layers = arch->layers;
+  program->n_blocks = 1;
+  for (gint32 l = 0; l < arch->layers; l++) {
+    guint8 kind = arch->layer_kind[l];
+    if (block_of[kind] == 0) {
+      program->variants[0].blocks[program->n_blocks].kind = block_of_layer[kind];
+      block_of[kind] = program->n_blocks++;
+    }
+    program->layer_block[l] = block_of[kind];
+  }
+  program->n_blocks++;
+}
+
+/* The last micro-batch takes what is left, spread over the replicas; where that does not come out even, some replicas pad. */
+static gint32
+last_batch (const SpLayout *layout, const SpRun *run, gint32 micro_batches)
+{
+  gint32 left = run->global_batch - (micro_batches - 1) * layout->data * run->micro_batch;
+
+  return (left + layout->data - 1) / layout->data;
+}
+
+void
+sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework, const SpLayout *layout,
+                  const SpRun *run)
+{
+  SpWriter w = { .program = program, .arch = arch, .framework = framework, .layout = layout, .run = run };
+
+  program->n_ops = 0;
+  sp_layout_write_ranks (layout, arch, program);
+  program->sequence = run->sequence;
+  program->local_sequence = run->sequence / sp_layout_sequence_ranks (layout, arch);
+  program->token_split = layout->ring > 1 ? layout->token_split : SP_TOKENS_CONTIGUOUS;
+  program->sequence_regions = layout->sequence_regions && layout->tensor > 1;
+  program->zero_stage = program->groups[SP_GROUP_ZERO].size > 1 ? layout->zero : 0;
+  program->global_batch = run->global_batch;
+  program->micro_batches = sp_layout_micro_batches (layout, run);
+  program->schedule = layout->schedule;
+  write_numbers (program, arch);
+  write_stages (program, arch, layout);
+  write_layers (program, arch);
+
+  w.hidden = arch->hidden;
+  w.head_size = arch->head_size;
+  w.heads = arch->heads / layout->tensor;
+  w.kv_heads = arch->kv_heads / layout->tensor;
+  w.ffn = arch->ffn / layout->tensor;
+  w.vocabulary = (arch->vocabulary + layout->tensor - 1) / layout->tensor;
+  w.dtype = run->precision;
+
+  gint32 last = last_batch (layout, run, program->micro_batches);
+  program->n_variants = last == run->micro_batch ? 1 : 2;
+  write_variant (&w, &program->variants[0], run->micro_batch);
+  if (program->n_variants == 2)
+    write_variant (&w, &program->variants[1], last);
+}

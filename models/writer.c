@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/writer.h"
+
+#include <string.h>
+
+/* --- buffers ---------------------------------------------------------------------------------------------------- */
+
+static guint8
+new_slot (SpWriter *w)
+{
+  SpBlock *block = w->block;
+
+  g_assert (block->n_buffers < SP_MAX_SLOTS);
+  return block->n_buffers++;
+}
+
+guint8
+sp_write_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements)
+{
+  guint8 slot = new_slot (w);
+
+  w->block->buffers[slot] = (SpBuffer){
+    .bytes = elements * sp_dtype_bytes (dtype), .elements = elements, .class = class, .dtype = dtype, .life = life
+  };
+  return slot;
+}
+
+guint8
+sp_write_view (SpWriter *w, guint8 of, gint64 offset, gint64 elements)
+{
+  guint8 slot = new_slot (w);
+  const SpBuffer *parent = &w->block->buffers[of];
+
+  w->block->buffers[slot] = (SpBuffer){ .elements = elements,
+                                        .offset = offset,
+                                        .class = parent->class,
+                                        .dtype = parent->dtype,
+                                        .life = parent->life,
+                                        .alias = of };
+  return slot;
+}
+
+guint8
+sp_write_temporary_of (SpWriter *w, SpDtype dtype, gint64 elements)
+{
+  return sp_write_buffer (w, SP_CLASS_ACTIVATIONS, dtype, SP_LIFE_SEGMENT, elements);
+}
+
+guint8
+sp_write_temporary (SpWriter *w, gint64 elements)
+{
+  return sp_write_temporary_of (w, w->dtype, elements);
+}
+
+static gboolean
+is_dropped (const SpWriter *w, SpTier tier)
+{
+  gboolean layer = w->block->kind == SP_BLOCK_SOFTMAX || w->block->kind == SP_BLOCK_LINEAR;
+
+  if (!layer || w->layout->recompute == SP_RECOMPUTE_NONE)
+    return FALSE;
+  if (w->layout->recompute == SP_RECOMPUTE_FULL)
+    return TRUE;
+  return tier == (w->framework->selective_attention ? SP_TIER_SCORES : SP_TIER_ELEMENTWISE);
+}
+
+guint8
+sp_write_stash_of (SpWriter *w, SpTier tier, SpDtype dtype, gint64 elements)
+{
+  return sp_write_buffer (w, SP_CLASS_ACTIVATIONS, dtype, is_dropped (w, tier) ? SP_LIFE_REBUILT : SP_LIFE_STASH,
+                          elements);
+}
+
+guint8
+sp_write_stash (SpWriter *w, SpTier tier, gint64 elements)
+{
+  return sp_write_stash_of (w, tier, w->dtype, elements);
+}
+
+/* --- weights ---------------------------------------------------------------------------------------------------- */
+
+SpWeightSlots
+sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSplit split, const gint32 *sections,
+                 guint n_sections, gboolean partial)
+{
+  SpBlock *block = w->block;
+  gint64 elements = (gint64) rows * cols;
+  SpWeightSlots slots = { sp_write_view (w, block->flat_parameters, w->weight_elements, elements),
+                          sp_write_view (w, block->flat_gradients, w->weight_elements, elements) };
+
+  g_assert (block->n_weights < SP_MAX_WEIGHTS);
+  g_assert (!partial || w->partial_elements == w->weight_elements);
+
+  SpWeight *weight = &block->weights[block->n_weights++];
+  *weight = (SpWeight){ .slot = slots.value, .grad = slots.grad, .split = split, .rows = rows, .cols = cols };
+  g_strlcpy (weight->name, name, sizeof weight->name);
+  weight->n_sections = sections ? n_sections : 1;
+  weight->sections[0] = rows;
+  for (guint i = 0; sections && i < n_sections; i++)
+    weight->sections[i] = sections[i];
+
+  w->weight_elements += elements;
+  if (partial)
+    w->partial_elements = w->weight_elements;
+  return slots;
+}
+
+/* --- ops -------------------------------------------------------------------------------------------------------- */
+
+void
+sp_write_begin (SpWriter *w, SpPhase phase)
+{
+  w->phase = phase;
+  w->segment_start = w->program->n_ops;
+  w->loop = 0;
+  w->stamp++;
+}
+
+void
+sp_write_end (SpWriter *w)
+{
+  w->block->segments[w->phase] = (SpSegment){ .first = w->segment_start, .n = w->program->n_ops - w->segment_start };
+}
+
+SpOp *
+sp_write_op (SpWriter *w, SpOpKind kind)
+{
+  SpProgram *program = w->program;
+
+  if (program->n_ops == program->ops_capacity) {
+    program->ops_capacity = MAX (256, 2 * program->ops_capacity);
+    program->ops = g_renew (SpOp, program->ops, program->ops_capacity);
+  }
+  SpOp *op = &program->ops[program->n_ops++];
+  *op = (SpOp){ .kind = kind, .loop = w->loop };
+  return op;
+}
+
+static guint8
+root_of (const SpBlock *block, guint8 slot)
+{
+  return block->buffers[slot].alias ? block->buffers[slot].alias : slot;
+}
+
+static void
+note_use (SpWriter *w, guint8 root, guint16 index)
+{
+  guint list = w->phase == SP_PHASE_FORWARD ? 0 : 1;
+
+  if (w->block->first_use[list][root] == 0)
+    w->block->first_use[list][root] = index;
+  w->block->last_use[list][root] = index;
+}
+
+static void
+note_wait (SpWriter *w, SpOp *op, guint8 root)
+{
+  if (w->written_stamp[root] != w->stamp)
+    return;
+  guint16 writer = w->written_by[root];
+  if (w->program->ops[w->segment_start + writer - 1].stream == op->stream)
+    return;
+  for (guint i = 0; i < G_N_ELEMENTS (op->wait); i++) {
+    if (op->wait[i] == writer)
+      return;
+    if (op->wait[i] == 0) {
+      op->wait[i] = writer;
+      return;
+    }
+  }
+  g_assert_not_reached ();
+}
+
+void
+sp_write_op_done (SpWriter *w, SpOp *op)
+{
+  SpBlock *block = w->block;
+  gboolean tracked = w->phase == SP_PHASE_FORWARD || w->phase == SP_PHASE_BACKWARD;
+  guint16 index = (guint16) (op - w->program->ops - w->segment_start + 1);
+  gint64 traffic = 0;
+
+  for (guint i = 0; i < SP_MAX_IN; i++) {
+    guint8 slot = op->in[i];
+    if (slot == 0)
+      continue;
+    guint8 root = root_of (block, slot);
+    traffic += block->buffers[slot].elements * sp_dtype_bytes (block->buffers[slot].dtype);
+    note_wait (w, op, root);
+    if (tracked)
+      note_use (w, root, index);
+  }
+  for (guint i = 0; i < SP_MAX_OUT; i++) {
+    guint8 slot = op->out[i];
+    if (slot == 0)
+      continue;
+    guint8 root = root_of (block, slot);
+    gint64 bytes = block->buffers[slot].elements * sp_dtype_bytes (block->buffers[slot].dtype);
+    traffic += op->flags & SP_OP_ACCUMULATE ? 2 * bytes : bytes;
+    if (op->flags & SP_OP_ACCUMULATE)
+      note_wait (w, op, root);
+    if (tracked)
+      note_use (w, root, index);
+  }
+  for (guint i = 0; i < SP_MAX_OUT; i++)
+    if (op->out[i]) {
+      guint8 root = root_of (block, op->out[i]);
+      w->written_stamp[root] = w->stamp;
+      w->written_by[root] = index;
+    }
+  if (op->bytes == 0 && !sp_op_is_communication (op->kind))
+    op->bytes = traffic;
+}
+
+void
+sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags)
+{
+  SpOp *op = sp_write_op (w, SP_OP_GEMM);
+
+  op->m = m;
+  op->n = n;
+  op->k = k;
+  op->batch = 1;
+  op->in[0] = a;
+  op->in[1] = b;
+  op->in[2] = bias;
+  op->out[0] = c;
+  op->flags = flags;
+  op->flops = 2 * (gint64) m * n * k;
+  sp_write_op_done (w, op);
+}
+
+void
+sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, SpWeightSlots weight, guint8 bias, guint8 y)
+{
+  sp_write_gemm (w, m, out, in, x, weight.value, y, bias, SP_OP_TRANS_B);
+}
+
+void
+sp_write_linear_dgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight, guint8 dx)
+{
+  sp_write_gemm (w, m, in, out, dy, weight.value, dx, 0, 0);
+}
+
+void
+sp_write_linear_wgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, guint8 x, SpWeightSlots weight)
+{
+  sp_write_gemm (w, out, in, m, dy, x, weight.grad, 0, SP_OP_TRANS_A | SP_OP_ACCUMULATE | SP_OP_WEIGHT);
+}
+
+SpOp *
+sp_write_rows (SpWriter *w, SpOpKind kind, gint32 m, gint32 n, guint8 in0, guint8 in1, guint8 in2, guint8 out0,
+               guint8 out1, guint flags)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->m = m;
+  op->n = n;
+  op->in[0] = in0;
+  op->in[1] = in1;
+  op->in[2] = in2;
+  op->out[0] = out0;
+  op->out[1] = out1;
+  op->flags = flags;
+  sp_write_op_done (w, op);
+  return op;
+}
+
+void
+sp_write_bias_grad (SpWriter *w, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias)
+{
+  if (bias.grad)
+    sp_write_rows (w, SP_OP_COLUMN_SUM, m, n, dy, 0, 0, bias.grad, 0, SP_OP_ACCUMULATE | SP_OP_WEIGHT);
+}
+
+/* --- communication ------------------------------------------------------------------------------------------------ */
+
+static gint64
+message_bytes (const SpWriter *w, guint8 slot)
+{
+  const SpBuffer *buffer = &w->block->buffers[slot];
+
+  return slot ? buffer->elements * sp_dtype_bytes (buffer->dtype) : 0;
+}
+
+void
+sp_write_collective (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis, SpStream stream, guint8 in, guint8 out,
+                     guint flags)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->group = group;
+  op->axis = axis;
+  op->stream = stream;
+  op->in[0] = in;
+  op->out[0] = out;
+  op->flags = flags;
+  op->bytes = message_bytes (w, kind == SP_OP_ALL_GATHER ? out : in);
+  sp_write_op_done (w, op);
+}
+
+void
+sp_write_message (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis, SpStream stream, guint8 in0, guint8 in1,
+                  guint8 out0, guint8 out1, guint flags, guint guard)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->group = group;
+  op->axis = axis;
+  op->stream = stream;
+  op->in[0] = in0;
+  op->in[1] = in1;
+  op->out[0] = out0;
+  op->out[1] = out1;
+  op->flags = flags;
+  op->guard = guard;
+  op->bytes = kind == SP_OP_RECEIVE ? message_bytes (w, out0) + message_bytes (w, out1)
+                                    : message_bytes (w, in0) + message_bytes (w, in1);
+  sp_write_op_done (w, op);
+}
+
+SpLoop *
+sp_write_loop_begin (SpWriter *w, SpGroupId ring)
+{
+  SpBlock *block = w->block;
+
+  g_assert (block->n_loops < SP_MAX_LOOPS && w->loop == 0);
+  SpLoop *loop = &block->loops[block->n_loops++];
+  *loop = (SpLoop){ .phase = w->phase,
+                    .group = ring,
+                    .steps = w->program->groups[ring].size,
+                    .first = (guint16) (w->program->n_ops - w->segment_start) };
+  w->loop = block->n_loops;
+  return loop;
+}
+
+void
+sp_write_loop_uses (SpBlock *block, const SpLoop *loop)
+{
+  guint list = loop->phase == SP_PHASE_FORWARD ? 0 : 1;
+  guint16 *first = block->first_use[list], *last = block->last_use[list];
+
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    if (first[slot] > loop->first && first[slot] <= loop->end)
+      first[slot] = loop->first + 1;
+    if (last[slot] > loop->first && last[slot] <= loop->end)
+      last[slot] = loop->end;
+  }
+  for (guint i = 0; i < loop->n_carries; i++)
+    if (loop->carries[i].init)
+      last[loop->carries[i].init] = MAX (last[loop->carries[i].init], loop->end);
+}
+
+void
+sp_write_loop_end (SpWriter *w, SpLoop *loop)
+{
+  loop->end = (guint16) (w->program->n_ops - w->segment_start);
+  w->loop = 0;
+  sp_write_loop_uses (w->block, loop);
+}

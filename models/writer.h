@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The writer: what strategies and layers use to write a program.
+ *
+ * sp_program_write (at the end of this file) is what readers call. It writes, for each batch size, each block: weights
+ * first, then the forward list, then the backward list; the RECOMPUTE list is derived: the forward ops that rebuild what
+ * the backward reads and the layout did not keep. Life times, HBM bytes of kernels and cross-stream waits follow from the
+ * operands, so a strategy only says what it does.
+ *
+ * To add a strategy: one file under strategies/ and one row in strategies.c. To add a kind of layer: one file under
+ * layers/ and one row in the table of write.c.
+ */
+
+#include "models/layout.h"
+#include "sim/program.h"
+
+G_BEGIN_DECLS
+
+/* What recompute = selective drops (framework.selective_attention chooses); full drops all. */
+typedef enum { SP_TIER_KEEP, SP_TIER_ELEMENTWISE, SP_TIER_SCORES } SpTier;
+
+typedef struct _SpWriter SpWriter;
+typedef struct _SpCore SpCore;
+
+/* Slots of the attention core, softmax or linear, that the forward leaves for the backward. q, k, v, o are in the shape
+ * after the exchange of heads. */
+typedef struct {
+  guint8 q, k, v, o;
+  guint8 lse;       /* softmax: log-sum-exp */
+  guint8 scores[3]; /* unfused: softmax output, mask, dropped */
+  guint8 state;     /* linear: state from before */
+  guint8 d_o, dq, dk, dv;
+  gint32 tokens; /* of one sequence, after the exchange */
+  gint32 heads, kv_heads;
+} SpCoreSlots;
+
+struct _SpWriter {
+  SpProgram *program;
+  const SpArchitecture *arch;
+  const SpFramework *framework;
+  const SpLayout *layout;
+  const SpRun *run;
+
+  SpVariant *variant;
+  SpBlock *block;
+  SpPhase phase;
+  guint segment_start; /* in program->ops */
+  guint8 loop;         /* 1 + index of the open loop, 0 none */
+
+  gint32 batch;
+  gint32 rows;        /* tokens of this rank's sequence part x batch */
+  gint32 region_rows; /* the same outside the tensor-split parts */
+  gint32 hidden, head_size;
+  gint32 heads, kv_heads, ffn, vocabulary; /* after the tensor split */
+  SpGroupId exchange;                      /* the head-exchange group of this block */
+  guint8 dtype;                            /* of weights and activations */
+
+  const SpCore *core;
+  SpCoreSlots slots;
+
+  gint64 weight_elements;  /* laid out so far */
+  gint64 partial_elements; /* of these, gradients that are partial over the tensor group (first in the flat buffer) */
+
+  guint32 stamp;                       /* of the open segment */
+  guint32 written_stamp[SP_MAX_SLOTS]; /* segment in which the slot was last written */
+  guint16 written_by[SP_MAX_SLOTS];    /* by which op of it */
+};
+
+/* An implementation of the attention core. */
+struct _SpCore {
+  const char *name;
+  guint8 block; /* SpBlockKind */
+  gboolean (*serves) (const SpWriter *w);
+  void (*forward) (SpWriter *w, SpCoreSlots *c);  /* q, k, v -> o and what the backward needs */
+  void (*backward) (SpWriter *w, SpCoreSlots *c); /* d_o -> dq, dk, dv */
+};
+
+/* --- buffers ---------------------------------------------------------------------------------------------------- */
+
+guint8 sp_write_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
+guint8 sp_write_view (SpWriter *w, guint8 of, gint64 offset, gint64 elements);
+/* Activations: a temporary of one list, and one that the backward reads. */
+guint8 sp_write_temporary (SpWriter *w, gint64 elements);
+guint8 sp_write_temporary_of (SpWriter *w, SpDtype dtype, gint64 elements);
+guint8 sp_write_stash (SpWriter *w, SpTier tier, gint64 elements);
+guint8 sp_write_stash_of (SpWriter *w, SpTier tier, SpDtype dtype, gint64 elements);
+
+/* --- weights ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  guint8 value, grad;
+} SpWeightSlots;
+
+/* Declares a weight of the open block. Local shape. `sections`: NULL or the local rows of each of n_sections. Weights whose
+ * gradient each tensor rank has only a part of (`partial`) must come before the others. */
+SpWeightSlots sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSplit split,
+                               const gint32 *sections, guint n_sections, gboolean partial);
+
+/* --- ops -------------------------------------------------------------------------------------------------------- */
+
+void sp_write_begin (SpWriter *w, SpPhase phase);
+void sp_write_end (SpWriter *w);
+
+/* A new op, all zero but its kind and the open loop; fill it, then sp_write_op_done before the next. */
+SpOp *sp_write_op (SpWriter *w, SpOpKind kind);
+/* Adds uses, waits and, for kernels whose `bytes` is 0, the HBM traffic: every operand once (accumulated ones twice). */
+void sp_write_op_done (SpWriter *w, SpOp *op);
+
+/* c[m,n] (+)= a b; see SP_OP_GEMM. `bias` may be 0. */
+void sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags);
+/* The three GEMMs of a linear layer y[m,out] = x[m,in] W[out,in]^T. */
+void sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, SpWeightSlots weight, guint8 bias,
+                      guint8 y);
+void sp_write_linear_dgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight, guint8 dx);
+void sp_write_linear_wgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, guint8 x, SpWeightSlots weight);
+/* Any kernel of [m, n] with up to three inputs and two outputs. */
+SpOp *sp_write_rows (SpWriter *w, SpOpKind kind, gint32 m, gint32 n, guint8 in0, guint8 in1, guint8 in2, guint8 out0,
+                     guint8 out1, guint flags);
+/* Bias gradient, where the bias is there. */
+void sp_write_bias_grad (SpWriter *w, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias);
+
+/* A collective: payload from the buffers, by the definition of `payload` in program.h. */
+void sp_write_collective (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis, SpStream stream, guint8 in,
+                          guint8 out, guint flags);
+/* A message of one or two buffers; 0 for none. */
+void sp_write_message (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis, SpStream stream, guint8 in0,
+                       guint8 in1, guint8 out0, guint8 out1, guint flags, guint guard);
+
+SpLoop *sp_write_loop_begin (SpWriter *w, SpGroupId ring);
+void sp_write_loop_end (SpWriter *w, SpLoop *loop);
+/* What is used in a loop is used until its end. For lists that are written without the two above. */
+void sp_write_loop_uses (SpBlock *block, const SpLoop *loop);
+
+/* --- what the layers share ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+  SpWeightSlots gain, bias;
+  guint8 x, y, statistics;
+  gint32 rows, features;
+} SpNormSlots;
+
+/* Normalisation of [rows, features]; the backward adds `residual` (0 for none). */
+void sp_write_norm_weights (SpWriter *w, SpNormSlots *norm, const char *name);
+void sp_write_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 features);
+void sp_write_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 residual, guint8 dx);
+
+/* y = x + dropout (branch + bias), as the architecture has them; the backward gives the branch's gradient. */
+typedef struct {
+  SpWeightSlots bias;
+  guint8 mask;
+} SpResidualSlots;
+
+void sp_write_residual (SpWriter *w, SpResidualSlots *r, guint8 x, guint8 branch, guint8 y);
+guint8 sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy);
+
+typedef struct {
+  SpNormSlots norm;
+  SpWeightSlots up, up_bias, down;
+  SpResidualSlots residual;
+  guint8 x, gate_up, act;
+} SpMlpSlots;
+
+void sp_write_mlp_weights (SpWriter *w, SpMlpSlots *mlp);
+void sp_write_mlp (SpWriter *w, SpMlpSlots *mlp, guint8 x, guint8 y);
+void sp_write_mlp_backward (SpWriter *w, SpMlpSlots *mlp, guint8 dy, guint8 dx);
+
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
+
+void sp_write_embedding (SpWriter *w);
+void sp_write_softmax_layer (SpWriter *w);
+void sp_write_linear_layer (SpWriter *w);
+void sp_write_head (SpWriter *w);
+
+/* --- the program -------------------------------------------------------------------------------------------------- */
+
+/* Writes the program of a legal layout (sp_layout_check passed) into `program`, whatever it held. Nothing is allocated
+ * once `program` has grown. */
+void sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
+                       const SpLayout *layout, const SpRun *run);
+
+G_END_DECLS

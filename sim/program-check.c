@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/program-fields.h"
+
+/*
+ * Whether a program that came from outside is safe to walk: every index inside its table, every count positive, ranks
+ * and groups that agree. Whether it is a sensible program is not asked here; the rehearsal finds that out.
+ */
+
+#define FAIL(...)                                                                                                      \
+  do                                                                                                                   \
+    return g_strdup_printf (__VA_ARGS__);                                                                              \
+  while (0)
+
+static char *
+check_ranks (const SpProgram *program)
+{
+  gint64 stride = 1;
+
+  for (guint i = 0; i < program->n_digits; i++) {
+    const SpDigit *digit = &program->digits[i];
+
+    if (digit->size < 1 || digit->stride != stride)
+      FAIL ("digit %u: size %d, stride %d, expected stride %" G_GINT64_FORMAT, i, digit->size, digit->stride, stride);
+    stride *= digit->size;
+    if (stride > G_MAXINT32)
+      FAIL ("digit %u: more ranks than a rank number holds", i);
+  }
+  if (stride != program->world)
+    FAIL ("world %d, but the digits make %" G_GINT64_FORMAT " ranks", program->world, stride);
+  return NULL;
+}
+
+static char *
+check_group (const SpProgram *program, SpGroupId id)
+{
+  const SpGroup *group = &program->groups[id];
+  gint64 size = 1;
+  guint seen = 0;
+
+  if (group->n_digits > SP_MAX_DIGITS)
+    FAIL ("group %s: %u digits", sp_group_name (id), group->n_digits);
+  for (guint i = 0; i < group->n_digits; i++) {
+    if (group->digits[i] >= program->n_digits || seen & 1u << group->digits[i])
+      FAIL ("group %s: digit %u", sp_group_name (id), group->digits[i]);
+    seen |= 1u << group->digits[i];
+    size *= program->digits[group->digits[i]].size;
+  }
+  /* Two places of a longer pipeline: its size is not the product. */
+  if (id == SP_GROUP_TIE && group->size >= 0 && group->size <= 2)
+    return NULL;
+  if (group->size != size && !(id == SP_GROUP_NONE && group->size == 0))
+    FAIL ("group %s: size %d, but its digits make %" G_GINT64_FORMAT, sp_group_name (id), group->size, size);
+  return NULL;
+}
+
+static char *
+check_sequence (const SpProgram *program)
+{
+  const SpGroup *groups = program->groups;
+
+  if (program->local_sequence < 1 || program->sequence > G_MAXINT32 ||
+      program->local_sequence * groups[SP_GROUP_SEQUENCE].size != program->sequence)
+    FAIL ("sequence %" G_GINT64_FORMAT " is not %d parts of %" G_GINT64_FORMAT, program->sequence,
+          groups[SP_GROUP_SEQUENCE].size, program->local_sequence);
+  if (program->token_split == SP_TOKENS_CONTIGUOUS)
+    return NULL;
+  if ((gint64) groups[SP_GROUP_RING].size * groups[SP_GROUP_ULYSSES].size != groups[SP_GROUP_SEQUENCE].size ||
+      program->sequence % (2 * groups[SP_GROUP_RING].size) != 0)
+    FAIL ("zigzag over a ring of %d: sequence %" G_GINT64_FORMAT, groups[SP_GROUP_RING].size, program->sequence);
+  return NULL;
+}
+
+static char *
+check_layers (const SpProgram *program)
+{
+  if (program->stages != program->groups[SP_GROUP_PIPELINE].size)
+    FAIL ("%d stages in a pipeline of %d", program->stages, program->groups[SP_GROUP_PIPELINE].size);
+  if (program->stage_first[0] != 0 || program->stage_first[program->stages] != (gint32) program->n_layers)
+    FAIL ("the stages do not cover layers 0 to %u", program->n_layers);
+  for (gint32 i = 0; i < program->stages; i++)
+    if (program->stage_first[i] > program->stage_first[i + 1])
+      FAIL ("stage %d ends before it begins", i);
+  for (guint i = 0; i < program->n_layers; i++)
+    if (program->layer_block[i] < 1 || program->layer_block[i] + 1u >= program->n_blocks)
+      FAIL ("layer %u: no block %u", i, program->layer_block[i]);
+  return NULL;
+}
+
+static char *
+check_buffer (const SpVariant *variant, const SpBlock *block, guint slot)
+{
+  const SpBuffer *buffer = &block->buffers[slot];
+  guint steps = 0;
+
+  if (buffer->alias >= block->n_buffers || (buffer->tied && buffer->tied_slot >= variant->blocks[0].n_buffers))
+    FAIL ("buffer %u: no such slot", slot);
+  if (buffer->tied && block == &variant->blocks[0])
+    FAIL ("buffer %u: tied to its own block", slot);
+  if (buffer->alias != 0 && buffer->offset > block->buffers[buffer->alias].elements - buffer->elements)
+    FAIL ("buffer %u: longer than buffer %u that it is a view of", slot, buffer->alias);
+  for (guint at = slot; block->buffers[at].alias != 0; at = block->buffers[at].alias)
+    if (++steps > block->n_buffers)
+      FAIL ("buffer %u: a view of itself", slot);
+  for (guint i = 0; i < 2; i++) {
+    guint n = i == 0 ? block->segments[SP_PHASE_FORWARD].n
+                     : block->segments[SP_PHASE_RECOMPUTE].n + block->segments[SP_PHASE_BACKWARD].n;
+
+    if (block->last_use[i][slot] > n || block->first_use[i][slot] > block->last_use[i][slot])
+      FAIL ("buffer %u: used from %u to %u of %u", slot, block->first_use[i][slot], block->last_use[i][slot], n);
+  }
+  return NULL;
+}
+
+static char *
+check_weight (const SpBlock *block, guint index)
+{
+  const SpWeight *weight = &block->weights[index];
+  gint64 rows = 0;
+
+  if (weight->slot == 0 || weight->slot >= block->n_buffers || weight->grad >= block->n_buffers)
+    FAIL ("weight %s: no such slot", weight->name);
+  if ((gint64) weight->rows * weight->cols != block->buffers[weight->slot].elements)
+    FAIL ("weight %s: %d x %d is not its buffer's size", weight->name, weight->rows, weight->cols);
+  if (weight->n_sections > SP_MAX_SECTIONS)
+    FAIL ("weight %s: %u sections", weight->name, weight->n_sections);
+  for (guint i = 0; i < weight->n_sections; i++)
+    rows += weight->sections[i];
+  if (weight->n_sections > 0 && rows != weight->rows)
+    FAIL ("weight %s: its sections have %" G_GINT64_FORMAT " rows of %d", weight->name, rows, weight->rows);
+  return NULL;
+}
+
+static char *
+check_loop (const SpProgram *program, const SpBlock *block, guint index)
+{
+  const SpLoop *loop = &block->loops[index];
+
+  if (loop->first >= loop->end || loop->end > block->segments[loop->phase].n)
+    FAIL ("loop %u: ops %u to %u of %u", index, loop->first, loop->end, block->segments[loop->phase].n);
+  if (loop->steps < 1 || loop->steps != program->groups[loop->group].size)
+    FAIL ("loop %u: %d steps in a group of %d", index, loop->steps, program->groups[loop->group].size);
+  for (guint i = 0; i < loop->n_carries; i++) {
+    const SpCarry *carry = &loop->carries[i];
+
+    if (carry->init >= block->n_buffers || carry->current == 0 || carry->current >= block->n_buffers ||
+        carry->next == 0 || carry->next >= block->n_buffers)
+      FAIL ("loop %u, carry %u: no such slot", index, i);
+  }
+  for (guint i = 0; i < index; i++)
+    if (block->loops[i].phase == loop->phase && block->loops[i].first < loop->end && loop->first < block->loops[i].end)
+      FAIL ("loops %u and %u overlap", i, index);
+  return NULL;
+}
+
+/* A loop's ops name it, and no others do. */
+static char *
+check_loop_marks (const SpProgram *program, const SpBlock *block)
+{
+  for (SpPhase phase = 0; phase < SP_N_PHASES; phase++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phase, &n);
+
+    for (guint i = 0; i < n; i++) {
+      guint expected = 0;
+
+      for (guint j = 0; j < block->n_loops; j++)
+        if (block->loops[j].phase == phase && i >= block->loops[j].first && i < block->loops[j].end)
+          expected = j + 1;
+      if (ops[i].loop != expected)
+        FAIL ("%s op %u: loop %u, expected %u", sp_phase_name (phase), i, ops[i].loop, expected);
+    }
+  }
+  return NULL;
+}
+
+static char *
+check_block (const SpProgram *program, const SpVariant *variant, const SpBlock *block)
+{
+  const guint8 flat[] = { block->flat_parameters, block->flat_gradients, block->shard_parameters,
+                          block->shard_gradients, block->master,         block->moment1,
+                          block->moment2 };
+  char *problem = NULL;
+
+  for (guint i = 0; i < G_N_ELEMENTS (flat); i++)
+    if (flat[i] != 0 && flat[i] >= block->n_buffers)
+      FAIL ("no slot %u", flat[i]);
+  for (guint i = 1; i < block->n_buffers && problem == NULL; i++)
+    problem = check_buffer (variant, block, i);
+  for (guint i = 0; i < block->n_weights && problem == NULL; i++)
+    problem = check_weight (block, i);
+  for (guint i = 0; i < block->n_loops && problem == NULL; i++)
+    problem = check_loop (program, block, i);
+  return problem != NULL ? problem : check_loop_marks (program, block);
+}
+
+static char *
+check_variant (const SpProgram *program, guint index)
+{
+  const SpVariant *variant = &program->variants[index];
+
+  if (variant->batch < 1)
+    FAIL ("variant %u: batch %d", index, variant->batch);
+  for (guint i = 0; i < program->n_blocks; i++) {
+    const SpBlock *block = &variant->blocks[i];
+    gboolean first = i == 0, last = i == program->n_blocks - 1;
+    g_autofree char *problem = check_block (program, variant, block);
+
+    if (first != (block->kind == SP_BLOCK_EMBEDDING) || last != (block->kind == SP_BLOCK_HEAD))
+      FAIL ("variant %u, block %u: %s out of place", index, i, sp_block_name (block->kind));
+    if (problem != NULL)
+      FAIL ("variant %u, block %u (%s): %s", index, i, sp_block_name (block->kind), problem);
+    if (block->n_buffers != program->variants[0].blocks[i].n_buffers ||
+        block->n_weights != program->variants[0].blocks[i].n_weights)
+      FAIL ("block %u: the variants have other buffers", i);
+  }
+  return NULL;
+}
+
+char *
+sp_program_check (const SpProgram *program)
+{
+  char *problem = check_ranks (program);
+
+  for (guint i = 0; i < SP_N_GROUPS && problem == NULL; i++)
+    problem = check_group (program, i);
+  if (problem == NULL)
+    problem = check_sequence (program);
+  if (problem == NULL && (program->micro_batches < 1 || program->global_batch < 1 || program->n_blocks < 2))
+    problem = g_strdup ("no micro-batches, no batch, or no blocks");
+  if (problem == NULL)
+    problem = check_layers (program);
+  for (gint32 i = 0; i < program->n_variants && problem == NULL; i++)
+    problem = check_variant (program, i);
+  return problem;
+}
+
+char *
+sp_program_check_op (const SpBlock *block, SpPhase phase, guint index, const SpOp *op)
+{
+  guint n_buffers = block != NULL ? block->n_buffers : SP_SLOT_FIRST_FREE;
+  guint place_guards = SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST | SP_GUARD_VISIBLE;
+  guint step_guards = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP | SP_GUARD_VISIBLE;
+
+  for (guint i = 0; i < SP_MAX_IN; i++)
+    if (op->in[i] != 0 && op->in[i] >= n_buffers)
+      FAIL ("in %u: no slot %u", i, op->in[i]);
+  for (guint i = 0; i < SP_MAX_OUT; i++)
+    if (op->out[i] != 0 && op->out[i] >= n_buffers)
+      FAIL ("out %u: no slot %u", i, op->out[i]);
+  for (guint i = 0; i < G_N_ELEMENTS (op->wait); i++)
+    if (op->wait[i] > index && op->loop == 0)
+      FAIL ("waits for op %u, which comes later", op->wait[i] - 1);
+  if (op->loop > (block != NULL ? block->n_loops : 0))
+    FAIL ("no loop %u", op->loop);
+  if (op->loop != 0 && block->loops[op->loop - 1].phase != phase)
+    FAIL ("loop %u is of another phase", op->loop);
+  if (op->guard & step_guards && op->loop == 0)
+    FAIL ("a guard on steps outside a loop");
+  if ((op->guard & place_guards || sp_op_is_communication (op->kind)) && op->group == SP_GROUP_NONE)
+    FAIL ("a place in no group");
+  return NULL;
+}

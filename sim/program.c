@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/program.h"
+
+SpProgram *
+sp_program_new (void)
+{
+  return g_new0 (SpProgram, 1);
+}
+
+void
+sp_program_free (SpProgram *program)
+{
+  if (program == NULL)
+    return;
+  g_free (program->layer_block);
+  g_free (program->stage_first);
+  g_free (program->ops);
+  g_free (program);
+}
+
+/* --- ranks ---------------------------------------------------------------------------------------------------- */
+
+gint32
+sp_program_place (const SpProgram *program, SpGroupId group, gint32 rank)
+{
+  const SpGroup *g = &program->groups[group];
+  gint32 place = 0;
+
+  if (group == SP_GROUP_TIE)
+    return g->size > 1 && sp_program_place (program, SP_GROUP_PIPELINE, rank) > 0;
+  for (guint i = g->n_digits; i-- > 0;) {
+    const SpDigit *digit = &program->digits[g->digits[i]];
+
+    place = place * digit->size + rank / digit->stride % digit->size;
+  }
+  return place;
+}
+
+gint32
+sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank, gint32 place)
+{
+  const SpGroup *g = &program->groups[group];
+
+  if (group == SP_GROUP_TIE)
+    return sp_program_member (program, SP_GROUP_PIPELINE, rank,
+                              place > 0 ? program->groups[SP_GROUP_PIPELINE].size - 1 : 0);
+  for (guint i = 0; i < g->n_digits; i++) {
+    const SpDigit *digit = &program->digits[g->digits[i]];
+    gint32 now = rank / digit->stride % digit->size;
+
+    rank += (place % digit->size - now) * digit->stride;
+    place /= digit->size;
+  }
+  return rank;
+}
+
+gint64
+sp_program_position (const SpProgram *program, gint32 place, gint64 row)
+{
+  gint32 rank, ring_place, ring_size;
+  gint64 part, at;
+
+  if (program->token_split == SP_TOKENS_CONTIGUOUS)
+    return place * program->local_sequence + row;
+
+  rank = sp_program_member (program, SP_GROUP_SEQUENCE, 0, place);
+  ring_place = sp_program_place (program, SP_GROUP_RING, rank);
+  ring_size = MAX (program->groups[SP_GROUP_RING].size, 1);
+  part = program->sequence / (2 * ring_size);
+  at = sp_program_place (program, SP_GROUP_ULYSSES, rank) * program->local_sequence + row;
+  if (at < part)
+    return ring_place * part + at;
+  return (2 * ring_size - 1 - ring_place) * part + at - part;
+}
+
+/* --- names ---------------------------------------------------------------------------------------------------- */
+
+guint
+sp_dtype_bytes (SpDtype dtype)
+{
+  static const guint8 bytes[] = {
+    [SP_DTYPE_BF16] = 2, [SP_DTYPE_FP16] = 2, [SP_DTYPE_FP32] = 4, [SP_DTYPE_UINT8] = 1, [SP_DTYPE_INT32] = 4
+  };
+
+  G_STATIC_ASSERT (G_N_ELEMENTS (bytes) == SP_N_DTYPES);
+  g_return_val_if_fail (dtype < SP_N_DTYPES, 0);
+  return bytes[dtype];
+}
+
+/* A function from an enum to its names; the table must be complete. */
+#define NAMES(function, Type, count, ...)                                                                              \
+  const char *function (Type value)                                                                                    \
+  {                                                                                                                    \
+    static const char *const names[] = { __VA_ARGS__ };                                                                \
+                                                                                                                       \
+    G_STATIC_ASSERT (G_N_ELEMENTS (names) == (count));                                                                 \
+    g_return_val_if_fail ((guint) value < (count), "?");                                                               \
+    return names[value];                                                                                               \
+  }
+
+NAMES (sp_dtype_name, SpDtype, SP_N_DTYPES, "bf16", "fp16", "fp32", "uint8", "int32")
+NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline")
+NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "data", "pipeline", "host")
+NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ulysses-linear", "lasp", "sequence",
+       "data", "zero", "pipeline", "tie")
+NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
+       "communication", "workspace", "reserved")
+NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff", "gathered", "summed", "step-end",
+       "always")
+NAMES (sp_phase_name, SpPhase, SP_N_PHASES, "gather", "forward", "recompute", "backward", "sync", "optimizer")
+NAMES (sp_block_name, SpBlockKind, SP_N_BLOCK_KINDS, "embedding", "softmax", "linear", "head")
+
+const char *
+sp_op_name (SpOpKind kind)
+{
+  static const char *const names[] = {
+    [SP_OP_GEMM] = "gemm",
+    [SP_OP_SCORES] = "scores",
+    [SP_OP_SCORES_BWD] = "scores-bwd",
+    [SP_OP_SOFTMAX] = "softmax",
+    [SP_OP_SOFTMAX_BWD] = "softmax-bwd",
+    [SP_OP_CONTEXT] = "context",
+    [SP_OP_CONTEXT_BWD] = "context-bwd",
+    [SP_OP_DROPOUT] = "dropout",
+    [SP_OP_DROPOUT_BWD] = "dropout-bwd",
+    [SP_OP_NORM] = "norm",
+    [SP_OP_NORM_STAT] = "norm-stat",
+    [SP_OP_NORM_BWD] = "norm-bwd",
+    [SP_OP_NORM_STAT_BWD] = "norm-stat-bwd",
+    [SP_OP_ROPE] = "rope",
+    [SP_OP_ROPE_BWD] = "rope-bwd",
+    [SP_OP_FEATURE] = "feature",
+    [SP_OP_FEATURE_BWD] = "feature-bwd",
+    [SP_OP_PACK] = "pack",
+    [SP_OP_UNPACK] = "unpack",
+    [SP_OP_ATTENTION] = "attention",
+    [SP_OP_ATTENTION_DELTA] = "attention-delta",
+    [SP_OP_ATTENTION_BWD] = "attention-bwd",
+    [SP_OP_LINEAR_LOCAL] = "linear-local",
+    [SP_OP_LINEAR_INTER] = "linear-inter",
+    [SP_OP_LINEAR_LOCAL_BWD] = "linear-local-bwd",
+    [SP_OP_LINEAR_INTER_BWD] = "linear-inter-bwd",
+    [SP_OP_STATE_UPDATE] = "state-update",
+    [SP_OP_STATE_PREFIX] = "state-prefix",
+    [SP_OP_GLU] = "glu",
+    [SP_OP_GLU_BWD] = "glu-bwd",
+    [SP_OP_GELU] = "gelu",
+    [SP_OP_GELU_BWD] = "gelu-bwd",
+    [SP_OP_GATE] = "gate",
+    [SP_OP_GATE_BWD] = "gate-bwd",
+    [SP_OP_ADD] = "add",
+    [SP_OP_ACCUMULATE_INTO] = "accumulate",
+    [SP_OP_COPY] = "copy",
+    [SP_OP_COLUMN_SUM] = "column-sum",
+    [SP_OP_EMBED] = "embed",
+    [SP_OP_EMBED_BWD] = "embed-bwd",
+    [SP_OP_POSITION] = "position",
+    [SP_OP_POSITION_BWD] = "position-bwd",
+    [SP_OP_LOSS_MAX] = "loss-max",
+    [SP_OP_LOSS_SUM] = "loss-sum",
+    [SP_OP_LOSS] = "loss",
+    [SP_OP_ADAM] = "adam",
+    [SP_OP_ZERO] = "zero",
+    [SP_OP_ALL_GATHER] = "all-gather",
+    [SP_OP_REDUCE_SCATTER] = "reduce-scatter",
+    [SP_OP_ALL_REDUCE] = "all-reduce",
+    [SP_OP_ALL_TO_ALL] = "all-to-all",
+    [SP_OP_SEND] = "send",
+    [SP_OP_RECEIVE] = "receive",
+    [SP_OP_SEND_RECEIVE] = "send-receive",
+  };
+
+  G_STATIC_ASSERT (G_N_ELEMENTS (names) == SP_N_OPS);
+  g_return_val_if_fail ((guint) kind < SP_N_OPS && names[kind] != NULL, "?");
+  return names[kind];
+}

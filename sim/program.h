@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The program: what every GPU does in one training step.
+ *
+ * models/ writes it from (architecture, layout, batch); the estimate prices it, the simulator runs it in simulated
+ * time, the rehearsal runs it on real numbers, the executor runs it on GPUs. No reader knows a strategy: all that a
+ * strategy means stands in the ops below.
+ *
+ * Shape. Nothing is written out per layer, micro-batch or rank:
+ *  - a BLOCK is a kind of layer (or the embedding, or the head with the loss). It has one table of buffers and one op
+ *    list per PHASE. A model is a sequence of block instances ("layers"), cut into pipeline stages.
+ *  - ranks differ by their place in a GROUP (a set of mixed-radix digits of the rank number) and ops carry GUARDS on
+ *    the place; there are no op lists per rank.
+ *  - a ring is a LOOP written once; buffers that travel around it are CARRIED.
+ *  - the order in which a stage runs its slots (forward or backward of a micro-batch) is the SCHEDULE.
+ *
+ * Where a step's time goes, in order, on a rank of stage s:
+ *    for each slot (phase, micro-batch) of the schedule:
+ *      forward slot:  pipe-receive; for each layer of the stage: GATHER, FORWARD; pipe-send
+ *      backward slot: pipe-receive; for each layer, last to first: GATHER (if it was resharded), RECOMPUTE, BACKWARD,
+ *                     SYNC (ops flagged SP_OP_PER_MICRO_BATCH); pipe-send
+ *    for each layer, last to first: SYNC (ops not flagged so);  for each layer: OPTIMIZER
+ * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
+ * is flagged, so that a schedule that splits them runs the list twice, filtered.
+ *
+ * Units. Bytes and FLOP are int64 counts. Shapes are in elements. `bytes` of a kernel is its HBM traffic, of a
+ * communication its PAYLOAD as nccl-tests counts sizes: the full (unsharded) buffer of an all-gather or
+ * reduce-scatter, the buffer of an all-reduce, the whole send buffer of an all-to-all, the message of a send.
+ *
+ * Tokens are stored sequence-major: row (s * batch + b) of a [tokens, features] matrix, so that gathering the sequence
+ * over ranks is concatenation.
+ *
+ * Ownership. SpProgram owns all its arrays; they are grown, never shrunk, so a search that writes programs into the
+ * same SpProgram allocates nothing. Programs are plain data: no pointers into models/.
+ */
+
+#include <glib.h>
+
+G_BEGIN_DECLS
+
+#define SP_PROGRAM_VERSION 1
+
+typedef enum {
+  SP_DTYPE_BF16,
+  SP_DTYPE_FP16,
+  SP_DTYPE_FP32,
+  SP_DTYPE_UINT8, /* dropout masks */
+  SP_DTYPE_INT32, /* token ids */
+  SP_N_DTYPES
+} SpDtype;
+
+/* What communication is accounted under. */
+typedef enum {
+  SP_AXIS_TENSOR,
+  SP_AXIS_ULYSSES,
+  SP_AXIS_RING,
+  SP_AXIS_LASP,
+  SP_AXIS_DATA, /* gradient reduction and ZeRO, over data x sequence ranks */
+  SP_AXIS_PIPELINE,
+  SP_N_AXES
+} SpAxis;
+
+typedef enum {
+  SP_STREAM_COMPUTE,
+  SP_STREAM_TENSOR,
+  SP_STREAM_SEQUENCE, /* ulysses, ring, lasp */
+  SP_STREAM_DATA,
+  SP_STREAM_PIPELINE,
+  SP_STREAM_HOST,
+  SP_N_STREAMS
+} SpStream;
+
+/* --- ranks ---------------------------------------------------------------------------------------------------- */
+
+/* rank = sum over digits of value * stride. Digits are stored in order of stride; an axis may own two digits. */
+typedef struct {
+  guint8 axis; /* SpAxis */
+  gint32 size;
+  gint32 stride; /* in ranks */
+} SpDigit;
+
+#define SP_MAX_DIGITS 8
+
+typedef enum {
+  SP_GROUP_NONE,
+  SP_GROUP_TENSOR,
+  SP_GROUP_ULYSSES,        /* the ranks that exchange heads for tokens in softmax layers */
+  SP_GROUP_RING,           /* the ranks of one ring */
+  SP_GROUP_ULYSSES_LINEAR, /* as ULYSSES, for linear layers */
+  SP_GROUP_LASP,           /* the chain (LASP) or the gather (LASP-2) of states */
+  SP_GROUP_SEQUENCE,       /* all ranks that share one sequence: place = index of the sequence part (contiguous) */
+  SP_GROUP_DATA,           /* replicas that see other sequences */
+  SP_GROUP_ZERO,           /* data x sequence: ranks that hold the same weights */
+  SP_GROUP_PIPELINE,
+  SP_GROUP_TIE, /* first and last pipeline stage, for tied embeddings; place 0 and 1 */
+  SP_N_GROUPS
+} SpGroupId;
+
+/* Members differ in the listed digits. A rank's PLACE in the group is the mixed-radix number of those digits,
+ * digits[0] least significant: the logical order, whatever the strides. */
+typedef struct {
+  gint32 size;
+  guint8 n_digits;
+  guint8 digits[SP_MAX_DIGITS]; /* indices into SpProgram.digits */
+} SpGroup;
+
+/* --- ops ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Kinds, with dims (m n k batch heads kv_heads) and operands. "T" is tokens = sequence part x batch.
+ * `in`/`out` list buffer slots, 0 for none; an operand in brackets may be 0. += means accumulate.
+ *
+ * GEMM            out0[m,n] = op(in0) op(in1) [+ in2[n] bias], `batch` times with all operands strided. Flags
+ *                 SP_OP_TRANS_A (in0 is [k,m]), SP_OP_TRANS_B (in1 is [n,k]), SP_OP_ACCUMULATE (out0 +=).
+ * SCORES          unfused attention: out0[batch,heads,m,n] = scale * Q K^T from in0 = Q[m,batch,heads,k],
+ *                 in1 = K[n,batch,kv_heads,k]
+ * SCORES_BWD      in0 = Q, in1 = K, in2 = dS -> out0 = dQ, out1 = dK
+ * SOFTMAX         in0 = S -> out0 = P[batch,heads,m,n], causal by position if SP_OP_CAUSAL
+ * SOFTMAX_BWD     in0 = P, in1 = dP -> out0 = dS
+ * CONTEXT         in0 = P, in1 = V[n,batch,kv_heads,k] -> out0 = O[m,batch,heads,k]
+ * CONTEXT_BWD     in0 = P, in1 = V, in2 = dO -> out0 = dP, out1 = dV
+ * DROPOUT         in0[m,n] [+ in1[n] bias] -> out0[m,n], out1 = mask[m,n] (uint8). m = T. With heads > 0 it is on
+ *                 scores: [batch,heads,m,n].
+ * DROPOUT_BWD     in0 = d, in1 = mask -> out0
+ * NORM            in0 = X[m,n], [in1 = gain[n]], [in2 = bias[n]], [in3 = sum of squares[m] over the whole row, of
+ *                 k features; RMS only] -> out0 = Y[m,n], out1 = statistics fp32 (1/rms [m]; LayerNorm: mean[m] then 1/std[m]).
+ *                 SP_OP_LAYERNORM, else RMS. k = features that the statistics are taken over (= n unless in3).
+ * NORM_STAT       in0 = X[m,n] -> out0[m] = sum of squares (a row split over tensor ranks; reduced after)
+ * NORM_BWD        in0 = dY, in1 = X, in2 = statistics, [in3 = gain], [in4 = dR[m,n] added to the result],
+ *                 [in5 = dot[m] over the whole row] -> out0 = dX, [out1 = dgain +=], [out2 = dbias +=]
+ * NORM_STAT_BWD   in0 = dY, in1 = X, [in2 = gain] -> out0[m] = sum of dY * gain * X over the row part (RMS)
+ * ROPE            in0 = QKV[m, (heads + 2 kv_heads) k] -> out0 = Q[m,heads,k], out1 = K[m,kv_heads,k], out2 = V; rotary
+ *                 embedding on Q and K unless SP_OP_NO_ROTATE. m = T; position of a row by the token map
+ * ROPE_BWD        in0 = dQ, in1 = dK, in2 = dV -> out0 = dQKV
+ * FEATURE         linear attention's input: in0 = QKVU[m, 4 heads k] -> out0 = silu(Q), out1 = silu(K), out2 = V, each
+ *                 [m,heads,k]
+ * FEATURE_BWD     in0 = QKVU, in1 = dQ, in2 = dK, in3 = dV, in4 = dU -> out0 = dQKVU
+ * PACK            in0[m, heads*k] -> out0[n][m][k]: n = group size, destination j gets part floor(j * heads / n) of `heads`
+ *                 parts of k features (heads = n, or a divisor of it: K/V heads repeated)
+ * UNPACK          in0[n][m][k] -> out0[m, heads*k]: PACK's transpose; what was repeated is summed
+ * ATTENTION       in0 = Q[m,batch,heads,k], in1 = K[n,batch,kv_heads,k], in2 = V -> out0 = O, out1 = lse[m,batch,heads]
+ *                 fp32. Merges into out0/out1 inside a loop from the second step on. SP_OP_CAUSAL: by position
+ * ATTENTION_DELTA in0 = dO, in1 = O -> out0 = delta[m,batch,heads] = sum over k of dO * O, fp32
+ * ATTENTION_BWD   in0 = Q, in1 = K, in2 = V, in3 = dO, in4 = lse, in5 = delta -> out0 = dQ, out1 = dK, out2 = dV (this
+ *                 block's; inside a loop out0 += from the second step on)
+ * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only)],
+ *                 [out1 = M[batch,heads,k,n] fp32, the state that the own tokens leave]
+ * LINEAR_INTER    in0 = Q, in1 = state from before -> out0 = O +=
+ * LINEAR_LOCAL_BWD in0 = Q, in1 = K, in2 = V, in3 = dO -> [out0 = dQ, out1 = dK, out2 = dV], [out3 = dM: gradient of the
+ *                 state from before]
+ * LINEAR_INTER_BWD in0 = K, in1 = V, in2 = dO, in3 = state before (counts as zero at the first place), in4 = dS gradient
+ *                 of the state after (zero at the last) -> out0 = dQ +=, out1 = dK +=, out2 = dV +=
+ * STATE_UPDATE    out0 = decay^m * in0 + in1, over m tokens; in0 counts as zero at the first place (SP_OP_REVERSE: last)
+ * STATE_PREFIX    in0 = states of all places -> out0 = state before this place. SP_OP_REVERSE: gradient after it
+ * GLU             in0 = GU[m,2n] -> out0 = f(G) * U [m,n]; f = silu, or the identity with SP_OP_LINEAR_GATE
+ * GLU_BWD         in0 = dA, in1 = GU -> out0 = dGU
+ * GELU            in0[m,n] -> out0 (tanh form)
+ * GELU_BWD        in0 = dA, in1 = input -> out0
+ * GATE            in0 = O[m,n], in1 = QKVU[m,4n] (U last) -> out0 = O * sigmoid(U)
+ * GATE_BWD        in0 = d, in1 = O, in2 = QKVU -> out0 = dO, out1 = dU[m,n]
+ * ADD             out0[m,n] = in0 + in1 [+ in2[n] bias]
+ * ACCUMULATE_INTO out0[m,n] += in0
+ * COPY            out0[m,n] = in0 (dtype may change)
+ * COLUMN_SUM      out0[n] += sum over m of in0[m,n]: bias gradient
+ * EMBED           in0 = table[n,k] (n = vocabulary part) -> out0[m,k]; ids outside the part give zero
+ * EMBED_BWD       in0 = dX[m,k] -> out0 = dtable +=
+ * POSITION        in0 = X[m,k], in1 = table[n,k] -> out0 = X + row of the token's position
+ * POSITION_BWD    in0 = dX[m,k] -> out0 = dtable +=
+ * LOSS_MAX        in0 = logits[m,n] -> out0[m] = row maximum, fp32
+ * LOSS_SUM        in0 = logits, in1 = maximum -> out0[m,2] = (sum of exp, target's logit or 0), fp32
+ * LOSS            in0 = logits, in1 = maximum, in2 = sums -> out0 = dlogits[m,n] of the mean loss over the global batch
+ * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, out3 = parameter shard;
+ *                 n elements
+ * ZERO            out0[n] = 0
+ *
+ * Communication, over `group`; dtype is the buffers':
+ * ALL_GATHER      in0 part -> out0 whole (parts in order of place)
+ * REDUCE_SCATTER  in0 whole -> out0 part (SP_OP_ACCUMULATE: +=)
+ * ALL_REDUCE      in0 -> out0 (may be the same slot); SP_OP_MAX takes the maximum
+ * ALL_TO_ALL      in0 = n parts -> out0 = n parts
+ * SEND            in0, [in1] to place + 1 (SP_OP_REVERSE: - 1)
+ * RECEIVE         out0, [out1] from place - 1 (SP_OP_REVERSE: + 1)
+ * SEND_RECEIVE    in0 [in1] to place + 1, out0 [out1] from place - 1, around the ring, at once
+ */
+typedef enum {
+  SP_OP_GEMM,
+  SP_OP_SCORES,
+  SP_OP_SCORES_BWD,
+  SP_OP_SOFTMAX,
+  SP_OP_SOFTMAX_BWD,
+  SP_OP_CONTEXT,
+  SP_OP_CONTEXT_BWD,
+  SP_OP_DROPOUT,
+  SP_OP_DROPOUT_BWD,
+  SP_OP_NORM,
+  SP_OP_NORM_STAT,
+  SP_OP_NORM_BWD,
+  SP_OP_NORM_STAT_BWD,
+  SP_OP_ROPE,
+  SP_OP_ROPE_BWD,
+  SP_OP_FEATURE,
+  SP_OP_FEATURE_BWD,
+  SP_OP_PACK,
+  SP_OP_UNPACK,
+  SP_OP_ATTENTION,
+  SP_OP_ATTENTION_DELTA,
+  SP_OP_ATTENTION_BWD,
+  SP_OP_LINEAR_LOCAL,
+  SP_OP_LINEAR_INTER,
+  SP_OP_LINEAR_LOCAL_BWD,
+  SP_OP_LINEAR_INTER_BWD,
+  SP_OP_STATE_UPDATE,
+  SP_OP_STATE_PREFIX,
+  SP_OP_GLU,
+  SP_OP_GLU_BWD,
+  SP_OP_GELU,
+  SP_OP_GELU_BWD,
+  SP_OP_GATE,
+  SP_OP_GATE_BWD,
+  SP_OP_ADD,
+  SP_OP_ACCUMULATE_INTO,
+  SP_OP_COPY,
+  SP_OP_COLUMN_SUM,
+  SP_OP_EMBED,
+  SP_OP_EMBED_BWD,
+  SP_OP_POSITION,
+  SP_OP_POSITION_BWD,
+  SP_OP_LOSS_MAX,
+  SP_OP_LOSS_SUM,
+  SP_OP_LOSS,
+  SP_OP_ADAM,
+  SP_OP_ZERO,
+  /* communication from here on */
+  SP_OP_ALL_GATHER,
+  SP_OP_REDUCE_SCATTER,
+  SP_OP_ALL_REDUCE,
+  SP_OP_ALL_TO_ALL,
+  SP_OP_SEND,
+  SP_OP_RECEIVE,
+  SP_OP_SEND_RECEIVE,
+  SP_N_OPS
+} SpOpKind;
+
+#define sp_op_is_communication(kind) ((kind) >= SP_OP_ALL_GATHER)
+
+typedef enum {
+  SP_OP_TRANS_A = 1 << 0,
+  SP_OP_TRANS_B = 1 << 1,
+  SP_OP_ACCUMULATE = 1 << 2,
+  SP_OP_CAUSAL = 1 << 3,
+  SP_OP_REVERSE = 1 << 4,
+  SP_OP_LAYERNORM = 1 << 5,
+  SP_OP_NO_ROTATE = 1 << 6,
+  SP_OP_LINEAR_GATE = 1 << 7,
+  SP_OP_MAX = 1 << 8,
+  SP_OP_ASYNC = 1 << 9,            /* may run beside compute of its window (its loop step, or its segment) */
+  SP_OP_WEIGHT = 1 << 10,          /* backward-weight: only gradients of parameters depend on it */
+  SP_OP_PER_MICRO_BATCH = 1 << 11, /* in SYNC: after every backward, not once a step */
+  SP_OP_AFTER_OPTIMIZER = 1 << 12, /* in OPTIMIZER: the gather of updated parameters */
+} SpOpFlags;
+
+/* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */
+typedef enum {
+  SP_GUARD_NOT_FIRST = 1 << 0,  /* place > 0 */
+  SP_GUARD_NOT_LAST = 1 << 1,   /* place < size - 1 */
+  SP_GUARD_FIRST_STEP = 1 << 2, /* of the loop */
+  SP_GUARD_NOT_FIRST_STEP = 1 << 3,
+  SP_GUARD_NOT_LAST_STEP = 1 << 4,
+  SP_GUARD_VISIBLE = 1 << 5, /* the keys that are here at this step are not all in the future: step <= place */
+} SpGuard;
+
+#define SP_MAX_IN 6
+#define SP_MAX_OUT 4
+
+typedef struct {
+  guint8 kind;   /* SpOpKind */
+  guint8 stream; /* SpStream */
+  guint8 group;  /* SpGroupId; of a kernel with place guards, the group that they speak of */
+  guint8 guard;  /* SpGuard bits */
+  guint8 axis;   /* SpAxis, communication only */
+  guint8 loop;   /* 1 + index of its loop in the block, 0 outside */
+  guint16 flags; /* SpOpFlags */
+  gint32 m, n, k, batch, heads, kv_heads;
+  gint64 bytes;
+  gint64 flops;
+  guint8 in[SP_MAX_IN];
+  guint8 out[SP_MAX_OUT];
+  guint16 wait[3]; /* 1 + index in the segment of ops on other streams that must be over; 0 none */
+} SpOp;
+
+G_STATIC_ASSERT (sizeof (SpOp) == 64);
+
+/* --- buffers -------------------------------------------------------------------------------------------------- */
+
+typedef enum {
+  SP_CLASS_PARAMETERS,
+  SP_CLASS_GRADIENTS,
+  SP_CLASS_OPTIMIZER,
+  SP_CLASS_ACTIVATIONS,
+  SP_CLASS_LOGITS,
+  SP_CLASS_COMMUNICATION,
+  SP_CLASS_WORKSPACE,
+  SP_CLASS_RESERVED, /* CUDA context, NCCL, allocator: from the framework profile, never a buffer */
+  SP_N_CLASSES
+} SpClass;
+
+typedef enum {
+  SP_LIFE_SEGMENT,  /* from its first to its last use in one op list (RECOMPUTE and BACKWARD count as one) */
+  SP_LIFE_STASH,    /* from FORWARD (first use) to BACKWARD (last use) of the same micro-batch and layer */
+  SP_LIFE_REBUILT,  /* a stash that recompute drops: SEGMENT in FORWARD, then again from RECOMPUTE to BACKWARD */
+  SP_LIFE_HANDOFF,  /* X, Y, DX, DY: passed between blocks */
+  SP_LIFE_GATHERED, /* parameters gathered for use: from GATHER to the end of the phase that it serves, or to the end
+                       of BACKWARD where the program does not reshard */
+  SP_LIFE_SUMMED,   /* gradients that SYNC scatters after every backward: from BACKWARD to SYNC */
+  SP_LIFE_STEP_END, /* from SYNC to the end of the step: shards of what else lives whole (reduced gradients, updated
+                       parameters of ZeRO-1 and 2) */
+  SP_LIFE_ALWAYS,
+  SP_N_LIVES
+} SpLife;
+
+typedef struct {
+  gint64 bytes; /* 0 for a view */
+  gint64 elements;
+  gint64 offset;    /* of a view, in elements, within `alias` */
+  guint8 class;     /* SpClass */
+  guint8 dtype;     /* SpDtype */
+  guint8 life;      /* SpLife */
+  guint8 alias;     /* slot that it is a view of, 0 none */
+  guint8 tied;      /* 1: the embedding block's buffer of this slot number stands in, where the rank has both blocks */
+  guint8 tied_slot; /* slot in block 0 */
+} SpBuffer;
+
+/* Slots that every block has. X: input activation, Y: output; DY, DX their gradients. Block 0 has no X and DX, the head
+ * has no Y and DY. */
+enum { SP_SLOT_NONE, SP_SLOT_X, SP_SLOT_Y, SP_SLOT_DY, SP_SLOT_DX, SP_SLOT_FIRST_FREE };
+#define SP_MAX_SLOTS 160
+
+/* Buffers that move around a ring. At step s (from 0) slot `current` is `init` if s = 0 (if init is 0: fresh), else
+ * what `next` was at step s - 1; the two memories alternate. After the loop `current` is what arrived last. */
+typedef struct {
+  guint8 init, current, next;
+} SpCarry;
+
+#define SP_MAX_CARRIES 4
+#define SP_MAX_LOOPS 4
+
+typedef struct {
+  guint8 phase; /* SpPhase whose list it stands in */
+  guint8 group; /* the ring: steps = its size */
+  gint32 steps;
+  guint16 first, end; /* ops [first, end) of the segment */
+  guint8 n_carries;
+  SpCarry carries[SP_MAX_CARRIES];
+} SpLoop;
+
+/* How a parameter tensor is cut over the tensor group: needed to start, check and store it. Local shape rows x cols,
+ * row-major, out-features first. */
+typedef enum { SP_SPLIT_NONE, SP_SPLIT_ROWS, SP_SPLIT_COLS } SpSplit;
+
+#define SP_MAX_WEIGHTS 16
+#define SP_MAX_SECTIONS 4
+
+typedef struct {
+  char name[12]; /* "qkv", "norm1" ... */
+  guint8 slot;   /* parameter view */
+  guint8 grad;   /* gradient view */
+  guint8 split;  /* SpSplit */
+  guint8 n_sections;
+  gint32 rows, cols;
+  gint32 sections[SP_MAX_SECTIONS]; /* local rows of each section (q, k, v ...); a row split cuts each section */
+} SpWeight;
+
+/* --- blocks, segments ----------------------------------------------------------------------------------------- */
+
+typedef enum {
+  SP_PHASE_GATHER,
+  SP_PHASE_FORWARD,
+  SP_PHASE_RECOMPUTE,
+  SP_PHASE_BACKWARD,
+  SP_PHASE_SYNC,
+  SP_PHASE_OPTIMIZER,
+  SP_N_PHASES
+} SpPhase;
+
+typedef struct {
+  guint32 first; /* index into SpProgram.ops */
+  guint32 n;
+} SpSegment;
+
+typedef enum { SP_BLOCK_EMBEDDING, SP_BLOCK_SOFTMAX, SP_BLOCK_LINEAR, SP_BLOCK_HEAD, SP_N_BLOCK_KINDS } SpBlockKind;
+
+typedef struct {
+  guint8 kind;      /* SpBlockKind */
+  guint8 n_buffers; /* slots 1 .. n_buffers - 1 */
+  guint8 n_loops;
+  guint8 n_weights;
+  guint8 regather; /* GATHER again before BACKWARD */
+  /* All parameters of the block in one flat buffer (the weights are views of it), padded with zeros to a multiple of the
+   * ZeRO group; a shard is the equal part of this rank's place in SP_GROUP_ZERO, shard_* = 0 where there is
+   * none. Which of the two lives ALWAYS, and so holds the values at the start of a step, says its life. The optimizer's
+   * three belong to the shard if there is one. */
+  guint8 flat_parameters, flat_gradients, shard_parameters, shard_gradients, master, moment1, moment2;
+  SpSegment segments[SP_N_PHASES];
+  SpLoop loops[SP_MAX_LOOPS];
+  SpWeight weights[SP_MAX_WEIGHTS];
+  SpBuffer buffers[SP_MAX_SLOTS];
+  /* first and last use of each slot: [0] in FORWARD, [1] in RECOMPUTE then BACKWARD counted as one list; op index + 1,
+   * 0 = not used */
+  guint16 first_use[2][SP_MAX_SLOTS];
+  guint16 last_use[2][SP_MAX_SLOTS];
+} SpBlock;
+
+#define SP_MAX_BLOCKS 6
+
+/* The blocks at one batch size. Variant 0 is the full micro-batch; variant 1, where it exists, the smaller last one.
+ * Slots and parameters are the same in both. blocks[0] is the embedding, blocks[n_blocks - 1] the head. */
+typedef struct {
+  gint32 batch; /* sequences */
+  SpBlock blocks[SP_MAX_BLOCKS];
+  SpOp pipe_send, pipe_receive; /* forward; the backward runs them with SP_OP_REVERSE on DX and DY */
+} SpVariant;
+
+/* How the tokens of a sequence lie on the ranks. */
+typedef enum { SP_TOKENS_CONTIGUOUS, SP_TOKENS_ZIGZAG } SpTokenSplit;
+
+typedef struct {
+  /* What a kernel needs to know besides its op. */
+  double norm_epsilon, rope_theta, dropout, learning_rate, adam_beta1, adam_beta2, adam_epsilon;
+  gint32 heads, kv_heads, head_size; /* of the whole model */
+  gint32 hidden, vocabulary;
+} SpNumbers;
+
+typedef struct {
+  SpDigit digits[SP_MAX_DIGITS];
+  guint n_digits;
+  SpGroup groups[SP_N_GROUPS];
+  gint32 world;
+
+  gint64 sequence;         /* tokens of one sequence */
+  gint64 local_sequence;   /* of one sequence on one rank of the sequence group */
+  guint8 token_split;      /* SpTokenSplit */
+  guint8 sequence_regions; /* 1: outside the tensor-split parts, rows are split again over the tensor group */
+  guint8 zero_stage;
+  gint32 global_batch;  /* sequences */
+  gint32 micro_batches; /* a rank runs */
+  gint32 n_variants;
+
+  guint n_blocks;
+  guint8 *layer_block; /* [n_layers] block index of each layer, embedding and head not among them */
+  guint n_layers;
+  gint32
+      *stage_first; /* [stages + 1] first layer of each pipeline stage; stage 0 has the embedding, the last the head */
+  gint32 stages;
+  guint8 schedule; /* row of the schedule table */
+
+  SpNumbers numbers;
+  SpVariant variants[2];
+  SpOp *ops;
+  guint n_ops;
+  guint ops_capacity;
+  guint layers_capacity, stages_capacity;
+} SpProgram;
+
+SpProgram *sp_program_new (void);
+void sp_program_free (SpProgram *program);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpProgram, sp_program_free)
+
+/* Ops of one phase of a block of a variant. */
+static inline const SpOp *
+sp_program_segment (const SpProgram *program, const SpBlock *block, SpPhase phase, guint *ret_n)
+{
+  *ret_n = block->segments[phase].n;
+  return program->ops + block->segments[phase].first;
+}
+
+/* Place of `rank` in a group, and the rank of a member. */
+gint32 sp_program_place (const SpProgram *program, SpGroupId group, gint32 rank);
+gint32 sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank, gint32 place);
+
+/* Position in the sequence of row `row` (0 .. local_sequence - 1) on sequence place `place` (of SP_GROUP_SEQUENCE).
+ * With ZIGZAG the sequence is cut in 2 R parts (R = ring size), ring place r holds parts r and 2R - 1 - r, and the
+ * Ulysses ranks of r share these rows in order. */
+gint64 sp_program_position (const SpProgram *program, gint32 place, gint64 row);
+
+guint sp_dtype_bytes (SpDtype dtype);
+const char *sp_dtype_name (SpDtype dtype);
+const char *sp_axis_name (SpAxis axis);
+const char *sp_stream_name (SpStream stream);
+const char *sp_group_name (SpGroupId group);
+const char *sp_op_name (SpOpKind kind);
+const char *sp_class_name (SpClass class);
+const char *sp_life_name (SpLife life);
+const char *sp_phase_name (SpPhase phase);
+const char *sp_block_name (SpBlockKind kind);
+
+/* The program as text: versioned, one op a line, readable and diffable; see program-text.c for the grammar. */
+void sp_program_write_text (const SpProgram *program, GString *out);
+SpProgram *sp_program_read_text (const char *text, gsize length, const char *file_name, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Models that a rehearsal can run, and a layout written as overrides of the default. */
+
+#include "models/estimate.h"
+#include "models/layout.h"
+
+#pragma GCC diagnostic ignored "-Woverride-init"
+
+#define LAYOUT(...)                                                                                                    \
+  {                                                                                                                    \
+    SP_LAYOUT_DEFAULT_FIELDS, __VA_ARGS__                                                                              \
+  }
+
+typedef enum {
+  SMALL_SOFTMAX,
+  SMALL_GQA,
+  SMALL_MQA,
+  SMALL_LINEAR,
+  SMALL_HYBRID,
+  SMALL_GPT,
+  SMALL_TIED,
+  N_SMALL
+} SmallModel;
+
+/* Two layers, 8 heads of size 4, gradients that tell mistakes apart. */
+static inline SpArchitecture *
+small_model (SmallModel kind)
+{
+  SpArchitecture *arch = sp_architecture_new ();
+
+  g_free (arch->name);
+  arch->name = g_strdup ("small");
+  arch->layers = 2;
+  arch->hidden = 24;
+  arch->heads = arch->kv_heads = 8;
+  arch->head_size = 4;
+  arch->ffn = 40;
+  arch->vocabulary = 48;
+  arch->norm = SP_NORM_RMS;
+  arch->mlp = SP_MLP_SWIGLU;
+  arch->rotary = TRUE;
+  arch->rope_theta = 100;
+  arch->norm_epsilon = 1e-5;
+  if (kind == SMALL_GQA)
+    arch->kv_heads = 4;
+  if (kind == SMALL_MQA)
+    arch->kv_heads = 2;
+  if (kind == SMALL_LINEAR || kind == SMALL_HYBRID) {
+    arch->layer_kind[0] = SP_LAYER_LINEAR;
+    arch->layer_kind[1] = kind == SMALL_LINEAR ? SP_LAYER_LINEAR : SP_LAYER_SOFTMAX;
+    arch->norm = kind == SMALL_LINEAR ? SP_NORM_RMS_NO_GAIN : SP_NORM_RMS;
+    arch->mlp = SP_MLP_LINEAR_GLU;
+  }
+  if (kind == SMALL_GPT || kind == SMALL_TIED) {
+    arch->norm = SP_NORM_LAYER;
+    arch->mlp = SP_MLP_GELU;
+    arch->rotary = FALSE;
+    arch->positions = 64;
+    arch->qkv_bias = arch->projection_bias = arch->mlp_bias = TRUE;
+    arch->tied = kind == SMALL_TIED;
+    arch->dropout = 0.2;
+  }
+  return arch;
+}
+
+static inline SpFramework
+small_framework (gboolean fused)
+{
+  SpFramework framework = { .name = (char *) "test",
+                            .fused_attention = fused,
+                            .selective_attention = !fused,
+                            .recompute_whole = !fused,
+                            .fp32_logits = fused };
+
+  return framework;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/hardware.h"
+#include "models/ini.h"
+#include "models/scenario.h"
+#include "tests/input-file.h"
+
+static char *
+shipped (const char *folder, const char *name)
+{
+  return g_build_filename (sp_data_dir (), folder, name, NULL);
+}
+
+static void
+assert_quantity (const SpQuantity *quantity, double value, SpProvenance provenance)
+{
+  g_assert_cmpfloat (quantity->value, ==, value);
+  g_assert_cmpint (quantity->provenance, ==, provenance);
+  g_assert_nonnull (quantity->source);
+}
+
+static void
+test_h100 (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *path = shipped ("devices", "h100.ini");
+  g_autoptr (SpDevice) device = sp_device_load (path, &error);
+  g_assert_no_error (error);
+  g_assert_cmpstr (device->name, ==, "H100 SXM 80GB");
+  assert_quantity (&device->peak_bf16_flops_per_s, 989e12, SP_DATASHEET);
+  assert_quantity (&device->memory_bytes, 81559 * 0x1p20, SP_PUBLISHED);
+  assert_quantity (&device->memory_efficiency, 0.887, SP_MEASURED);
+  assert_quantity (&device->launch_s, 3e-6, SP_ASSUMED);
+  assert_quantity (&device->link_bytes_per_s, 450e9, SP_DATASHEET);
+  g_assert_cmpstr (sp_provenance_name (device->gemm_efficiency.provenance), ==, "measured");
+}
+
+static void
+test_a800_cluster (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *path = shipped ("clusters", "a800-2x8.ini");
+  g_autoptr (SpCluster) cluster = sp_cluster_load (path, &error);
+  g_assert_no_error (error);
+  g_assert_cmpint (cluster->nodes * cluster->gpus_per_node, ==, 16);
+  g_assert_cmpfloat (cluster->device->link_bytes_per_s.value, ==, 200e9);
+  g_assert_cmpfloat (cluster->device->peak_bf16_flops_per_s.value, ==, 312e12);
+  assert_quantity (&cluster->nics, 8, SP_ASSUMED);
+  assert_quantity (&cluster->nic_bytes_per_s, 25e9, SP_ASSUMED);
+}
+
+static void
+test_frameworks (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *flash = shipped ("frameworks", "flash.ini");
+  g_autoptr (SpFramework) a = sp_framework_load (flash, &error);
+  g_assert_no_error (error);
+  g_assert_true (a->fused_attention && !a->selective_attention && !a->recompute_whole && a->host_eager);
+  g_assert_true (a->fp32_logits);
+  g_assert_cmpfloat (a->reserved_bytes.value, ==, 1597 * 0x1p20);
+  g_autofree char *megatron = shipped ("frameworks", "megatron-2022.ini");
+  g_autoptr (SpFramework) b = sp_framework_load (megatron, &error);
+  g_assert_no_error (error);
+  g_assert_true (!b->fused_attention && b->selective_attention && b->recompute_whole);
+}
+
+typedef gboolean (*LoadFunc) (const char *path, GError **error);
+
+static gboolean
+load_device (const char *path, GError **error)
+{
+  g_autoptr (SpDevice) device = sp_device_load (path, error);
+  return device != NULL;
+}
+
+static gboolean
+load_cluster (const char *path, GError **error)
+{
+  g_autoptr (SpCluster) cluster = sp_cluster_load (path, error);
+  return cluster != NULL;
+}
+
+static gboolean
+load_framework (const char *path, GError **error)
+{
+  g_autoptr (SpFramework) framework = sp_framework_load (path, error);
+  return framework != NULL;
+}
+
+/* Every shipped file loads, and no value in it lacks a source. */
+static void
+test_all_shipped (void)
+{
+  static const struct {
+    const char *folder;
+    LoadFunc load;
+  } rows[] = { { "devices", load_device }, { "clusters", load_cluster }, { "frameworks", load_framework } };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autofree char *folder = g_build_filename (sp_data_dir (), rows[i].folder, NULL);
+    g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+    g_assert_nonnull (dir);
+    for (const char *name; (name = g_dir_read_name (dir)) != NULL;) {
+      g_autoptr (GError) error = NULL;
+      g_autofree char *path = shipped (rows[i].folder, name);
+      g_assert_true (rows[i].load (path, &error));
+      g_assert_no_error (error);
+      g_autoptr (GKeyFile) keys = g_key_file_new ();
+      g_assert_true (g_key_file_load_from_file (keys, path, G_KEY_FILE_NONE, NULL));
+      g_autofree char *group = g_key_file_get_start_group (keys);
+      static const char *const unsourced[] = {
+        "name",      "nodes",           "gpus-per-node", "device",      "fused-attention",
+        "selective", "recompute-whole", "host",          "fp32-logits", NULL
+      };
+      g_auto (GStrv) names = g_key_file_get_keys (keys, group, NULL, NULL);
+      for (guint k = 0; names[k] != NULL; k++) {
+        g_autofree char *source = g_strconcat (names[k], ".source", NULL);
+        if (!g_str_has_suffix (names[k], ".source") && !g_strv_contains (unsourced, names[k]))
+          g_assert_true (g_key_file_has_key (keys, group, source, NULL));
+      }
+    }
+  }
+}
+
+/* --- what must be refused ----------------------------------------------------------------------------------------- */
+
+static const char device[] = "[device]\n"
+                             "peak-bf16 = 312 TFLOP/s\n"
+                             "peak-bf16.source = datasheet: a data sheet: page 3\n"
+                             "peak-fp32 = 19.5 TFLOP/s\n"
+                             "sms = 108\n"
+                             "memory = 80 GiB\n"
+                             "memory-rate = 2039 GB/s\n"
+                             "link-rate = 300 GB/s\n"
+                             "gemm-efficiency = 80%\n"
+                             "attention-efficiency = 0.7\n"
+                             "attention-backward-efficiency = 0.6\n"
+                             "linear-efficiency = 0.1\n"
+                             "memory-efficiency = 0.9\n"
+                             "launch = 3 us\n"
+                             "overlap-slowdown = 0\n";
+
+static const char cluster[] = "[cluster]\n"
+                              "name = two boxes\n"
+                              "nodes = 2\n"
+                              "gpus-per-node = 8\n"
+                              "device = /absent/device.ini\n"
+                              "link-efficiency = 0.8\n"
+                              "link-latency = 3 us\n"
+                              "nics = 8\n"
+                              "nic-rate = 200 Gb/s\n"
+                              "network-efficiency = 0.9\n"
+                              "network-latency = 14 us\n";
+
+static const char framework[] = "[framework]\n"
+                                "fused-attention = true\n"
+                                "selective = elementwise\n"
+                                "recompute-whole = false\n"
+                                "host = eager\n"
+                                "fp32-logits = true\n"
+                                "host-launch = 5 us\n"
+                                "reserved = 1597 MiB\n"
+                                "allocator-slack = 2%\n";
+
+static void
+test_unsourced (void)
+{
+  g_autoptr (GError) error = NULL;
+  char *path = input_file_new ("box.ini", device, -1);
+  g_autoptr (SpDevice) read = sp_device_load (path, &error);
+  g_assert_no_error (error);
+  g_assert_cmpstr (read->name, ==, "box");
+  g_assert_cmpstr (read->peak_bf16_flops_per_s.source, ==, "a data sheet: page 3");
+  g_assert_cmpint (read->sms.provenance, ==, SP_ASSUMED);
+  g_assert_null (read->sms.source);
+  input_file_remove (path);
+}
+
+/* clang-format off */
+static const struct Bad {
+  const char *name;
+  const char *base;
+  LoadFunc load;
+  const char *from, *to;
+  const char *words[4];
+} bad[] = {
+  { "no-word", device, load_device, "datasheet: a data sheet: page 3", "a data sheet",
+    { ": [device] peak-bf16.source = \"a data sheet\"", "measured, published, datasheet or assumed" } },
+  { "near-word", device, load_device, "datasheet:", "data-sheet:", { "peak-bf16.source", "did you mean datasheet?" } },
+  { "no-text", device, load_device, "datasheet: a data sheet: page 3", "datasheet:",
+    { "peak-bf16.source", "a colon" } },
+  { "rate", device, load_device, "2039 GB/s", "2039", { ": [device] memory-rate = \"2039\"", "a rate such as" } },
+  { "flops", device, load_device, "312 TFLOP/s", "312 TFLOPS", { ": [device] peak-bf16 = ", "did you mean TFLOP/s?" } },
+  { "flops-small", device, load_device, "312 TFLOP/s", "0.001 GFLOP/s",
+    { ": [device] peak-bf16 = ", "from 100 GFLOP/s" } },
+  { "efficiency", device, load_device, "80%", "120%", { ": [device] gemm-efficiency = \"120%\"", "from 0.01 to 1" } },
+  { "sms", device, load_device, "108", "108.5", { ": [device] sms = \"108.5\"", "a whole number" } },
+  { "missing", device, load_device, "launch = 3 us\n", "", { ": [device] launch: missing", "such as 5 us" } },
+  { "unknown", device, load_device, "sms", "sm", { ": [device] sms: missing", "is \"sm\" meant for it?" } },
+  { "unknown-source", device, load_device, "sms = 108", "sms = 108\nsmss.source = assumed: a guess",
+    { ": [device] smss.source = ", "did you mean sms.source?" } },
+  { "twice", device, load_device, "sms = 108", "sms = 108\nsms = 132", { ":6:", "twice" } },
+  { "group", device, load_device, "[device]", "[gpu]", { ": [device] peak-bf16: missing" } },
+  { "no-device", cluster, load_cluster, "", "", { ": [cluster] device = \"/absent/device.ini\"", "there is no" } },
+  { "nodes", cluster, load_cluster, "nodes = 2", "nodes = 0", { ": [cluster] nodes = \"0\"", "from 1 to 65536" } },
+  { "no-nics", cluster, load_cluster, "nics = 8\n", "", { ": [cluster] nics: missing" } },
+  { "bits", cluster, load_cluster, "200 Gb/s", "200 gbps", { ": [cluster] nic-rate = \"200 gbps\"", "200 Gb/s" } },
+  { "choice", framework, load_framework, "host = eager", "host = compiled",
+    { ": [framework] host = ", "graph, eager" } },
+  { "selective", framework, load_framework, "elementwise", "norms", { ": [framework] selective = ", "attention" } },
+  { "flag", framework, load_framework, "fp32-logits = true\n", "", { ": [framework] fp32-logits: missing" } },
+  { "slack", framework, load_framework, "2%", "nan", { ": [framework] allocator-slack = \"nan\"", "a fraction" } },
+};
+/* clang-format on */
+
+static void
+test_bad (gconstpointer data)
+{
+  const struct Bad *row = data;
+  g_autofree char *text = input_file_replace (row->base, row->from, row->to);
+  char *path = input_file_new ("bad.ini", text, -1);
+  g_autoptr (GError) error = NULL;
+  g_assert_false (row->load (path, &error));
+  input_file_assert_error (error, path, row->words);
+  input_file_remove (path);
+}
+
+/* A single node needs no network; a source of what is not there is a mistake. */
+static void
+test_single_node (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *device_path = shipped ("devices", "h100.ini");
+  g_autofree char *absolute = g_canonicalize_filename (device_path, NULL);
+  g_autofree char *text = g_strdup_printf ("[cluster]\nnodes = 1\ngpus-per-node = 4\ndevice = %s\n"
+                                           "link-efficiency = 0.8\nlink-latency = 0\n",
+                                           absolute);
+  char *path = input_file_new ("one.ini", text, -1);
+  g_autoptr (SpCluster) read = sp_cluster_load (path, &error);
+  g_assert_no_error (error);
+  g_assert_cmpstr (read->name, ==, "one");
+  g_assert_cmpfloat (read->nics.value, ==, 0);
+  input_file_remove (path);
+
+  g_autofree char *more = g_strconcat (text, "nics.source = assumed: none\n", NULL);
+  path = input_file_new ("one.ini", more, -1);
+  g_assert_null (sp_cluster_load (path, &error));
+  input_file_assert_error (error, path, (const char *const[]){ "[cluster] nics.source", "expected nics", NULL });
+  input_file_remove (path);
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/hardware/h100", test_h100);
+  g_test_add_func ("/hardware/a800-cluster", test_a800_cluster);
+  g_test_add_func ("/hardware/frameworks", test_frameworks);
+  g_test_add_func ("/hardware/all-shipped", test_all_shipped);
+  g_test_add_func ("/hardware/unsourced", test_unsourced);
+  g_test_add_func ("/hardware/single-node", test_single_node);
+  for (guint i = 0; i < G_N_ELEMENTS (bad); i++) {
+    g_autofree char *name = g_strconcat ("/hardware/bad/", bad[i].name, NULL);
+    g_test_add_data_func (name, &bad[i], test_bad);
+  }
+  return g_test_run ();
+}

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each backward of the references against central differences of its forward, on awkward sizes: one table, one row an
+ * op and case. Outputs are NaN before every call; gradients that an op adds to start from a number.
+ */
+#include "tests/reference-data.h"
+
+#define MAX_ARRAYS 5
+
+typedef enum { SIZES, FORWARD, BACKWARD } Stage;
+typedef struct Case Case;
+
+/* Inputs and outputs of one op, with gradients. SIZES sets the lengths and the flags; auxiliary outputs carry no
+ * gradient; a `sum` gradient is one that the op adds to what is there. */
+typedef struct {
+  double *in[MAX_ARRAYS], *d_in[MAX_ARRAYS], *out[MAX_ARRAYS], *d_out[MAX_ARRAYS];
+  gint64 in_n[MAX_ARRAYS], out_n[MAX_ARRAYS];
+  gboolean in_sum[MAX_ARRAYS], out_auxiliary[MAX_ARRAYS];
+} Arrays;
+
+enum {
+  TRANS_A = 1 << 0,
+  TRANS_B = 1 << 1,
+  BIAS = 1 << 2,
+  CAUSAL = 1 << 3,
+  LAYERNORM = 1 << 4,
+  GAIN = 1 << 5,
+  RESIDUAL = 1 << 6, /* x goes past the op as well */
+  NO_ROTATE = 1 << 7,
+  LINEAR_GATE = 1 << 8
+};
+
+struct Case {
+  const char *name;
+  void (*op) (Stage stage, const Case *c, Arrays *a);
+  SpRefShape shape;
+  guint flags;
+};
+
+static void
+op_gemm (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, n = c->shape.n, k = c->shape.k, batch = c->shape.batch;
+  gboolean ta = c->flags & TRANS_A, tb = c->flags & TRANS_B, bias = c->flags & BIAS;
+
+  if (stage == SIZES) {
+    a->in_n[0] = batch * m * k;
+    a->in_n[1] = batch * k * n;
+    a->in_n[2] = bias ? batch * n : 0;
+    a->out_n[0] = batch * m * n;
+    a->in_sum[2] = TRUE;
+  } else if (stage == FORWARD) {
+    sp_ref_gemm (ta, tb, FALSE, batch, m, n, k, a->in[0], m * k, a->in[1], k * n, bias ? a->in[2] : NULL, n, a->out[0],
+                 m * n);
+  } else {
+    /* dA = dC B^T, dB = A^T dC, or their transposes. */
+    if (ta)
+      sp_ref_gemm (tb, TRUE, FALSE, batch, k, m, n, a->in[1], k * n, a->d_out[0], m * n, NULL, 0, a->d_in[0], m * k);
+    else
+      sp_ref_gemm (FALSE, !tb, FALSE, batch, m, k, n, a->d_out[0], m * n, a->in[1], k * n, NULL, 0, a->d_in[0], m * k);
+    if (tb)
+      sp_ref_gemm (TRUE, ta, FALSE, batch, n, k, m, a->d_out[0], m * n, a->in[0], m * k, NULL, 0, a->d_in[1], k * n);
+    else
+      sp_ref_gemm (!ta, FALSE, FALSE, batch, k, n, m, a->in[0], m * k, a->d_out[0], m * n, NULL, 0, a->d_in[1], k * n);
+    for (gint64 b = 0; bias && b < batch; b++)
+      sp_ref_column_sum (m, n, a->d_out[0] + b * m * n, a->d_in[2] + b * n);
+  }
+}
+
+static void
+op_scores (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+
+  if (stage == SIZES) {
+    a->in_n[0] = s.m * s.batch * s.heads * s.k;
+    a->in_n[1] = s.n * s.batch * s.kv_heads * s.k;
+    a->out_n[0] = s.batch * s.heads * s.m * s.n;
+  } else if (stage == FORWARD) {
+    sp_ref_scores (s, a->in[0], a->in[1], a->out[0]);
+  } else {
+    sp_ref_scores_bwd (s, a->in[0], a->in[1], a->d_out[0], a->d_in[0], a->d_in[1]);
+  }
+}
+
+static void
+op_softmax (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 parts = c->shape.batch * c->shape.heads, m = c->shape.m, n = c->shape.n;
+
+  if (stage == SIZES)
+    a->in_n[0] = a->out_n[0] = parts * m * n;
+  else if (stage == FORWARD)
+    sp_ref_softmax (parts, m, n, a->in[0], c->flags & CAUSAL, query_positions, key_positions, a->out[0]);
+  else
+    sp_ref_softmax_bwd (parts * m, n, a->out[0], a->d_out[0], a->d_in[0]);
+}
+
+static void
+op_context (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+
+  if (stage == SIZES) {
+    a->in_n[0] = s.batch * s.heads * s.m * s.n;
+    a->in_n[1] = s.n * s.batch * s.kv_heads * s.k;
+    a->out_n[0] = s.m * s.batch * s.heads * s.k;
+  } else if (stage == FORWARD) {
+    sp_ref_context (s, a->in[0], a->in[1], a->out[0]);
+  } else {
+    sp_ref_context_bwd (s, a->in[0], a->in[1], a->d_out[0], a->d_in[0], a->d_in[1]);
+  }
+}
+
+static void
+op_attention (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+  gint64 rows = s.m * s.batch * s.heads;
+  gboolean causal = c->flags & CAUSAL;
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->out_n[0] = rows * s.k;
+    a->in_n[1] = a->in_n[2] = s.n * s.batch * s.kv_heads * s.k;
+    a->out_n[1] = rows;
+    a->out_auxiliary[1] = TRUE;
+  } else if (stage == FORWARD) {
+    sp_ref_attention (s, a->in[0], a->in[1], a->in[2], causal, query_positions, key_positions, TRUE, a->out[0],
+                      a->out[1]);
+  } else {
+    g_autofree double *delta = poison (rows);
+    sp_ref_attention_delta (rows, s.k, a->d_out[0], a->out[0], delta);
+    sp_ref_attention_bwd (s, a->in[0], a->in[1], a->in[2], a->d_out[0], a->out[1], delta, causal, query_positions,
+                          key_positions, TRUE, a->d_in[0], a->d_in[1], a->d_in[2]);
+  }
+}
+
+/* q, keys, values, state before -> o, state after. */
+static void
+op_linear (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+  gint64 rows = s.m * s.batch * s.heads, state_n = s.batch * s.heads * s.k * s.n;
+  const double *slopes = test_slopes_of_heads;
+  g_autofree double *own = poison (state_n);
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->in_n[1] = rows * s.k;
+    a->in_n[2] = a->out_n[0] = rows * s.n;
+    a->in_n[3] = a->out_n[1] = state_n;
+  } else if (stage == FORWARD) {
+    sp_ref_linear_local (s, slopes, a->in[0], a->in[1], a->in[2], a->out[0], own);
+    sp_ref_linear_inter (s, slopes, a->in[0], a->in[3], a->out[0]);
+    sp_ref_state_update (s, slopes, a->in[3], own, a->out[1]);
+  } else {
+    sp_ref_linear_local_bwd (s, slopes, a->in[0], a->in[1], a->in[2], a->d_out[0], a->d_in[0], a->d_in[1], a->d_in[2],
+                             own);
+    sp_ref_linear_inter_bwd (s, slopes, a->in[1], a->in[2], a->d_out[0], a->in[3], a->d_out[1], a->d_in[0], a->d_in[1],
+                             a->d_in[2]);
+    sp_ref_state_update (s, slopes, a->d_out[1], own, a->d_in[3]);
+  }
+}
+
+static void
+op_dropout (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, n = c->shape.n;
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->out_n[0] = a->out_n[1] = m * n;
+    a->out_auxiliary[1] = TRUE;
+  } else if (stage == FORWARD) {
+    sp_ref_dropout (m, n, a->in[0], 42, row_ids, col_ids, 0.4, a->out[0], a->out[1]);
+  } else {
+    sp_ref_dropout_bwd (m, n, a->d_out[0], a->out[1], 0.4, a->d_in[0]);
+  }
+}
+
+/* With RESIDUAL a second output is x itself, whose gradient is dR. */
+static void
+op_norm (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, n = c->shape.n;
+  gboolean layernorm = c->flags & LAYERNORM, residual = c->flags & RESIDUAL;
+  gboolean gain = c->flags & GAIN, bias = c->flags & BIAS;
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->out_n[0] = m * n;
+    a->in_n[1] = gain ? n : 0;
+    a->in_n[2] = bias ? n : 0;
+    a->in_sum[1] = a->in_sum[2] = TRUE;
+    a->out_n[1] = residual ? m * n : 0;
+    a->out_n[2] = layernorm ? 2 * m : m;
+    a->out_auxiliary[2] = TRUE;
+  } else if (stage == FORWARD) {
+    sp_ref_norm (layernorm, m, n, n, a->in[0], gain ? a->in[1] : NULL, bias ? a->in[2] : NULL, NULL, 1e-3, a->out[0],
+                 a->out[2]);
+    sp_ref_copy (a->out_n[1], a->in[0], a->out[1]);
+  } else {
+    sp_ref_norm_bwd (layernorm, m, n, n, a->d_out[0], a->in[0], a->out[2], gain ? a->in[1] : NULL,
+                     residual ? a->d_out[1] : NULL, NULL, a->d_in[0], gain ? a->d_in[1] : NULL,
+                     bias ? a->d_in[2] : NULL);
+  }
+}
+
+static void
+op_rope (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+  gboolean rotate = !(c->flags & NO_ROTATE);
+
+  if (stage == SIZES) {
+    a->in_n[0] = s.m * (s.heads + 2 * s.kv_heads) * s.k;
+    a->out_n[0] = s.m * s.heads * s.k;
+    a->out_n[1] = a->out_n[2] = s.m * s.kv_heads * s.k;
+  } else if (stage == FORWARD) {
+    sp_ref_rope (s, a->in[0], rotate, query_positions, 50, a->out[0], a->out[1], a->out[2]);
+  } else {
+    sp_ref_rope_bwd (s, a->d_out[0], a->d_out[1], a->d_out[2], rotate, query_positions, 50, a->d_in[0]);
+  }
+}
+
+/* u's gradient is what reaches it through the gate: out[3] is a copy of u. */
+static void
+op_feature (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, w = c->shape.heads * c->shape.k;
+
+  if (stage == SIZES) {
+    a->in_n[0] = m * 4 * w;
+    for (int i = 0; i < 4; i++)
+      a->out_n[i] = m * w;
+  } else if (stage == FORWARD) {
+    sp_ref_feature (m, w, a->in[0], a->out[0], a->out[1], a->out[2]);
+    for (gint64 i = 0; i < m; i++)
+      sp_ref_copy (w, a->in[0] + i * 4 * w + 3 * w, a->out[3] + i * w);
+  } else {
+    sp_ref_feature_bwd (m, w, a->in[0], a->d_out[0], a->d_out[1], a->d_out[2], a->d_out[3], a->d_in[0]);
+  }
+}
+
+/* m rows, n ranks, `heads` parts of k. */
+static void
+op_pack (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+
+  if (stage == SIZES) {
+    a->in_n[0] = s.m * s.heads * s.k;
+    a->out_n[0] = s.m * s.n * s.k;
+  } else if (stage == FORWARD) {
+    sp_ref_pack (s.m, s.n, s.k, s.heads, a->in[0], a->out[0]);
+  } else {
+    sp_ref_unpack (s.m, s.n, s.k, s.heads, a->d_out[0], a->d_in[0]);
+  }
+}
+
+static void
+op_glu (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, n = c->shape.n;
+  gboolean linear_gate = c->flags & LINEAR_GATE;
+
+  if (stage == SIZES) {
+    a->in_n[0] = m * 2 * n;
+    a->out_n[0] = m * n;
+  } else if (stage == FORWARD) {
+    sp_ref_glu (linear_gate, m, n, a->in[0], a->out[0]);
+  } else {
+    sp_ref_glu_bwd (linear_gate, m, n, a->d_out[0], a->in[0], a->d_in[0]);
+  }
+}
+
+static void
+op_gelu (Stage stage, const Case *c, Arrays *a)
+{
+  if (stage == SIZES)
+    a->in_n[0] = a->out_n[0] = c->shape.n;
+  else if (stage == FORWARD)
+    sp_ref_gelu (c->shape.n, a->in[0], a->out[0]);
+  else
+    sp_ref_gelu_bwd (c->shape.n, a->d_out[0], a->in[0], a->d_in[0]);
+}
+
+/* in[1] is QKVU, of which only u has a gradient. */
+static void
+op_gate (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, n = c->shape.n;
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->out_n[0] = m * n;
+    a->in_n[1] = m * 4 * n;
+  } else if (stage == FORWARD) {
+    sp_ref_gate (m, n, a->in[0], a->in[1], a->out[0]);
+  } else {
+    g_autofree double *du = poison (m * n);
+    sp_ref_gate_bwd (m, n, a->d_out[0], a->in[0], a->in[1], a->d_in[0], du);
+    sp_ref_zero (m * 4 * n, a->d_in[1]);
+    for (gint64 i = 0; i < m; i++)
+      sp_ref_copy (n, du + i * n, a->d_in[1] + i * 4 * n + 3 * n);
+  }
+}
+
+static void
+op_embed (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+
+  if (stage == SIZES) {
+    a->in_n[0] = s.n * s.k;
+    a->out_n[0] = s.m * s.k;
+    a->in_sum[0] = TRUE;
+  } else if (stage == FORWARD) {
+    sp_ref_embed (s.m, s.n, s.k, token_ids, FIRST_ID, a->in[0], a->out[0]);
+  } else {
+    sp_ref_embed_bwd (s.m, s.n, s.k, token_ids, FIRST_ID, a->d_out[0], a->d_in[0]);
+  }
+}
+
+static void
+op_position (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->out_n[0] = s.m * s.k;
+    a->in_n[1] = s.n * s.k;
+    a->in_sum[1] = TRUE;
+  } else if (stage == FORWARD) {
+    sp_ref_position (s.m, s.n, s.k, query_positions, a->in[0], a->in[1], a->out[0]);
+  } else {
+    sp_ref_copy (s.m * s.k, a->d_out[0], a->d_in[0]);
+    sp_ref_position_bwd (s.m, s.n, s.k, query_positions, a->d_out[0], a->d_in[1]);
+  }
+}
+
+/* The whole vocabulary in one part; the fourth label is outside it, so its row has weight 0. */
+static void
+op_loss (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, n = c->shape.n;
+  const double weights[] = { 0.25, 0.25, 0.5, 0, 0.125 };
+
+  if (stage == SIZES) {
+    a->in_n[0] = m * n;
+    a->out_n[0] = 1;
+    a->out_n[1] = m * n;
+    a->out_auxiliary[1] = TRUE;
+  } else if (stage == FORWARD) {
+    g_autofree double *max = poison (m);
+    g_autofree double *sums = poison (2 * m);
+    sp_ref_loss_max (m, n, a->in[0], max);
+    sp_ref_loss_sum (m, n, a->in[0], max, token_ids, FIRST_ID, sums);
+    sp_ref_loss (m, n, a->in[0], max, sums, token_ids, FIRST_ID, weights, a->out[0], a->out[1]);
+  } else {
+    for (gint64 i = 0; i < m * n; i++)
+      a->d_in[0][i] = a->d_out[0][0] * a->out[1][i];
+  }
+}
+
+/* clang-format off */
+static const Case gradient_cases[] = {
+  { "gemm", op_gemm, { .m = 5, .n = 3, .k = 4, .batch = 1 }, 0 },
+  { "gemm-bias-batch", op_gemm, { .m = 5, .n = 3, .k = 4, .batch = 3 }, BIAS },
+  { "gemm-trans-a", op_gemm, { .m = 5, .n = 3, .k = 4, .batch = 2 }, TRANS_A },
+  { "gemm-trans-b", op_gemm, { .m = 5, .n = 3, .k = 4, .batch = 2 }, TRANS_B | BIAS },
+  { "gemm-trans-both", op_gemm, { .m = 5, .n = 3, .k = 4, .batch = 1 }, TRANS_A | TRANS_B },
+  { "scores", op_scores, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 6, .kv_heads = 2 }, 0 },
+  { "softmax", op_softmax, { .m = 5, .n = 7, .batch = 2, .heads = 3 }, 0 },
+  { "softmax-causal", op_softmax, { .m = 5, .n = 7, .batch = 2, .heads = 3 }, CAUSAL },
+  { "context", op_context, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 6, .kv_heads = 3 }, 0 },
+  { "attention", op_attention, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 3, .kv_heads = 3 }, 0 },
+  { "attention-causal-gqa", op_attention, { .m = 5, .n = 7, .k = 4, .batch = 2, .heads = 6, .kv_heads = 2 }, CAUSAL },
+  { "attention-causal-mqa", op_attention, { .m = 5, .n = 6, .k = 1, .batch = 1, .heads = 3, .kv_heads = 1 }, CAUSAL },
+  { "linear", op_linear, { .m = 5, .n = 3, .k = 4, .batch = 2, .heads = 3 }, 0 },
+  { "linear-one-token", op_linear, { .m = 1, .n = 2, .k = 1, .batch = 1, .heads = 1 }, 0 },
+  { "dropout", op_dropout, { .m = 5, .n = 7 }, 0 },
+  { "rms", op_norm, { .m = 5, .n = 7 }, 0 },
+  { "rms-gain", op_norm, { .m = 5, .n = 7 }, GAIN },
+  { "rms-gain-residual", op_norm, { .m = 5, .n = 7 }, GAIN | RESIDUAL },
+  { "rms-gain-bias", op_norm, { .m = 5, .n = 7 }, GAIN | BIAS },
+  { "layernorm", op_norm, { .m = 5, .n = 7 }, LAYERNORM },
+  { "layernorm-gain-bias-residual", op_norm, { .m = 5, .n = 7 }, LAYERNORM | GAIN | BIAS | RESIDUAL },
+  { "rope", op_rope, { .m = 5, .k = 6, .heads = 3, .kv_heads = 1 }, 0 },
+  { "rope-no-rotate", op_rope, { .m = 5, .k = 3, .heads = 3, .kv_heads = 1 }, NO_ROTATE },
+  { "feature", op_feature, { .m = 5, .k = 3, .heads = 3 }, 0 },
+  { "pack", op_pack, { .m = 5, .n = 3, .k = 2, .heads = 3 }, 0 },
+  { "pack-repeated", op_pack, { .m = 5, .n = 6, .k = 3, .heads = 2 }, 0 },
+  { "glu", op_glu, { .m = 5, .n = 3 }, 0 },
+  { "glu-linear", op_glu, { .m = 5, .n = 3 }, LINEAR_GATE },
+  { "gelu", op_gelu, { .n = 17 }, 0 },
+  { "gate", op_gate, { .m = 5, .n = 3 }, 0 },
+  { "embed", op_embed, { .m = 5, .n = 7, .k = 3 }, 0 },
+  { "position", op_position, { .m = 5, .n = 10, .k = 3 }, 0 },
+  { "loss", op_loss, { .m = 5, .n = 7 }, 0 },
+};
+/* clang-format on */
+
+/* sum over outputs of d_out * out: the scalar whose gradient d_in must be. */
+static double
+scalar_of (const Case *c, Arrays *a)
+{
+  double sum = 0;
+
+  for (int i = 0; i < MAX_ARRAYS; i++)
+    for (gint64 j = 0; j < a->out_n[i]; j++)
+      a->out[i][j] = NAN;
+  c->op (FORWARD, c, a);
+  for (int i = 0; i < MAX_ARRAYS; i++)
+    for (gint64 j = 0; j < a->out_n[i] && !a->out_auxiliary[i]; j++)
+      sum += a->d_out[i][j] * a->out[i][j];
+  return sum;
+}
+
+/* Central differences with step h err by h^2 f'''/6 + rounding 1e-16 f/h: with h = 1e-5 about 1e-10 of each, times a
+ * few for sums, so 1e-8 holds and a wrong term does not. */
+static void
+test_gradient (gconstpointer data)
+{
+  const Case *c = data;
+  const double h = 1e-5, at_start = 0.5;
+  g_autoptr (GRand) rand = g_rand_new_with_seed (20260801);
+  Arrays a = { 0 };
+
+  c->op (SIZES, c, &a);
+  for (int i = 0; i < MAX_ARRAYS; i++) {
+    a.in[i] = random_array (rand, a.in_n[i]);
+    a.d_in[i] = constant_array (a.in_n[i], a.in_sum[i] ? at_start : NAN);
+    a.out[i] = poison (a.out_n[i]);
+    a.d_out[i] = random_array (rand, a.out_n[i]);
+  }
+  scalar_of (c, &a);
+  c->op (BACKWARD, c, &a);
+
+  for (int i = 0; i < MAX_ARRAYS; i++)
+    for (gint64 j = 0; j < a.in_n[i]; j++) {
+      double x = a.in[i][j];
+      a.in[i][j] = x + h;
+      double above = scalar_of (c, &a);
+      a.in[i][j] = x - h;
+      double below = scalar_of (c, &a);
+      a.in[i][j] = x;
+
+      double expected = (above - below) / (2 * h), got = a.d_in[i][j] - (a.in_sum[i] ? at_start : 0);
+      if (!is_close (got, expected, 1e-8))
+        g_error ("gradient of input %d at %" G_GINT64_FORMAT " is %.12g, not %.12g", i, j, got, expected);
+    }
+
+  for (int i = 0; i < MAX_ARRAYS; i++) {
+    g_free (a.in[i]);
+    g_free (a.d_in[i]);
+    g_free (a.out[i]);
+    g_free (a.d_out[i]);
+  }
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+
+  ADD_TABLE ("gradient", gradient_cases, test_gradient);
+
+  return g_test_run ();
+}

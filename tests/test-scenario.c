@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/scenario.h"
+
+#include "models/ini.h"
+#include "tests/input-file.h"
+
+static const char small[] = "[model]\n"
+                            "config = gpt2-large.json\n"
+                            "[cluster]\n"
+                            "file = h100-1x8\n"
+                            "[layout]\n"
+                            "data = 4\n"
+                            "[run]\n"
+                            "sequence = 1K\n";
+
+/* Of every value another than its default. */
+static const char full[] = "[model]\n"
+                           "config = llama-3.1-8b.json\n"
+                           "[cluster]\n"
+                           "file = a100-16x8.ini\n"
+                           "[layout]\n"
+                           "data = 2\n"
+                           "tensor = 4\n"
+                           "pipeline = 2\n"
+                           "ulysses = 2\n"
+                           "ring = 4\n"
+                           "lasp = 3\n"
+                           "expert = 1\n"
+                           "lasp-version = 1\n"
+                           "ring-kind = p2p\n"
+                           "ring-gradient-dtype = bf16\n"
+                           "ring-split = contiguous\n"
+                           "sequence-regions = false\n"
+                           "zero = 2\n"
+                           "zero-group = all\n"
+                           "reshard = false\n"
+                           "gradient-dtype = bf16\n"
+                           "overlap = false\n"
+                           "recompute = selective\n"
+                           "offload = none\n"
+                           "loss = full\n"
+                           "schedule = 1f1b\n"
+                           "virtual-stages = 1\n"
+                           "stage-split = 17, 15\n"
+                           "order = pipeline, data, expert, lasp, ring, ulysses, tensor\n"
+                           "[run]\n"
+                           "sequence = 131072\n"
+                           "micro-batch = 2\n"
+                           "global-batch = 10\n"
+                           "precision = fp16\n"
+                           "causal = false\n"
+                           "framework = megatron-2022\n"
+                           "packing = none\n"
+                           "scope = step\n"
+                           "optimizer = adamw\n";
+
+static SpScenario *
+load_text (const char *text, const char *const *sets)
+{
+  g_autoptr (GError) error = NULL;
+  char *path = input_file_new ("run.ini", text, -1);
+  SpScenario *scenario = sp_scenario_load (path, sets, &error);
+  g_assert_no_error (error);
+  input_file_remove (path);
+  return scenario;
+}
+
+static void
+test_defaults (void)
+{
+  g_autoptr (SpScenario) scenario = load_text (small, NULL);
+  SpScenario expected = *scenario;
+  expected.layout = (SpLayout) SP_LAYOUT_DEFAULT;
+  expected.layout.data = 4;
+  g_autoptr (GString) got_text = g_string_new (NULL);
+  g_autoptr (GString) expected_text = g_string_new (NULL);
+  sp_scenario_write (scenario, got_text);
+  sp_scenario_write (&expected, expected_text);
+  g_assert_cmpstr (got_text->str, ==, expected_text->str);
+  g_assert_cmpint (scenario->run.sequence, ==, 1024);
+  g_assert_cmpint (scenario->run.micro_batch, ==, 1);
+  g_assert_cmpint (scenario->run.global_batch, ==, 4); /* one micro-batch a replica */
+  g_assert_cmpint (scenario->run.precision, ==, SP_DTYPE_BF16);
+  g_assert_true (scenario->run.causal);
+  g_assert_cmpstr (scenario->arch->name, ==, "gpt2-large");
+  g_assert_cmpstr (scenario->framework->name, ==, "flash");
+  g_assert_cmpint (scenario->cluster->gpus_per_node, ==, 8);
+}
+
+static void
+test_full (void)
+{
+  static const guint8 order[] = { SP_AXIS_PIPELINE, SP_AXIS_DATA,    SP_AXIS_LASP,
+                                  SP_AXIS_RING,     SP_AXIS_ULYSSES, SP_AXIS_TENSOR };
+  g_autoptr (SpScenario) scenario = load_text (full, NULL);
+  const SpLayout *layout = &scenario->layout;
+  g_assert_cmpint (layout->data, ==, 2);
+  g_assert_cmpint (layout->tensor, ==, 4);
+  g_assert_cmpint (layout->pipeline, ==, 2);
+  g_assert_cmpint (layout->ulysses, ==, 2);
+  g_assert_cmpint (layout->ring, ==, 4);
+  g_assert_cmpint (layout->lasp, ==, 3);
+  g_assert_cmpint (layout->lasp_version, ==, 1);
+  g_assert_cmpint (layout->ring_gradient_dtype, ==, SP_DTYPE_BF16);
+  g_assert_cmpint (layout->token_split, ==, SP_TOKENS_CONTIGUOUS);
+  g_assert_true (!layout->sequence_regions && !layout->reshard && !layout->overlap);
+  g_assert_cmpint (layout->zero, ==, 2);
+  g_assert_cmpint (layout->gradient_dtype, ==, SP_DTYPE_BF16);
+  g_assert_cmpint (layout->recompute, ==, SP_RECOMPUTE_SELECTIVE);
+  g_assert_cmpmem (layout->order.axis, SP_N_AXES, order, sizeof order);
+  g_assert_cmpint (layout->stage_split[0], ==, 17);
+  g_assert_cmpint (layout->stage_split[1], ==, 15);
+  g_assert_cmpint (layout->stage_split[2], ==, 0);
+  g_assert_cmpint (scenario->run.sequence, ==, 131072);
+  g_assert_cmpint (scenario->run.global_batch, ==, 10);
+  g_assert_cmpint (scenario->run.precision, ==, SP_DTYPE_FP16);
+  g_assert_false (scenario->run.causal);
+  g_assert_cmpstr (scenario->framework->name, ==, "megatron-2022");
+}
+
+/* What is written loads to the same, and is written the same again. */
+static void
+test_round_trip (gconstpointer text)
+{
+  g_autoptr (SpScenario) first = load_text (text, NULL);
+  g_autoptr (GString) written = g_string_new (NULL);
+  sp_scenario_write (first, written);
+  g_test_message ("%s", written->str);
+  g_autoptr (SpScenario) second = load_text (written->str, NULL);
+  g_assert_cmpstr (first->model_path, ==, second->model_path);
+  g_assert_cmpstr (first->cluster_path, ==, second->cluster_path);
+  g_assert_cmpstr (first->framework_path, ==, second->framework_path);
+  g_autoptr (GString) again = g_string_new (NULL);
+  sp_scenario_write (second, again);
+  g_assert_cmpstr (written->str, ==, again->str);
+  g_assert_null (strchr (written->str, '/')); /* shipped files by their names */
+}
+
+static void
+test_shipped (void)
+{
+  g_autoptr (GDir) dir = g_dir_open (sp_data_dir (), 0, NULL);
+  g_assert_nonnull (dir);
+  guint n = 0;
+  for (const char *name; (name = g_dir_read_name (dir)) != NULL;) {
+    if (!g_str_has_suffix (name, ".ini"))
+      continue;
+    g_autoptr (GError) error = NULL;
+    g_autofree char *path = g_build_filename (sp_data_dir (), name, NULL);
+    g_autoptr (SpScenario) scenario = sp_scenario_load (path, NULL, &error);
+    g_assert_no_error (error);
+    n++;
+  }
+  g_assert_cmpuint (n, >=, 2);
+}
+
+static void
+test_sets (void)
+{
+  const char *const sets[] = {
+    "ring=2", "layout.ulysses = 4", "sequence=2K", "run.sequence=4K", "micro-batch=3", NULL
+  };
+  g_autoptr (SpScenario) scenario = load_text (small, sets);
+  g_assert_cmpint (scenario->layout.ring, ==, 2);
+  g_assert_cmpint (scenario->layout.ulysses, ==, 4);
+  g_assert_cmpint (scenario->run.sequence, ==, 4096); /* the last one */
+  g_assert_cmpint (scenario->run.global_batch, ==, 12);
+}
+
+/* A file of one's own: beside the scenario, in a folder below it, and absolute. */
+static void
+test_own_files (void)
+{
+  g_autoptr (GError) error = NULL;
+  static const char model[] = "[model]\nname = mine\nlayers = 2\nhidden = 8\nheads = 2\nffn = 8\nvocabulary = 9\n";
+  char *path = input_file_new ("llama-3.1-8b.json", model, -1);
+  g_autofree char *folder = g_path_get_dirname (path);
+  g_autofree char *below = g_strdup_printf ("../%s/llama-3.1-8b.json", strrchr (folder, '/') + 1);
+  const char *const names[] = { "llama-3.1-8b.json", below, path };
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++) {
+    g_autofree char *text = input_file_replace (small, "gpt2-large.json", names[i]);
+    g_autofree char *run = g_build_filename (folder, "run.ini", NULL);
+    g_assert_true (g_file_set_contents (run, text, -1, NULL));
+    g_autoptr (SpScenario) scenario = sp_scenario_load (run, NULL, &error);
+    g_assert_no_error (error);
+    g_assert_cmpstr (scenario->arch->name, ==, "mine");
+    g_autoptr (GString) written = g_string_new (NULL);
+    sp_scenario_write (scenario, written);
+    g_assert_nonnull (strstr (written->str, path));
+    g_remove (run);
+  }
+  input_file_remove (path);
+}
+
+static void
+test_find (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *model = sp_find_model ("llama-3.1-8b", &error);
+  g_assert_no_error (error);
+  g_assert_true (g_str_has_suffix (model, "/models/llama-3.1-8b.json"));
+  g_autofree char *cluster = sp_find_cluster ("h100-1x2.ini", &error);
+  g_assert_no_error (error);
+  g_autofree char *itself = sp_find_framework (cluster, &error);
+  g_assert_cmpstr (itself, ==, cluster);
+  g_assert_null (sp_find_framework ("flahs", &error));
+  g_assert_nonnull (strstr (error->message, "did you mean flash?"));
+  g_clear_error (&error);
+  g_assert_null (sp_find_model ("../models/tnl-1b", &error));
+  g_assert_nonnull (error);
+}
+
+/* --- what must be refused ----------------------------------------------------------------------------------------- */
+
+/* clang-format off */
+static const struct Bad {
+  const char *name, *from, *to;
+  const char *words[4];
+} bad[] = {
+  { "sequence", "131072", "-3K",
+    { ": [run] sequence = \"-3K\": expected a token count from 1 to 1G (for example 208K)" } },
+  { "sequence-missing", "sequence = 131072\n", "", { ": [run] sequence: missing" } },
+  { "config-missing", "config = llama-3.1-8b.json\n", "", { ": [model] config: missing" } },
+  { "config-absent", "llama-3.1-8b.json", "llama-3.1-9b.json",
+    { ": [model] config = \"llama-3.1-9b.json\"", "no such file", "did you mean llama-3.1-8b?" } },
+  { "config-path", "llama-3.1-8b.json", "models/absent.json",
+    { ": [model] config = ", "there is no ", "absent.json" } },
+  { "cluster-absent", "a100-16x8.ini", "a100-2x8.ini", { ": [cluster] file = \"a100-2x8.ini\"", "a100-16x8" } },
+  { "framework", "= megatron-2022", "= megatron",
+    { ": [run] framework = \"megatron\"", "did you mean megatron-2022?" } },
+  { "degree-zero", "ring = 4", "ring = 0", { ": [layout] ring = \"0\"", "from 1 to 1048576" } },
+  { "degree-word", "ring = 4", "ring = four", { ": [layout] ring = \"four\"", "a whole number" } },
+  { "degree-nan", "ring = 4", "ring = nan", { ": [layout] ring = \"nan\"", "a whole number" } },
+  { "degree-huge", "ring = 4", "ring = 99999999999999999999", { ": [layout] ring = ", "from 1 to 1048576" } },
+  { "zero", "zero = 2", "zero = 4", { ": [layout] zero = \"4\"", "from 0 to 3" } },
+  { "version", "lasp-version = 1", "lasp-version = 3", { ": [layout] lasp-version = \"3\"", "from 1 to 2" } },
+  { "recompute", "selective", "selctive", { ": [layout] recompute = ", "did you mean selective?" } },
+  { "recompute-every", "selective", "every-2",
+    { ": [layout] recompute = \"every-2\"", "not available yet; choose none" } },
+  { "dtype", "gradient-dtype = bf16", "gradient-dtype = fp64", { ": [layout] ring-gradient-dtype = ", "bf16, fp32" } },
+  { "flag", "overlap = false", "overlap = no", { ": [layout] overlap = \"no\"", "expected one of false, true" } },
+  { "unknown", "ring = 4", "rnig = 4", { ": [layout] rnig = \"4\": unknown key; did you mean ring?" } },
+  { "misplaced", "causal = false", "causal = false\nzero = 1", { ": [run] zero = \"1\"", "belongs in [layout]" } },
+  { "group", "[layout]", "[layuot]\nring = 2\n[layout]", { ": [layuot]: unknown group", "did you mean [layout]?" } },
+  { "twice", "ring = 4", "ring = 4\nring = 2", { ":11:", "ring = 2", "twice" } },
+  { "order-unknown", "ulysses, tensor", "ulises, tensor",
+    { ": [layout] order = ", "\"ulises\" is no axis", "did you mean ulysses?" } },
+  { "order-twice", "ulysses, tensor", "ulysses, ring", { ": [layout] order = ", "ring stands twice" } },
+  { "order-short", "ulysses, tensor", "ulysses", { ": [layout] order = ", "tensor is missing" } },
+  { "order-empty", "ulysses, tensor", "ulysses,, tensor", { ": [layout] order = ", "\"\" is no axis" } },
+  { "split", "17, 15", "17; 15", { ": [layout] stage-split = ", "such as 8,8,7,7" } },
+  { "split-zero", "17, 15", "0, 32", { ": [layout] stage-split = ", "expected auto" } },
+  { "schedule", "1f1b", "interleaved", { ": [layout] schedule = \"interleaved\"", "not available yet; choose 1f1b" } },
+  { "expert", "expert = 1", "expert = 2", { ": [layout] expert = \"2\"", "not available yet; choose 1" } },
+  { "ring-kind", "p2p", "all-gather", { ": [layout] ring-kind = \"all-gather\"", "not available yet; choose p2p" } },
+  { "striped", "contiguous", "striped",
+    { ": [layout] ring-split = \"striped\"", "not available yet; choose contiguous or zigzag" } },
+  { "offload", "offload = none", "offload = optimizer", { ": [layout] offload = ", "not available yet; choose none" } },
+  { "zero-group", "zero-group = all", "zero-group = node", { ": [layout] zero-group = ", "choose all" } },
+  { "loss", "loss = full", "loss = chunked", { ": [layout] loss = ", "choose full" } },
+  { "virtual", "virtual-stages = 1", "virtual-stages = 2", { ": [layout] virtual-stages = ", "choose 1" } },
+  { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "choose bf16 or fp16" } },
+  { "packing", "packing = none", "packing = a.txt", { ": [run] packing = ", "choose none" } },
+  { "scope", "scope = step", "scope = layer", { ": [run] scope = ", "choose step" } },
+  { "optimizer", "adamw", "muon", { ": [run] optimizer = ", "choose adamw" } },
+};
+/* clang-format on */
+
+static void
+test_bad (gconstpointer data)
+{
+  const struct Bad *row = data;
+  g_autofree char *text = input_file_replace (full, row->from, row->to);
+  char *path = input_file_new ("bad.ini", text, -1);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpScenario) scenario = sp_scenario_load (path, NULL, &error);
+  g_assert_null (scenario);
+  input_file_assert_error (error, path, row->words);
+  input_file_remove (path);
+}
+
+static const struct BadSet {
+  const char *name, *set;
+  const char *words[4];
+} bad_sets[] = {
+  { "no-equals", "ring", { "--set ring: expected key=value" } },
+  { "no-key", "=2", { "--set =2: expected key=value" } },
+  { "unknown", "rings=2", { "--set rings=2: unknown key; did you mean ring?" } },
+  { "wrong-group", "run.ring=2", { "--set run.ring=2: unknown key" } },
+  { "odd", "la[y]out.\n=2", { "unknown key" } },
+  { "value", "ring=two", { "run.ini (--set): [layout] ring = \"two\"", "a whole number" } },
+  { "empty", "ring=", { "[layout] ring = \"\"" } },
+  { "bytes", "ring=\xff\x01", { "[layout] ring = " } },
+};
+
+static void
+test_bad_set (gconstpointer data)
+{
+  const struct BadSet *row = data;
+  char *path = input_file_new ("run.ini", small, -1);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpScenario) scenario = sp_scenario_load (path, (const char *const[]){ row->set, NULL }, &error);
+  g_assert_null (scenario);
+  input_file_assert_error (error, "", row->words);
+  input_file_remove (path);
+}
+
+static void
+test_broken (void)
+{
+  gsize length = strlen (full);
+  for (gsize i = 0; i < length; i++) {
+    g_autoptr (GError) error = NULL;
+    char *path = input_file_new ("broken.ini", full, (gssize) i);
+    g_autoptr (SpScenario) scenario = sp_scenario_load (path, NULL, &error);
+    if (scenario == NULL)
+      input_file_assert_error (error, path, (const char *const[]){ NULL });
+    input_file_remove (path);
+  }
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/scenario/defaults", test_defaults);
+  g_test_add_func ("/scenario/full", test_full);
+  g_test_add_data_func ("/scenario/round-trip/defaults", small, test_round_trip);
+  g_test_add_data_func ("/scenario/round-trip/full", full, test_round_trip);
+  g_test_add_func ("/scenario/shipped", test_shipped);
+  g_test_add_func ("/scenario/sets", test_sets);
+  g_test_add_func ("/scenario/own-files", test_own_files);
+  g_test_add_func ("/scenario/find", test_find);
+  for (guint i = 0; i < G_N_ELEMENTS (bad); i++) {
+    g_autofree char *name = g_strconcat ("/scenario/bad/", bad[i].name, NULL);
+    g_test_add_data_func (name, &bad[i], test_bad);
+  }
+  for (guint i = 0; i < G_N_ELEMENTS (bad_sets); i++) {
+    g_autofree char *name = g_strconcat ("/scenario/bad-set/", bad_sets[i].name, NULL);
+    g_test_add_data_func (name, &bad_sets[i], test_bad_set);
+  }
+  g_test_add_func ("/scenario/broken", test_broken);
+  return g_test_run ();
+}
