@@ -88,8 +88,6 @@ gboolean sp_json_finish (JsonBuilder *builder, GString *out, GError **error);
 
 /* --- result.c ----------------------------------------------------------------------------------------------------- */
 
-/* Notes on the run and on how its model was read, each once. */
-GPtrArray *sp_result_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run);
 void sp_result_notes_text (const GPtrArray *notes, GString *out);
 
 /* The fields of `run --json` into the open object. */

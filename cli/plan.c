@@ -225,7 +225,7 @@ read_question (const Options *o, Question *q, GError **error)
 static void
 add_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlanEntry *entry)
 {
-  g_autoptr (GPtrArray) notes = sp_result_notes (estimator, &entry->layout, &entry->run);
+  g_autoptr (GPtrArray) notes = sp_estimate_notes (estimator, &entry->layout, &entry->run);
   sp_result_layout_json (builder, &entry->layout, &entry->run);
   sp_result_json (builder, &entry->estimate, notes);
 }
@@ -381,7 +381,7 @@ add_text (const Question *q, const SpEstimator *estimator, const SpPlan *plan, G
                                                     : NULL;
   if (first == NULL)
     return;
-  g_autoptr (GPtrArray) notes = sp_result_notes (estimator, &first->layout, &first->run);
+  g_autoptr (GPtrArray) notes = sp_estimate_notes (estimator, &first->layout, &first->run);
   g_string_append_printf (out, "\nrests on values that are at worst %s\n",
                           sp_provenance_name (first->estimate.provenance));
   sp_result_notes_text (notes, out);

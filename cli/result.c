@@ -8,19 +8,6 @@
 
 /* --- notes -------------------------------------------------------------------------------------------------------- */
 
-GPtrArray *
-sp_result_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)
-{
-  GPtrArray *notes = g_ptr_array_new_with_free_func (g_free);
-  g_autoptr (GPtrArray) own = sp_estimate_notes (estimator, layout, run);
-  const GPtrArray *both[] = { own, estimator->arch->notes };
-  for (guint i = 0; i < G_N_ELEMENTS (both); i++)
-    for (guint j = 0; both[i] != NULL && j < both[i]->len; j++)
-      if (!g_ptr_array_find_with_equal_func (notes, both[i]->pdata[j], g_str_equal, NULL))
-        g_ptr_array_add (notes, g_strdup (both[i]->pdata[j]));
-  return notes;
-}
-
 void
 sp_result_notes_text (const GPtrArray *notes, GString *out)
 {

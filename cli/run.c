@@ -135,7 +135,7 @@ run (const Options *o, guint engine, SpMfuConvention convention, GString *out, G
   if (engine == ENGINE_REHEARSE)
     return sp_run_rehearsal (s, program, &estimate, o->json, out, error);
 
-  g_autoptr (GPtrArray) notes = sp_result_notes (&estimator, &s->layout, &s->run);
+  g_autoptr (GPtrArray) notes = sp_estimate_notes (&estimator, &s->layout, &s->run);
   g_autoptr (GString) why = NULL;
   if (o->why) {
     why = g_string_new (NULL);

@@ -38,6 +38,8 @@ padded_sequence (const SpScenario *s, const SpLayout *layout)
 {
   SpRun run = s->run;
   gint64 parts = sp_layout_sequence_ranks (layout, s->arch);
+  if (parts < 1 || layout->tensor > s->arch->heads) /* no sequence would help */
+    return 0;
   run.sequence -= run.sequence % parts;
   for (gint32 i = 0; i < 2 * layout->tensor; i++) {
     run.sequence += parts;

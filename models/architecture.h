@@ -9,6 +9,7 @@
  */
 
 #include <glib.h>
+#include <string.h>
 
 G_BEGIN_DECLS
 
@@ -76,6 +77,11 @@ gint64 sp_architecture_parameters (const SpArchitecture *arch);
 gint64 sp_architecture_layer_parameters (const SpArchitecture *arch, SpLayerKind kind);
 gint64 sp_architecture_layer_matmul_parameters (const SpArchitecture *arch, SpLayerKind kind);
 gint32 sp_architecture_count (const SpArchitecture *arch, SpLayerKind kind);
+static inline gboolean
+sp_architecture_has (const SpArchitecture *arch, SpLayerKind kind)
+{
+  return memchr (arch->layer_kind, kind, (gsize) arch->layers) != NULL;
+}
 /* Bytes of the recurrent state of all linear layers for one sequence, in fp32 (0 without linear layers). */
 gint64 sp_architecture_state_bytes (const SpArchitecture *arch);
 

@@ -16,6 +16,7 @@ typedef struct {
   SpListTime *time;
   double compute; /* when the compute stream is free */
   double stream[SP_N_STREAMS];
+  double latest;              /* of them */
   guint8 stream_axis[SP_N_STREAMS];
   double finish[512]; /* of communication ops */
   guint8 finish_axis[512];
@@ -37,6 +38,8 @@ beside (const Clocks *c, double seconds)
 {
   double busy = 0;
 
+  if (c->latest <= c->compute)
+    return 0;
   for (guint s = SP_STREAM_COMPUTE + 1; s < SP_N_STREAMS; s++)
     if (c->stream[s] > c->compute)
       busy = MAX (busy, c->stream[s] - c->compute);
@@ -66,6 +69,7 @@ walk_communication (Clocks *c, const SpOp *op, guint index, double seconds)
   }
   double start = MAX (c->compute, c->stream[op->stream]);
   c->stream[op->stream] = start + seconds;
+  c->latest = MAX (c->latest, start + seconds);
   c->stream_axis[op->stream] = op->axis;
   c->finish[index] = start + seconds;
   c->finish_axis[index] = op->axis;
@@ -183,7 +187,7 @@ sp_estimate_list (const SpCost *cost, const SpProgram *program, const SpBlock *b
     return;
   c.cost = cost;
   c.time = ret;
-  c.compute = 0;
+  c.compute = c.latest = 0;
   c.kernels = 0;
   memset (c.stream, 0, sizeof c.stream);
   g_assert (n <= G_N_ELEMENTS (c.finish));
@@ -243,6 +247,7 @@ typedef struct {
   double step, serial, high;
   double compute, host;
   double axes[SP_N_AXES], exposed[SP_N_AXES];
+  double waits[SP_N_AXES]; /* for a chain to come by */
 } Slot;
 
 /* Adds `n` runs of a list. */
@@ -288,6 +293,7 @@ slot_chain (Slot *slot, const SpListTime *list, double n)
   slot->serial += n * list->chain;
   slot->high += n * list->chain;
   slot->exposed[list->chain_axis] += n * list->chain;
+  slot->waits[list->chain_axis] += n * list->chain;
 }
 
 static guint
@@ -548,6 +554,7 @@ total_of (const SpProgram *program, const Stage *stage, Slot *total)
       for (guint a = 0; a < SP_N_AXES; a++) {
         total->axes[a] += n * slots[i]->axes[a];
         total->exposed[a] += n * slots[i]->exposed[a];
+        total->waits[a] += n * slots[i]->waits[a];
       }
     }
   }
@@ -585,7 +592,7 @@ break_down (const SpProgram *program, const Slot *totals, double tail, SpEstimat
   ret->exposed_communication_s = 0;
   for (guint a = 0; a < SP_N_AXES; a++) {
     ret->exposed_communication_s += total->exposed[a];
-    ret->axes[a].time_s = total->axes[a];
+    ret->axes[a].time_s = total->axes[a] + total->waits[a];
     ret->axes[a].exposed_s = total->exposed[a];
   }
   ret->bubble_s = program->stages > 1 ? MAX (0.0, ret->step_time_s - tail - (total->step - tail)) : 0;

@@ -44,7 +44,8 @@ typedef struct {
 typedef struct {
   SpSpread payload_bytes, wire_bytes; /* a GPU, a step */
   double messages;                    /* of the busiest GPU */
-  double time_s, exposed_s;           /* of the slowest stage's GPU: its own, and what compute did not hide */
+  double time_s, exposed_s;           /* of the slowest stage's GPU: its own, waits for a chain with it, and what compute did not
+                                         hide */
 } SpAxisCost;
 
 typedef struct {

@@ -3,18 +3,26 @@
 
 #include "models/schedules.h"
 
+/* Degrees come from files, so their product may be anything: more ranks than any cluster has, rather than a wrapped sum. */
+static gint32
+product (gint64 a, gint64 b)
+{
+  return (gint32) MIN (a * b, G_MAXINT32);
+}
+
 gint32
 sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *arch)
 {
-  if (sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0)
-    return layout->ulysses * layout->ring;
-  return layout->ulysses * layout->lasp;
+  if (sp_architecture_has (arch, SP_LAYER_SOFTMAX))
+    return product (layout->ulysses, layout->ring);
+  return product (layout->ulysses, layout->lasp);
 }
 
 gint32
 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch)
 {
-  return layout->data * layout->tensor * layout->pipeline * sp_layout_sequence_ranks (layout, arch);
+  return product (product (layout->data, layout->tensor),
+                  product (layout->pipeline, sp_layout_sequence_ranks (layout, arch)));
 }
 
 gint32

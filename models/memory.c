@@ -56,23 +56,11 @@ buffer_bytes (const SpBuffer *buffer)
 }
 
 static void
-sweep (const SpBlock *block, guint list, BlockMemory *memory)
+find_peak (const gint64 *delta, guint list, BlockMemory *memory)
 {
-  guint n = memory->n_ops[list], first, last;
-  gint64 delta[MAX_OPS + 3], live = 0;
+  gint64 live = 0;
 
-  g_assert (n <= MAX_OPS);
-  memset (delta, 0, (n + 3) * sizeof *delta);
-  for (guint slot = 1; slot < block->n_buffers; slot++) {
-    gint64 bytes = buffer_bytes (&block->buffers[slot]);
-    if (bytes == 0 || !live_range (block, slot, list, n, &first, &last))
-      continue;
-    delta[first] += bytes;
-    delta[last + 1] -= bytes;
-  }
-  memory->peak[list] = 0;
-  memory->moment[list] = 0;
-  for (guint i = 0; i <= n + 1; i++) {
+  for (guint i = 0; i <= memory->n_ops[list] + 1; i++) {
     live += delta[i];
     if (live > memory->peak[list]) {
       memory->peak[list] = live;
@@ -84,23 +72,38 @@ sweep (const SpBlock *block, guint list, BlockMemory *memory)
 static void
 measure (const SpBlock *block, BlockMemory *memory)
 {
-  *memory = (BlockMemory){ 0 };
+  gint64 delta[2][MAX_OPS + 3];
+
+  *memory = (BlockMemory){ .n_ops = { block->segments[SP_PHASE_FORWARD].n,
+                                      block->segments[SP_PHASE_RECOMPUTE].n + block->segments[SP_PHASE_BACKWARD].n } };
+  for (guint list = 0; list < 2; list++) {
+    g_assert (memory->n_ops[list] <= MAX_OPS);
+    memset (delta[list], 0, (memory->n_ops[list] + 3) * sizeof (gint64));
+  }
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
     gint64 bytes = buffer_bytes (buffer);
-    if (buffer->life == SP_LIFE_ALWAYS)
+    guint first, last;
+    if (bytes == 0)
+      continue;
+    if (buffer->life == SP_LIFE_ALWAYS) {
       memory->always += bytes;
-    else if (buffer->life == SP_LIFE_STASH)
+      continue;
+    }
+    if (buffer->life == SP_LIFE_STASH)
       memory->stash += bytes;
-    else if (buffer->life == SP_LIFE_GATHERED && !buffer->alias)
+    else if (buffer->life == SP_LIFE_GATHERED)
       memory->gathered += bytes;
     else if (buffer->life == SP_LIFE_STEP_END)
       memory->step_end += bytes;
+    for (guint list = 0; list < 2; list++)
+      if (live_range (block, slot, list, memory->n_ops[list], &first, &last)) {
+        delta[list][first] += bytes;
+        delta[list][last + 1] -= bytes;
+      }
   }
-  memory->n_ops[0] = block->segments[SP_PHASE_FORWARD].n;
-  memory->n_ops[1] = block->segments[SP_PHASE_RECOMPUTE].n + block->segments[SP_PHASE_BACKWARD].n;
-  sweep (block, 0, memory);
-  sweep (block, 1, memory);
+  find_peak (delta[0], 0, memory);
+  find_peak (delta[1], 1, memory);
 }
 
 gint64

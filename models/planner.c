@@ -33,12 +33,26 @@ is_better (const SpPlanEntry *a, const SpPlanEntry *b)
   return a->estimate.memory.total_bytes < b->estimate.memory.total_bytes;
 }
 
+/* The same layout in another order that costs the same. */
+static gboolean
+is_twin (const SpPlanEntry *a, const SpPlanEntry *b)
+{
+  SpLayout layout = a->layout;
+
+  layout.order = b->layout.order;
+  return a->run.micro_batch == b->run.micro_batch && memcmp (&layout, &b->layout, sizeof layout) == 0 &&
+         a->estimate.step_time_s == b->estimate.step_time_s;
+}
+
 static void
 rank (Search *s, const SpPlanEntry *entry)
 {
   GArray *entries = s->plan->entries;
   guint at = entries->len;
 
+  for (guint i = 0; i < entries->len; i++)
+    if (is_twin (&g_array_index (entries, SpPlanEntry, i), entry))
+      return;
   while (at > 0 && is_better (entry, &g_array_index (entries, SpPlanEntry, at - 1)))
     at--;
   if (at >= s->question->top)
@@ -135,7 +149,7 @@ complete_order (const guint8 *axes, guint n, SpOrder *ret)
 
   for (guint i = 0; i < n; i++)
     ret->axis[filled++] = axes[i];
-  for (guint i = 0; i < G_N_ELEMENTS (all); i++)
+  for (guint i = 0; i < G_N_ELEMENTS (all) && filled < G_N_ELEMENTS (ret->axis); i++)
     if (!memchr (axes, all[i], n))
       ret->axis[filled++] = all[i];
 }
@@ -258,8 +272,8 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
                .plan = plan,
                .program = program,
                .gpus = question->gpus ? question->gpus : cluster,
-               .softmax = sp_architecture_count (estimator->arch, SP_LAYER_SOFTMAX) > 0,
-               .linear = sp_architecture_count (estimator->arch, SP_LAYER_LINEAR) > 0 };
+               .softmax = sp_architecture_has (estimator->arch, SP_LAYER_SOFTMAX),
+               .linear = sp_architecture_has (estimator->arch, SP_LAYER_LINEAR) };
 
   plan->entries = g_array_new (FALSE, FALSE, sizeof (SpPlanEntry));
   if (s.gpus > cluster) {

@@ -71,8 +71,8 @@ add_linear_groups (SpProgram *program, gint32 linear_ulysses)
 void
 sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpProgram *program)
 {
-  gboolean softmax = sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0;
-  gboolean linear = sp_architecture_count (arch, SP_LAYER_LINEAR) > 0;
+  gboolean softmax = sp_architecture_has (arch, SP_LAYER_SOFTMAX);
+  gboolean linear = sp_architecture_has (arch, SP_LAYER_LINEAR);
   gint32 linear_ulysses = linear ? sp_layout_linear_ulysses (layout, arch) : 1;
   const gint32 size[SP_N_AXES] = {
     [SP_AXIS_TENSOR] = layout->tensor, [SP_AXIS_ULYSSES] = layout->ulysses,

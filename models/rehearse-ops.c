@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/rehearse-private.h"
 
+#include <math.h>
+
 /*
  * Kernels: one handler and one row of the table for each kind. A handler names the size of each operand, which must be
  * that of its slot, and calls the reference.
@@ -376,10 +378,26 @@ position_bwd (SpCall *c)
     sp_ref_position_bwd (M, N, K, positions, dx, dtable);
 }
 
+/* in0 = logits[m,n], the padding's columns -inf. */
+static const double *
+real_logits (SpCall *c)
+{
+  const double *logits = IN (0, M * N);
+  gint64 columns = c->in->program->numbers.vocabulary - sp_call_vocabulary_first (c, N);
+  double *masked;
+
+  if (c->failed || columns >= N)
+    return logits;
+  masked = sp_call_temporary (c, M * N * sizeof *masked);
+  for (gint64 i = 0; i < M * N; i++)
+    masked[i] = i % N < columns ? logits[i] : -INFINITY;
+  return masked;
+}
+
 static void
 loss_max (SpCall *c)
 {
-  const double *logits = IN (0, M * N);
+  const double *logits = real_logits (c);
   double *max = OUT (0, M);
 
   if (!c->failed)
@@ -389,7 +407,7 @@ loss_max (SpCall *c)
 static void
 loss_sum (SpCall *c)
 {
-  const double *logits = IN (0, M * N), *max = IN (1, M);
+  const double *logits = real_logits (c), *max = IN (1, M);
   double *sums = OUT (0, 2 * M);
   const gint64 *labels = sp_call_ids (c, M, 1);
 
@@ -401,7 +419,7 @@ loss_sum (SpCall *c)
 static void
 loss (SpCall *c)
 {
-  const double *logits = IN (0, M * N), *max = IN (1, M), *sums = IN (2, 2 * M);
+  const double *logits = real_logits (c), *max = IN (1, M), *sums = IN (2, 2 * M);
   double *dlogits = OUT (0, M * N), value = 0;
   const gint64 *labels = sp_call_ids (c, M, 1);
   const double *weights = sp_call_weights (c, M);

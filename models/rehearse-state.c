@@ -10,6 +10,9 @@
  *
  * A weight of the head that has the name of a weight of the embedding is the tied matrix: it starts with the same
  * values, must end with the same values and is reported as the embedding's.
+ *
+ * Rows that pad the vocabulary start with numbers like all others, so that it shows if they count for something, must
+ * end with no gradient and are not reported.
  */
 
 /* --- weights ------------------------------------------------------------------------------------------------------ */
@@ -49,10 +52,12 @@ describe (const SpInterpreter *in, const SpRank *rank, const SpPosition *positio
     return slot == block->flat_parameters;
   ret->parts = MAX (program->groups[SP_GROUP_TENSOR].size, 1);
   ret->part = sp_program_place (program, SP_GROUP_TENSOR, rank->number);
-  if (weight->split == SP_SPLIT_ROWS)
-    ret->rows *= ret->parts;
-  else
+  if (weight->split == SP_SPLIT_COLS)
     ret->cols *= ret->parts;
+  else
+    ret->rows *= ret->parts;
+  if (weight->split == SP_SPLIT_VOCABULARY)
+    ret->rows = MIN (ret->rows, program->numbers.vocabulary);
   return slot == block->flat_parameters;
 }
 
@@ -259,6 +264,17 @@ put (Collector *c, const SpRank *rank, const Weight *w, const char *what, double
   return c->in->error == NULL;
 }
 
+static gboolean
+check_padding (Collector *c, const SpRank *rank, const Weight *w, const char *what, double value)
+{
+  if (*what != 'g' || value == 0)
+    return TRUE;
+  g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_MISMATCH,
+               "rank %d: a row of %s of layer %d that pads the vocabulary has a gradient, %.17g", rank->number,
+               w->weight->name, w->layer, value);
+  return FALSE;
+}
+
 /* One rank's flat buffer, or its shard of it, into the tensors. */
 static gboolean
 collect_flat (Collector *c, const SpRank *rank, const SpPosition *position, const char *what, const double *part,
@@ -281,10 +297,13 @@ collect_flat (Collector *c, const SpRank *rank, const SpPosition *position, cons
       return FALSE;
     }
     for (gint64 j = 0; j < (gint64) w.weight->rows * w.weight->cols; j++) {
-      gint64 at = w.offset + j - first, row = j / w.weight->cols, col = j % w.weight->cols;
+      gint64 at = w.offset + j - first, index = global_index (&w, j / w.weight->cols, j % w.weight->cols);
       double *whole = *what == 'g' ? tensor->gradient : tensor->parameter;
 
-      if (at >= 0 && at < n && !put (c, rank, &w, what, whole, global_index (&w, row, col), part[at], largest))
+      if (at < 0 || at >= n)
+        continue;
+      if (!(index < w.rows * w.cols ? put (c, rank, &w, what, whole, index, part[at], largest)
+                                    : check_padding (c, rank, &w, what, part[at])))
         return FALSE;
     }
   }

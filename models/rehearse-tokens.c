@@ -207,7 +207,7 @@ sp_call_weights (SpCall *call, gint64 m)
 gint64
 sp_call_vocabulary_first (const SpCall *call, gint64 n)
 {
-  return n < call->in->program->numbers.vocabulary ? place_of (call, SP_GROUP_TENSOR) * n : 0;
+  return place_of (call, SP_GROUP_TENSOR) * n;
 }
 
 /* --- dropout ------------------------------------------------------------------------------------------------------ */

@@ -144,10 +144,9 @@ void
 sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret)
 {
   const SpProgram *program = e->program;
-  Volume blocks[SP_MAX_BLOCKS], sum;
+  Volume blocks[SP_MAX_BLOCKS] = { 0 }, sum;
 
   for (guint b = 0; b < program->n_blocks; b++) {
-    memset (&blocks[b], 0, sizeof blocks[b]);
     for (gint32 v = 0; v < program->n_variants; v++)
       count_block (e, &program->variants[v].blocks[b], runs (program, v), v == 0, &blocks[b]);
   }

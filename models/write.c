@@ -46,6 +46,8 @@ need (const SpBlock *block, Rebuild *r, guint8 slot)
   if (life != SP_LIFE_REBUILT && life != SP_LIFE_SEGMENT)
     return;
   r->needed[root] = 1;
+  if (block->n_loops == 0)
+    return;
   for (guint i = 0; i < block->n_loops; i++)
     for (guint j = 0; j < block->loops[i].n_carries; j++) {
       const SpCarry *carry = &block->loops[i].carries[j];
@@ -214,7 +216,6 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind)
     block->buffers[SP_SLOT_X] = rows;
   }
 
-  memset (w->written_stamp, 0, sizeof w->written_stamp);
   w->exchange = kind == SP_BLOCK_LINEAR ? SP_GROUP_ULYSSES_LINEAR : SP_GROUP_ULYSSES;
   w->slots = (SpCoreSlots){ 0 };
   w->core = kind == SP_BLOCK_SOFTMAX || kind == SP_BLOCK_LINEAR ? sp_strategy_core (w) : NULL;

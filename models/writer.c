@@ -136,30 +136,9 @@ sp_write_op (SpWriter *w, SpOpKind kind)
   return op;
 }
 
-static guint8
-root_of (const SpBlock *block, guint8 slot)
-{
-  return block->buffers[slot].alias ? block->buffers[slot].alias : slot;
-}
-
 static void
-note_use (SpWriter *w, guint8 root, guint16 index)
+add_wait (SpOp *op, guint16 writer)
 {
-  guint list = w->phase == SP_PHASE_FORWARD ? 0 : 1;
-
-  if (w->block->first_use[list][root] == 0)
-    w->block->first_use[list][root] = index;
-  w->block->last_use[list][root] = index;
-}
-
-static void
-note_wait (SpWriter *w, SpOp *op, guint8 root)
-{
-  if (w->written_stamp[root] != w->stamp)
-    return;
-  guint16 writer = w->written_by[root];
-  if (w->program->ops[w->segment_start + writer - 1].stream == op->stream)
-    return;
   for (guint i = 0; i < G_N_ELEMENTS (op->wait); i++) {
     if (op->wait[i] == writer)
       return;
@@ -171,44 +150,47 @@ note_wait (SpWriter *w, SpOp *op, guint8 root)
   g_assert_not_reached ();
 }
 
+/* Notes a use of the slot by op `index`; returns the bytes that it moves. */
+static inline gint64
+use_slot (SpWriter *w, SpOp *op, guint16 index, guint8 slot, gboolean reads)
+{
+  SpBlock *block = w->block;
+  const SpBuffer *buffer = &block->buffers[slot];
+  guint8 root = buffer->alias ? buffer->alias : slot;
+
+  if (reads && w->written[root].stamp == w->stamp && w->written[root].stream != op->stream)
+    add_wait (op, w->written[root].op);
+  if (w->phase == SP_PHASE_FORWARD || w->phase == SP_PHASE_BACKWARD) {
+    guint list = w->phase == SP_PHASE_BACKWARD;
+    if (block->first_use[list][root] == 0)
+      block->first_use[list][root] = index;
+    block->last_use[list][root] = index;
+  }
+  return buffer->elements * sp_dtype_bytes (buffer->dtype);
+}
+
 void
 sp_write_op_done (SpWriter *w, SpOp *op)
 {
-  SpBlock *block = w->block;
-  gboolean tracked = w->phase == SP_PHASE_FORWARD || w->phase == SP_PHASE_BACKWARD;
   guint16 index = (guint16) (op - w->program->ops - w->segment_start + 1);
-  gint64 traffic = 0;
+  gboolean accumulates = (op->flags & SP_OP_ACCUMULATE) != 0;
+  gint64 read = 0, written = 0;
 
-  for (guint i = 0; i < SP_MAX_IN; i++) {
-    guint8 slot = op->in[i];
-    if (slot == 0)
-      continue;
-    guint8 root = root_of (block, slot);
-    traffic += block->buffers[slot].elements * sp_dtype_bytes (block->buffers[slot].dtype);
-    note_wait (w, op, root);
-    if (tracked)
-      note_use (w, root, index);
-  }
-  for (guint i = 0; i < SP_MAX_OUT; i++) {
-    guint8 slot = op->out[i];
-    if (slot == 0)
-      continue;
-    guint8 root = root_of (block, slot);
-    gint64 bytes = block->buffers[slot].elements * sp_dtype_bytes (block->buffers[slot].dtype);
-    traffic += op->flags & SP_OP_ACCUMULATE ? 2 * bytes : bytes;
-    if (op->flags & SP_OP_ACCUMULATE)
-      note_wait (w, op, root);
-    if (tracked)
-      note_use (w, root, index);
-  }
+  for (guint i = 0; i < SP_MAX_IN; i++)
+    if (op->in[i])
+      read += use_slot (w, op, index, op->in[i], TRUE);
+  for (guint i = 0; i < SP_MAX_OUT; i++)
+    if (op->out[i])
+      written += use_slot (w, op, index, op->out[i], accumulates);
   for (guint i = 0; i < SP_MAX_OUT; i++)
     if (op->out[i]) {
-      guint8 root = root_of (block, op->out[i]);
-      w->written_stamp[root] = w->stamp;
-      w->written_by[root] = index;
+      guint8 alias = w->block->buffers[op->out[i]].alias, root = alias ? alias : op->out[i];
+      w->written[root].stamp = w->stamp;
+      w->written[root].op = index;
+      w->written[root].stream = op->stream;
     }
   if (op->bytes == 0 && !sp_op_is_communication (op->kind))
-    op->bytes = traffic;
+    op->bytes = read + (accumulates ? 2 * written : written);
 }
 
 void

@@ -63,9 +63,12 @@ struct _SpWriter {
   gint64 weight_elements;  /* laid out so far */
   gint64 partial_elements; /* of these, gradients that are partial over the tensor group (first in the flat buffer) */
 
-  guint32 stamp;                       /* of the open segment */
-  guint32 written_stamp[SP_MAX_SLOTS]; /* segment in which the slot was last written */
-  guint16 written_by[SP_MAX_SLOTS];    /* by which op of it */
+  guint32 stamp; /* of the open segment; grows over blocks and variants */
+  struct {
+    guint32 stamp; /* segment in which the slot was last written, by which op of it (from 1), on which stream */
+    guint16 op;
+    guint8 stream;
+  } written[SP_MAX_SLOTS];
 };
 
 /* An implementation of the attention core. */

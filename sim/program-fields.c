@@ -24,7 +24,9 @@ token_split_name (guint split)
 static const char *
 split_name (guint split)
 {
-  static const char *const names[] = { [SP_SPLIT_NONE] = "none", [SP_SPLIT_ROWS] = "rows", [SP_SPLIT_COLS] = "cols" };
+  static const char *const names[] = {
+    [SP_SPLIT_NONE] = "none", [SP_SPLIT_ROWS] = "rows", [SP_SPLIT_COLS] = "cols", [SP_SPLIT_VOCABULARY] = "vocabulary"
+  };
 
   return names[split];
 }
@@ -105,7 +107,7 @@ const SpField sp_fields_weight[] = {
   { "name", offsetof (SpWeight, name), SP_FIELD_STRING, COUNT_OF (SpWeight, name), 0, NULL, NULL },
   PLAIN (SpWeight, slot, U8),
   PLAIN (SpWeight, grad, U8),
-  ENUM ("split", SpWeight, split, 3, split_name),
+  ENUM ("split", SpWeight, split, SP_N_SPLITS, split_name),
   PLAIN (SpWeight, rows, I32),
   PLAIN (SpWeight, cols, I32),
   PLAIN (SpWeight, n_sections, U8),

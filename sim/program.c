@@ -75,18 +75,6 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
 
 /* --- names ---------------------------------------------------------------------------------------------------- */
 
-guint
-sp_dtype_bytes (SpDtype dtype)
-{
-  static const guint8 bytes[] = {
-    [SP_DTYPE_BF16] = 2, [SP_DTYPE_FP16] = 2, [SP_DTYPE_FP32] = 4, [SP_DTYPE_UINT8] = 1, [SP_DTYPE_INT32] = 4
-  };
-
-  G_STATIC_ASSERT (G_N_ELEMENTS (bytes) == SP_N_DTYPES);
-  g_return_val_if_fail (dtype < SP_N_DTYPES, 0);
-  return bytes[dtype];
-}
-
 /* A function from an enum to its names; the table must be complete. */
 #define NAMES(function, Type, count, ...)                                                                              \
   const char *function (Type value)                                                                                    \

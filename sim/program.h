@@ -51,6 +51,14 @@ typedef enum {
   SP_N_DTYPES
 } SpDtype;
 
+static inline guint
+sp_dtype_bytes (SpDtype dtype)
+{
+  static const guint8 bytes[SP_N_DTYPES] = { 2, 2, 4, 1, 4 };
+
+  return bytes[dtype];
+}
+
 /* What communication is accounted under. */
 typedef enum {
   SP_AXIS_TENSOR,
@@ -164,11 +172,13 @@ typedef struct {
  * ACCUMULATE_INTO out0[m,n] += in0
  * COPY            out0[m,n] = in0 (dtype may change)
  * COLUMN_SUM      out0[n] += sum over m of in0[m,n]: bias gradient
- * EMBED           in0 = table[n,k] (n = vocabulary part) -> out0[m,k]; ids outside the part give zero
+ * EMBED           in0 = table[n,k] (n = vocabulary part: rows place * n on, over the tensor group; those from
+ *                 SpNumbers.vocabulary on are padding that no id names) -> out0[m,k]; ids outside the part give zero
  * EMBED_BWD       in0 = dX[m,k] -> out0 = dtable +=
  * POSITION        in0 = X[m,k], in1 = table[n,k] -> out0 = X + row of the token's position
  * POSITION_BWD    in0 = dX[m,k] -> out0 = dtable +=
- * LOSS_MAX        in0 = logits[m,n] -> out0[m] = row maximum, fp32
+ * LOSS_MAX        in0 = logits[m,n] (n = vocabulary part, as in EMBED) -> out0[m] = row maximum, fp32. In LOSS_MAX,
+ *                 LOSS_SUM and LOSS the padding's columns count as -inf, whatever is in them; their dlogits are 0
  * LOSS_SUM        in0 = logits, in1 = maximum -> out0[m,2] = (sum of exp, target's logit or 0), fp32
  * LOSS            in0 = logits, in1 = maximum, in2 = sums -> out0 = dlogits[m,n] of the mean loss over the global batch
  * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, out3 = parameter shard;
@@ -356,8 +366,9 @@ typedef struct {
 } SpLoop;
 
 /* How a parameter tensor is cut over the tensor group: needed to start, check and store it. Local shape rows x cols,
- * row-major, out-features first. */
-typedef enum { SP_SPLIT_NONE, SP_SPLIT_ROWS, SP_SPLIT_COLS } SpSplit;
+ * row-major, out-features first. VOCABULARY: by rows, of which those from SpNumbers.vocabulary on are padding (see
+ * EMBED) and no part of the model's tensor. */
+typedef enum { SP_SPLIT_NONE, SP_SPLIT_ROWS, SP_SPLIT_COLS, SP_SPLIT_VOCABULARY, SP_N_SPLITS } SpSplit;
 
 #define SP_MAX_WEIGHTS 16
 #define SP_MAX_SECTIONS 4
@@ -484,7 +495,6 @@ gint32 sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank
  * Ulysses ranks of r share these rows in order. */
 gint64 sp_program_position (const SpProgram *program, gint32 place, gint64 row);
 
-guint sp_dtype_bytes (SpDtype dtype);
 const char *sp_dtype_name (SpDtype dtype);
 const char *sp_axis_name (SpAxis axis);
 const char *sp_stream_name (SpStream stream);

@@ -116,7 +116,7 @@ sp_write_head (SpWriter *w)
     tie (w, &h);
   else
     h.matrix =
-        sp_write_weight (w, copy ? "embedding" : "head", w->vocabulary, w->hidden, SP_SPLIT_ROWS, NULL, 0, FALSE);
+        sp_write_weight (w, copy ? "embedding" : "head", w->vocabulary, w->hidden, SP_SPLIT_VOCABULARY, NULL, 0, FALSE);
   sp_zero_end_weights (w, copy ? h.matrix.grad : 0);
   if (shares)
     gather_tied (w, &h);

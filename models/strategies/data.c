@@ -18,7 +18,7 @@ explain_world (const SpCase *c, GString *out)
   g_string_append_printf (out,
                           "the layout needs data x tensor x pipeline x sequence ranks = %d GPUs and the cluster has %d",
                           world, c->ranks);
-  if (c->ranks % others == 0)
+  if (others > 0 && c->ranks % others == 0)
     g_string_append_printf (out, "; use data = %d", c->ranks / others);
   else
     g_string_append_printf (out, "; tensor x pipeline x sequence ranks = %d must divide %d", others, c->ranks);

@@ -284,7 +284,7 @@ static const SpCore *const cores[] = { &alone, &lasp1, &lasp2, NULL };
 static gboolean
 has_linear (const SpCase *c)
 {
-  return c->layout->lasp == 1 || sp_architecture_count (c->arch, SP_LAYER_LINEAR) > 0;
+  return c->layout->lasp == 1 || sp_architecture_has (c->arch, SP_LAYER_LINEAR);
 }
 
 static void
@@ -299,7 +299,7 @@ explain_linear (const SpCase *c, GString *out)
 static gboolean
 factors_match (const SpCase *c)
 {
-  if (sp_architecture_count (c->arch, SP_LAYER_LINEAR) == 0 || sp_architecture_count (c->arch, SP_LAYER_SOFTMAX) == 0)
+  if (!sp_architecture_has (c->arch, SP_LAYER_LINEAR) || !sp_architecture_has (c->arch, SP_LAYER_SOFTMAX))
     return TRUE;
   gint32 s = sp_layout_sequence_ranks (c->layout, c->arch), u = c->layout->ulysses;
   gint32 linear = s / c->layout->lasp;

@@ -139,7 +139,7 @@ static const SpCore *const cores[] = { &core, NULL };
 static gboolean
 has_softmax (const SpCase *c)
 {
-  return c->layout->ring == 1 || sp_architecture_count (c->arch, SP_LAYER_SOFTMAX) > 0;
+  return c->layout->ring == 1 || sp_architecture_has (c->arch, SP_LAYER_SOFTMAX);
 }
 
 static void
@@ -153,7 +153,7 @@ static gboolean
 zigzag_allowed (const SpCase *c)
 {
   return c->layout->ring == 1 || c->layout->token_split != SP_TOKENS_ZIGZAG ||
-         sp_architecture_count (c->arch, SP_LAYER_LINEAR) == 0;
+         !sp_architecture_has (c->arch, SP_LAYER_LINEAR);
 }
 
 static void

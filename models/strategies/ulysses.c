@@ -145,7 +145,7 @@ heads_divide (const SpCase *c)
   gint32 heads = c->arch->heads / c->layout->tensor, kv = c->arch->kv_heads / c->layout->tensor;
   gint32 p = c->layout->ulysses;
 
-  if (sp_architecture_count (c->arch, SP_LAYER_SOFTMAX) == 0)
+  if (!sp_architecture_has (c->arch, SP_LAYER_SOFTMAX))
     return heads % p == 0;
   return heads % p == 0 && (kv % p == 0 || p % kv == 0);
 }
@@ -167,7 +167,7 @@ explain_heads (const SpCase *c, GString *out)
 static gboolean
 linear_heads_divide (const SpCase *c)
 {
-  if (sp_architecture_count (c->arch, SP_LAYER_LINEAR) == 0)
+  if (!sp_architecture_has (c->arch, SP_LAYER_LINEAR))
     return TRUE;
   gint32 p = sp_layout_linear_ulysses (c->layout, c->arch);
   return p > 0 && c->arch->heads / c->layout->tensor % p == 0;

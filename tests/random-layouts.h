@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Random models and legal layouts of them: for tests of properties. What is drawn comes from g_test_rand, so --seed
+ * repeats it. */
+
+#include "models/estimate.h"
+#include "models/layout.h"
+
+typedef struct {
+  gint32 least, most;
+} DrawRange;
+
+enum { DRAW_SOFTMAX = 1, DRAW_LINEAR = 2, DRAW_HYBRID = 4, DRAW_ANY = 7 };
+
+/* A degree without a range is 1. */
+typedef struct {
+  guint kinds; /* of the above */
+  gboolean fused;
+  DrawRange data, tensor, pipeline, ulysses, ring, lasp;
+} DrawLimits;
+
+typedef struct {
+  SpArchitecture *arch;
+  SpFramework framework;
+  SpLayout layout;
+  SpRun run;
+} Draw;
+
+/* Prints the seed; free with g_rand_free. */
+static inline GRand *
+draw_rand_new (void)
+{
+  guint32 seed = (guint32) g_test_rand_int ();
+
+  g_test_message ("seed %u", seed);
+  return g_rand_new_with_seed (seed);
+}
+
+/* From `least` to `most`, both included. */
+static inline gint32
+draw_int (GRand *rand, gint32 least, gint32 most)
+{
+  return g_rand_int_range (rand, least, most + 1);
+}
+
+static inline gint32
+draw_degree (GRand *rand, DrawRange range)
+{
+  return range.most == 0 ? 1 : draw_int (rand, range.least, range.most);
+}
+
+static inline void
+draw_order (GRand *rand, SpOrder *order)
+{
+  for (guint i = SP_N_AXES - 1; i > 0; i--) {
+    guint j = (guint) draw_int (rand, 0, (gint32) i);
+    guint8 axis = order->axis[i];
+    order->axis[i] = order->axis[j];
+    order->axis[j] = axis;
+  }
+}
+
+static inline void
+draw_kinds (GRand *rand, guint kinds, SpArchitecture *arch)
+{
+  guint kind;
+
+  do
+    kind = 1u << draw_int (rand, 0, 2);
+  while (!(kinds & kind) || (kind == DRAW_HYBRID && arch->layers < 2));
+  for (gint32 l = 0; l < arch->layers; l++)
+    arch->layer_kind[l] = kind == DRAW_SOFTMAX                       ? SP_LAYER_SOFTMAX
+                          : kind == DRAW_LINEAR                      ? SP_LAYER_LINEAR
+                          : l == 0 || (l > 1 && draw_int (rand, 0, 1)) ? SP_LAYER_LINEAR
+                                                                       : SP_LAYER_SOFTMAX;
+}
+
+/* `tensor` divides the heads and the MLP's width. hidden is no multiple of heads x head size: so that formulas that take
+ * one for the other fail. */
+static inline SpArchitecture *
+draw_model (GRand *rand, guint kinds, gint32 tensor)
+{
+  SpArchitecture *arch = sp_architecture_new ();
+
+  arch->name = g_strdup ("drawn");
+  arch->layers = draw_int (rand, 1, 6);
+  arch->kv_heads = tensor * draw_int (rand, 1, 6);
+  arch->heads = arch->kv_heads * draw_int (rand, 1, 5);
+  arch->head_size = 2 * draw_int (rand, 1, 40);
+  arch->hidden = draw_int (rand, 1, 400);
+  arch->ffn = tensor * draw_int (rand, 1, 200);
+  arch->vocabulary = draw_int (rand, tensor, 2000);
+  arch->norm = (SpNormKind) draw_int (rand, 0, 2);
+  arch->mlp = (SpMlpKind) draw_int (rand, 0, 2);
+  arch->qkv_bias = draw_int (rand, 0, 1);
+  arch->projection_bias = draw_int (rand, 0, 1);
+  arch->mlp_bias = draw_int (rand, 0, 1);
+  arch->tied = draw_int (rand, 0, 3) == 0;
+  arch->rotary = draw_int (rand, 0, 1);
+  arch->positions = arch->rotary ? 0 : draw_int (rand, 0, 100);
+  arch->dropout = draw_int (rand, 0, 3) == 0 ? 0.1 : 0;
+  draw_kinds (rand, kinds, arch);
+  return arch;
+}
+
+static inline void
+draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, SpRun *run)
+{
+  gint32 micro_batches = draw_int (rand, 1, 5);
+  gboolean zigzag = layout->ring > 1 && layout->token_split == SP_TOKENS_ZIGZAG;
+
+  run->micro_batch = draw_int (rand, 1, 4);
+  run->global_batch = micro_batches * layout->data * run->micro_batch;
+  if (micro_batches > 1 && draw_int (rand, 0, 1)) /* a smaller last one */
+    run->global_batch -= draw_int (rand, 0, layout->data * run->micro_batch - 1);
+  run->sequence = (gint64) sp_layout_sequence_ranks (layout, arch) * (layout->sequence_regions ? layout->tensor : 1) *
+                  (zigzag ? 2 : 1) * draw_int (rand, 1, 64);
+  run->precision = draw_int (rand, 0, 1) ? SP_DTYPE_BF16 : SP_DTYPE_FP16;
+  run->causal = draw_int (rand, 0, 3) > 0;
+}
+
+/* One that may not be legal. */
+static inline void
+draw_layout (GRand *rand, const DrawLimits *limits, const SpArchitecture *arch, gint32 tensor, SpLayout *layout)
+{
+  gboolean softmax = sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0,
+           linear = sp_architecture_count (arch, SP_LAYER_LINEAR) > 0;
+
+  *layout = (SpLayout) SP_LAYOUT_DEFAULT;
+  layout->tensor = tensor;
+  layout->data = draw_degree (rand, limits->data);
+  layout->pipeline = draw_degree (rand, limits->pipeline);
+  layout->ulysses = draw_degree (rand, limits->ulysses);
+  layout->ring = softmax ? draw_degree (rand, limits->ring) : 1;
+  layout->lasp = linear ? draw_degree (rand, limits->lasp) : 1;
+  layout->lasp_version = draw_int (rand, 1, 2);
+  layout->token_split = linear || draw_int (rand, 0, 1) ? SP_TOKENS_CONTIGUOUS : SP_TOKENS_ZIGZAG;
+  layout->ring_gradient_dtype = draw_int (rand, 0, 1) ? SP_DTYPE_FP32 : SP_DTYPE_BF16;
+  layout->gradient_dtype = draw_int (rand, 0, 1) ? SP_DTYPE_FP32 : SP_DTYPE_BF16;
+  layout->sequence_regions = draw_int (rand, 0, 1);
+  layout->zero = draw_int (rand, 0, 3);
+  layout->reshard = draw_int (rand, 0, 1);
+  layout->overlap = draw_int (rand, 0, 1);
+  layout->recompute = (guint8) draw_int (rand, 0, SP_N_RECOMPUTES - 1);
+  draw_order (rand, &layout->order);
+}
+
+/* A legal one within the limits. Free with draw_clear. */
+static inline void
+draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
+{
+  for (guint tries = 0; tries < 100000; tries++) {
+    gint32 tensor = draw_degree (rand, limits->tensor);
+    gboolean fused = limits->fused || draw_int (rand, 0, 2) > 0;
+    ret->framework = (SpFramework){ .name = (char *) "drawn",
+                                    .fused_attention = fused,
+                                    .selective_attention = draw_int (rand, 0, 1),
+                                    .recompute_whole = draw_int (rand, 0, 1),
+                                    .host_eager = draw_int (rand, 0, 1),
+                                    .fp32_logits = draw_int (rand, 0, 1),
+                                    .host_launch_s = { .value = 5e-6 } };
+    ret->arch = draw_model (rand, limits->kinds, tensor);
+    draw_layout (rand, limits, ret->arch, tensor, &ret->layout);
+    draw_run (rand, ret->arch, &ret->layout, &ret->run);
+    if (sp_layout_check (&ret->layout, ret->arch, &ret->framework, &ret->run, 0, NULL))
+      return;
+    sp_architecture_free (ret->arch);
+  }
+  g_error ("no legal layout within the limits");
+}
+
+static inline void
+draw_clear (Draw *draw)
+{
+  sp_architecture_free (draw->arch);
+}
+
+static inline void
+draw_describe (const Draw *d)
+{
+  g_autofree char *layout = sp_layout_describe (&d->layout);
+
+  g_test_message ("%s%s, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "
+                  "ffn %d, layers %d (%d linear), vocabulary %d, tied %d, norm %d, mlp %d, biases %d%d%d; sequence "
+                  "%" G_GINT64_FORMAT ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d",
+                  layout, d->layout.token_split == SP_TOKENS_ZIGZAG ? " zigzag" : "", d->layout.sequence_regions,
+                  d->layout.reshard, d->layout.overlap, sp_dtype_name (d->layout.gradient_dtype),
+                  sp_dtype_name (d->layout.ring_gradient_dtype), d->arch->heads, d->arch->kv_heads, d->arch->head_size,
+                  d->arch->hidden, d->arch->ffn, d->arch->layers, sp_architecture_count (d->arch, SP_LAYER_LINEAR),
+                  d->arch->vocabulary, d->arch->tied, d->arch->norm, d->arch->mlp, d->arch->qkv_bias,
+                  d->arch->projection_bias, d->arch->mlp_bias, d->run.sequence, d->run.micro_batch, d->run.global_batch,
+                  sp_dtype_name (d->run.precision), d->run.causal, d->framework.fused_attention,
+                  d->layout.order.axis[0], d->layout.order.axis[1], d->layout.order.axis[2], d->layout.order.axis[3],
+                  d->layout.order.axis[4], d->layout.order.axis[5]);
+}
