@@ -145,10 +145,10 @@ complete_order (const guint8 *axes, guint n, SpOrder *ret)
 {
   static const guint8 all[] = { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING,
                                 SP_AXIS_LASP,   SP_AXIS_DATA,    SP_AXIS_PIPELINE };
-  guint filled = 0;
+  guint filled = n;
 
-  for (guint i = 0; i < n; i++)
-    ret->axis[filled++] = axes[i];
+  g_assert (n <= SP_N_AXES);
+  memcpy (ret->axis, axes, n);
   for (guint i = 0; i < G_N_ELEMENTS (all) && filled < G_N_ELEMENTS (ret->axis); i++)
     if (!memchr (axes, all[i], n))
       ret->axis[filled++] = all[i];

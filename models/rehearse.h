@@ -56,7 +56,8 @@ typedef enum {
 #define SP_LAYER_EMBEDDING (-1)
 #define SP_LAYER_HEAD (-2)
 
-/* A weight in its global shape: the tensor ranks' parts put together. A tied matrix is the embedding's, once. */
+/* A weight in its global shape: the tensor ranks' parts put together, without the rows that pad the vocabulary. A tied
+ * matrix is the embedding's, once. */
 typedef struct {
   gint32 layer;
   char name[12];

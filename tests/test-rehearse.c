@@ -1,102 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/memory.h"
 #include "models/rehearse.h"
-#include "models/writer.h"
-#include "tests/small-models.h"
+#include "tests/rehearse-cases.h"
 
 #include <math.h>
 
 /* Every strategy and mix: loss, gradients and updated parameters equal the one-rank run's, the copier's bytes equal the
  * estimate's payload, and the storage that lived at once equals the estimate's memory. */
 
-typedef struct {
-  const char *name;
-  SmallModel model;
-  gboolean unfused;
-  gint32 sequence, global_batch, micro_batch;
-  SpLayout layout;
-} Case;
-
-/* clang-format off */
-static const Case cases[] = {
-  { "one", SMALL_SOFTMAX, 0, 32, 2, 1, LAYOUT (.zero = 0) },
-  { "recompute-full", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.recompute = SP_RECOMPUTE_FULL) },
-  { "recompute-selective", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.recompute = SP_RECOMPUTE_SELECTIVE) },
-  { "micro-batch", SMALL_GQA, 0, 32, 6, 3, LAYOUT (.zero = 0) },
-  { "data", SMALL_SOFTMAX, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 0) },
-  { "data-uneven", SMALL_SOFTMAX, 0, 32, 10, 2, LAYOUT (.data = 2, .zero = 0) },
-  { "data-padded", SMALL_SOFTMAX, 0, 32, 7, 2, LAYOUT (.data = 2, .zero = 1) },
-  { "zero-1", SMALL_SOFTMAX, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 1) },
-  { "zero-2", SMALL_SOFTMAX, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 2) },
-  { "zero-3", SMALL_SOFTMAX, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3) },
-  { "zero-3-kept", SMALL_SOFTMAX, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3, .reshard = FALSE) },
-  { "zero-3-uneven-shards", SMALL_GPT, 0, 30, 6, 1, LAYOUT (.data = 3, .zero = 3) },
-  { "zero-3-tied", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3) },
-  { "tensor", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE) },
-  { "tensor-regions", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.tensor = 4) },
-  { "tensor-gpt", SMALL_GPT, 0, 32, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE) },
-  { "tensor-regions-gpt", SMALL_GPT, 0, 32, 2, 1, LAYOUT (.tensor = 4) },
-  { "tensor-regions-gpt-full", SMALL_GPT, 1, 32, 2, 1, LAYOUT (.tensor = 2, .recompute = SP_RECOMPUTE_FULL) },
-  { "unfused", SMALL_GPT, 1, 32, 2, 2, LAYOUT (.zero = 0) },
-  { "unfused-selective", SMALL_GPT, 1, 32, 2, 1, LAYOUT (.tensor = 4, .recompute = SP_RECOMPUTE_SELECTIVE) },
-  { "unfused-ulysses", SMALL_TIED, 1, 32, 2, 1, LAYOUT (.ulysses = 4) },
-  { "tensor-linear", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE) },
-  { "tensor-regions-linear", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.tensor = 4) },
-  { "pipeline", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.pipeline = 2) },
-  { "pipeline-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.pipeline = 2) },
-  { "pipeline-tied-data", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1) },
-  { "pipeline-full", SMALL_GPT, 0, 32, 5, 1, LAYOUT (.pipeline = 2, .recompute = SP_RECOMPUTE_FULL) },
-  { "pipeline-zero-3", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 3) },
-  { "ulysses", SMALL_SOFTMAX, 0, 32, 2, 2, LAYOUT (.ulysses = 4) },
-  { "ulysses-gqa", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ulysses = 4) },
-  { "ulysses-replicated", SMALL_MQA, 0, 32, 2, 2, LAYOUT (.ulysses = 8, .zero = 3) },
-  { "ulysses-linear", SMALL_LINEAR, 0, 32, 2, 2, LAYOUT (.ulysses = 4) },
-  { "ring-zigzag", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.ring = 4) },
-  { "ring-zigzag-full", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .recompute = SP_RECOMPUTE_FULL) },
-  { "ring-contiguous", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .token_split = SP_TOKENS_CONTIGUOUS) },
-  { "ring-contiguous-full", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.ring = 4, .token_split = SP_TOKENS_CONTIGUOUS, .recompute = SP_RECOMPUTE_FULL) },
-  { "ring-bf16-gradients", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 2, .ring_gradient_dtype = SP_DTYPE_BF16) },
-  { "ring-3", SMALL_SOFTMAX, 0, 36, 2, 1, LAYOUT (.ring = 3) },
-  { "ring-gpt", SMALL_GPT, 0, 32, 2, 1, LAYOUT (.ring = 4, .zero = 2) },
-  { "usp-zigzag", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.ulysses = 2, .ring = 4) },
-  { "usp-contiguous", SMALL_MQA, 0, 32, 2, 1, LAYOUT (.ulysses = 4, .ring = 2, .token_split = SP_TOKENS_CONTIGUOUS) },
-  { "usp-ring-first", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ulysses = 2, .ring = 4, .order = { { SP_AXIS_RING, SP_AXIS_DATA, SP_AXIS_ULYSSES, SP_AXIS_TENSOR, SP_AXIS_PIPELINE, SP_AXIS_LASP } }) },
-  { "lasp", SMALL_LINEAR, 0, 32, 2, 2, LAYOUT (.lasp = 4, .lasp_version = 1) },
-  { "lasp-full", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 1, .recompute = SP_RECOMPUTE_FULL) },
-  { "lasp-selective", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 1, .recompute = SP_RECOMPUTE_SELECTIVE) },
-  { "lasp-2", SMALL_LINEAR, 0, 32, 2, 2, LAYOUT (.lasp = 4, .lasp_version = 2) },
-  { "lasp-2-full", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 2, .recompute = SP_RECOMPUTE_FULL) },
-  { "lasp-3", SMALL_LINEAR, 0, 36, 2, 1, LAYOUT (.lasp = 3, .lasp_version = 1) },
-  { "lasp-ulysses", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .ulysses = 2, .lasp_version = 1) },
-  { "lasp-zero-3", SMALL_LINEAR, 0, 32, 4, 1, LAYOUT (.lasp = 4, .lasp_version = 1, .data = 2, .zero = 3) },
-  { "lasp-2-tensor", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 2, .lasp_version = 2, .tensor = 4) },
-  { "lasp-pipeline", SMALL_LINEAR, 0, 32, 4, 1, LAYOUT (.lasp = 4, .lasp_version = 1, .pipeline = 2) },
-  { "hybrid", SMALL_HYBRID, 0, 32, 2, 1, LAYOUT (.zero = 0) },
-  { "hybrid-same", SMALL_HYBRID, 0, 32, 2, 2, LAYOUT (.ulysses = 2, .ring = 4, .lasp = 4, .token_split = SP_TOKENS_CONTIGUOUS) },
-  { "hybrid-lasp-longer", SMALL_HYBRID, 0, 32, 2, 1, LAYOUT (.ulysses = 4, .ring = 2, .lasp = 8, .lasp_version = 1, .token_split = SP_TOKENS_CONTIGUOUS) },
-  { "hybrid-lasp-shorter", SMALL_HYBRID, 0, 32, 2, 1, LAYOUT (.ulysses = 2, .ring = 4, .lasp = 2, .lasp_version = 1, .token_split = SP_TOKENS_CONTIGUOUS) },
-  { "hybrid-all-ulysses", SMALL_HYBRID, 0, 32, 2, 1, LAYOUT (.ulysses = 8, .lasp = 4) },
-  { "hybrid-pipeline", SMALL_HYBRID, 0, 32, 4, 1, LAYOUT (.ulysses = 4, .lasp = 2, .pipeline = 2, .zero = 3) },
-  { "mix-16", SMALL_GQA, 0, 32, 3, 1, LAYOUT (.ulysses = 2, .ring = 2, .tensor = 2, .pipeline = 2) },
-  { "mix-16-full", SMALL_GQA, 0, 32, 3, 1, LAYOUT (.ulysses = 2, .ring = 2, .tensor = 2, .pipeline = 2, .recompute = SP_RECOMPUTE_FULL) },
-  { "mix-16-gpt", SMALL_GPT, 0, 32, 5, 2, LAYOUT (.data = 2, .ring = 2, .tensor = 2, .pipeline = 2, .zero = 2) },
-  { "mix-16-linear", SMALL_LINEAR, 0, 32, 6, 2, LAYOUT (.data = 2, .lasp = 2, .tensor = 2, .pipeline = 2, .lasp_version = 1, .zero = 3) },
-  { "mix-order", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 2, .ulysses = 2, .ring = 2, .tensor = 2, .zero = 3, .order = { { SP_AXIS_DATA, SP_AXIS_RING, SP_AXIS_PIPELINE, SP_AXIS_TENSOR, SP_AXIS_LASP, SP_AXIS_ULYSSES } }) },
-};
-/* clang-format on */
-
 static SpRehearsal *
-rehearse (const SpArchitecture *arch, const SpFramework *framework, const SpLayout *layout, const SpRun *run,
-          SpProgram *program)
+rehearse (const RehearseCase *c, SpProgram *program)
 {
   g_autoptr (GError) error = NULL;
 
-  g_assert_true (sp_layout_check (layout, arch, framework, run, 0, &error));
-  g_assert_no_error (error);
-  sp_program_write (program, arch, framework, layout, run);
-  /* Softmax does not feel a shift of all keys, so the gradient of the keys' bias is rounding alone; Adam divides it by itself
-   * unless its epsilon is well above. */
-  program->numbers.adam_epsilon = 1e-5;
+  rehearse_case_write (c, program);
   SpRehearsal *rehearsal = sp_rehearse (program, 7, &error);
   g_assert_no_error (error);
   return rehearsal;
@@ -157,24 +74,20 @@ check_memory (const SpRehearsal *rehearsal, const SpProgram *program, const SpFr
 static void
 test_equal (gconstpointer data)
 {
-  const Case *c = data;
-  g_autoptr (SpArchitecture) arch = small_model (c->model);
+  const RehearseCase *c = data, alone = rehearse_case_alone (c);
+  g_autoptr (SpArchitecture) arch = rehearse_case_model (c);
   SpFramework framework = small_framework (!c->unfused);
-  SpRun run = { c->sequence, c->micro_batch, c->global_batch, SP_DTYPE_BF16, TRUE };
-  SpRun alone = { c->sequence, 1, c->global_batch, SP_DTYPE_BF16, TRUE };
-  SpLayout one = SP_LAYOUT_DEFAULT, layout = c->layout;
+  SpRun run = rehearse_case_run (c);
   g_autoptr (SpProgram) program = sp_program_new (), reference = sp_program_new ();
-  g_autofree char *where = NULL, *text = sp_layout_describe (&layout);
+  g_autofree char *where = NULL, *text = sp_layout_describe (&c->layout);
   SpDevice device = { .peak_bf16_flops_per_s = { 1e12 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
   SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 1024 };
   SpEstimator estimator;
   SpEstimate estimate;
 
-  layout.overlap = FALSE;
-  one.zero = 0;
   g_test_message ("%s", text);
-  g_autoptr (SpRehearsal) expected = rehearse (arch, &framework, &one, &alone, reference);
-  g_autoptr (SpRehearsal) got = rehearse (arch, &framework, &layout, &run, program);
+  g_autoptr (SpRehearsal) expected = rehearse (&alone, reference);
+  g_autoptr (SpRehearsal) got = rehearse (c, program);
   double difference = sp_rehearsal_difference (expected, got, &where);
   g_test_message ("loss %.15g and %.15g, largest difference %.3g at %s", expected->loss, got->loss, difference, where);
   g_assert_true (difference <= 1e-10);
@@ -190,15 +103,11 @@ static void
 test_gradient (gconstpointer data)
 {
   SmallModel kind = GPOINTER_TO_INT (data);
-  g_autoptr (SpArchitecture) arch = small_model (kind);
-  SpFramework framework = small_framework (kind != SMALL_TIED);
-  SpRun run = { 12, 1, 2, SP_DTYPE_BF16, TRUE };
-  SpLayout one = SP_LAYOUT_DEFAULT;
+  const RehearseCase one = { "gradient", kind, kind == SMALL_TIED, 12, 2, 1, LAYOUT (.zero = 0) };
   g_autoptr (SpProgram) program = sp_program_new ();
   const double h = 1e-5;
 
-  one.zero = 0;
-  g_autoptr (SpRehearsal) run_once = rehearse (arch, &framework, &one, &run, program);
+  g_autoptr (SpRehearsal) run_once = rehearse (&one, program);
   for (guint i = 0; i < run_once->tensors->len; i++) {
     const SpRehearsedTensor *t = &g_array_index (run_once->tensors, SpRehearsedTensor, i);
     gint64 n = t->rows * t->cols, largest = 0;
@@ -232,9 +141,9 @@ main (int argc, char **argv)
     g_autofree char *path = g_strdup_printf ("/rehearse/gradient/%s", model_names[i]);
     g_test_add_data_func (path, GINT_TO_POINTER (i), test_gradient);
   }
-  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
-    g_autofree char *path = g_strdup_printf ("/rehearse/equal/%s", cases[i].name);
-    g_test_add_data_func (path, &cases[i], test_equal);
+  for (guint i = 0; i < G_N_ELEMENTS (rehearse_cases); i++) {
+    g_autofree char *path = g_strdup_printf ("/rehearse/equal/%s", rehearse_cases[i].name);
+    g_test_add_data_func (path, &rehearse_cases[i], test_equal);
   }
   return g_test_run ();
 }
