@@ -11,7 +11,9 @@
 #include "cli/version.h"
 #include "models/ini.h"
 
-G_DEFINE_QUARK (sp - cli - error - quark, sp_cli_error)
+/* clang-format off */
+G_DEFINE_QUARK (sp-cli-error-quark, sp_cli_error)
+/* clang-format on */
 
 typedef struct {
   const char *name;

@@ -45,7 +45,8 @@ sp_cost_gemm_use (const SpCost *cost, gint32 m, gint32 n, gint32 k)
     if (count < cost->sms)
       parts = MIN (cost->sms / count, MAX (1, k / SPLIT_K));
     double depth = (double) k / parts;
-    double use = (double) m * n / covered * wave_use (cost, count * parts) * tiles[i].efficiency * depth / (depth + PROLOGUE_K);
+    double use =
+        (double) m * n / covered * wave_use (cost, count * parts) * tiles[i].efficiency * depth / (depth + PROLOGUE_K);
     best = MAX (best, use);
     /* A smaller tile cannot make up for its rate from here on. */
     if (i + 1 < G_N_ELEMENTS (tiles) && best >= tiles[i + 1].efficiency)
@@ -61,36 +62,24 @@ attention_use (const SpCost *cost, const SpOp *op)
   return wave_use (cost, tiles_of (op->m, 7) * op->heads * op->batch);
 }
 
+/* Share of its class' rate that the shape of the op reaches. */
+static double
+shape_use (const SpCost *cost, const SpOp *op)
+{
+  if (op->kind == SP_OP_GEMM)
+    return sp_cost_gemm_use (cost, op->m, op->n, op->k);
+  if (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD)
+    return attention_use (cost, op);
+  return 1;
+}
+
 static double
 kernel_seconds (const SpCost *cost, const SpOp *op)
 {
-  double memory = op->bytes * cost->s_per_byte, compute = 0;
+  double memory = op->bytes * cost->s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
 
-  switch (op->kind) {
-  case SP_OP_GEMM:
-    compute = op->flops * cost->s_per_flop_gemm / sp_cost_gemm_use (cost, op->m, op->n, op->k);
-    break;
-  case SP_OP_SCORES:
-  case SP_OP_SCORES_BWD:
-  case SP_OP_CONTEXT:
-  case SP_OP_CONTEXT_BWD:
-    compute = op->flops * cost->s_per_flop_gemm;
-    break;
-  case SP_OP_ATTENTION:
-    compute = op->flops * cost->s_per_flop_attention / attention_use (cost, op);
-    break;
-  case SP_OP_ATTENTION_BWD:
-    compute = op->flops * cost->s_per_flop_attention_backward / attention_use (cost, op);
-    break;
-  case SP_OP_LINEAR_LOCAL:
-  case SP_OP_LINEAR_LOCAL_BWD:
-  case SP_OP_LINEAR_INTER:
-  case SP_OP_LINEAR_INTER_BWD:
-    compute = op->flops * cost->s_per_flop_linear;
-    break;
-  default:
-    break;
-  }
+  if (compute > 0)
+    compute /= shape_use (cost, op);
   return cost->launch_s + MAX (compute, memory);
 }
 
@@ -194,6 +183,31 @@ sp_cost_op (const SpCost *cost, const SpOp *op)
 
 /* --- set-up --------------------------------------------------------------------------------------------------------- */
 
+/* Of the peak; 0 for kernels that memory alone bounds. */
+static double
+efficiency_of (const SpDevice *device, SpOpKind kind)
+{
+  switch (kind) {
+  case SP_OP_GEMM:
+  case SP_OP_SCORES:
+  case SP_OP_SCORES_BWD:
+  case SP_OP_CONTEXT:
+  case SP_OP_CONTEXT_BWD:
+    return device->gemm_efficiency.value;
+  case SP_OP_ATTENTION:
+    return device->attention_efficiency.value;
+  case SP_OP_ATTENTION_BWD:
+    return device->attention_backward_efficiency.value;
+  case SP_OP_LINEAR_LOCAL:
+  case SP_OP_LINEAR_LOCAL_BWD:
+  case SP_OP_LINEAR_INTER:
+  case SP_OP_LINEAR_INTER_BWD:
+    return device->linear_efficiency.value;
+  default:
+    return 0;
+  }
+}
+
 void
 sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framework)
 {
@@ -203,15 +217,15 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
   *cost = (SpCost){
     .launch_s = device->launch_s.value,
     .host_launch_s = framework->host_eager ? framework->host_launch_s.value : 0,
-    .s_per_flop_gemm = 1 / (peak * device->gemm_efficiency.value),
-    .s_per_flop_attention = 1 / (peak * device->attention_efficiency.value),
-    .s_per_flop_attention_backward = 1 / (peak * device->attention_backward_efficiency.value),
-    .s_per_flop_linear = 1 / (peak * device->linear_efficiency.value),
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .peak_flops_per_s = peak,
     .slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,
   };
+  for (guint kind = 0; kind < SP_N_OPS; kind++) {
+    double efficiency = efficiency_of (device, kind);
+    cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
+  }
 }
 
 /* Members of a group in one node. Ranks fill nodes in order, so a digit whose stride is below the node's size has values

@@ -56,7 +56,8 @@ typedef struct {
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
   double launch_s, host_launch_s;
-  double s_per_flop_gemm, s_per_flop_attention, s_per_flop_attention_backward, s_per_flop_linear, s_per_byte;
+  double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
+  double s_per_byte;
   double peak_flops_per_s;
   double slowdown;
   gint32 sms;

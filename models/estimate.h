@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
   SpSpread payload_bytes, wire_bytes; /* a GPU, a step */
   double messages;                    /* of the busiest GPU */
-  double time_s, exposed_s;           /* of the slowest stage's GPU: its own, waits for a chain with it, and what compute did not
+  double time_s, exposed_s; /* of the slowest stage's GPU: its own, waits for a chain with it, and what compute did not
                                          hide */
 } SpAxisCost;
 
@@ -82,13 +82,14 @@ typedef struct {
   const SpFramework *framework;
   SpMfuConvention convention;
   SpCost cost;
+  struct _SpBlockCache *cache; /* of models/block-cache.h; NULL: every layout is written and priced anew */
 } SpEstimator;
 
 void sp_estimator_init (SpEstimator *estimator, const SpArchitecture *arch, const SpCluster *cluster,
                         const SpFramework *framework, SpMfuConvention convention);
 /* Estimates a written program. Allocates nothing once `program` has its size. */
 void sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret);
-/* sp_program_write, then sp_estimate_program. */
+/* sp_program_write, then sp_estimate_program; with a cache, only what it does not hold. `program` is scratch. */
 void sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
                          SpEstimate *ret);
 

@@ -19,11 +19,11 @@
 
 G_BEGIN_DECLS
 
-/* The fullest stage's memory. `overlap`: whether gathers run ahead. */
-void sp_memory_estimate (const SpProgram *program, const SpFramework *framework, gboolean overlap, SpMemory *ret);
+/* The fullest stage's memory. */
+void sp_memory_estimate (const SpProgram *program, const SpFramework *framework, SpMemory *ret);
 
 /* Stashed bytes of one micro-batch in one layer of this block, and of all of SP_LIFE_ALWAYS: for reports and tests. */
 gint64 sp_memory_block_stash (const SpBlock *block);
-gint64 sp_memory_block_always (const SpBlock *block);
+gint64 sp_memory_block_always (const SpProgram *program, const SpBlock *block);
 
 G_END_DECLS

@@ -1,19 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/planner.h"
 
+#include "models/block-cache.h"
 #include "models/writer.h"
 
 #include <string.h>
+
+/* 25 MB where every entry is used. */
+#define CACHE_LOG2_ENTRIES 10
+
+#define MAX_ORDERS 64
+#define MAX_SPLITS 64
+
+/* Ranks beyond tensor and sequence, split into pipeline and data, with the orders that differ. */
+typedef struct {
+  gint32 pipeline, data;
+  SpOrder orders[MAX_ORDERS];
+  guint n_orders;
+} Split;
 
 typedef struct {
   SpEstimator *estimator;
   const SpPlanQuestion *question;
   SpPlan *plan;
   SpProgram *program;
+  SpPlanEntry best; /* of those that fit */
   gint32 gpus;
   gboolean softmax, linear;
-  SpOrder orders[64]; /* of the degrees at hand */
-  guint n_orders;
+  Split splits[MAX_SPLITS]; /* of the degrees at hand */
+  guint n_splits;
 } Search;
 
 /* --- ranking --------------------------------------------------------------------------------------------------------- */
@@ -99,32 +114,9 @@ try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batc
     note_miss (misses, &entry);
     return;
   }
-  s->plan->fitting++;
+  if (s->plan->fitting++ == 0 || is_better (&entry, &s->best))
+    s->best = entry;
   rank (s, &entry);
-}
-
-static void
-try_recipes (Search *s, Misses *misses, SpLayout *layout, gint32 micro_batch)
-{
-  gint32 replicas = layout->data * sp_layout_sequence_ranks (layout, s->estimator->arch);
-
-  for (layout->zero = 0; layout->zero <= (replicas > 1 ? 3 : 0); layout->zero++)
-    for (layout->recompute = 0; layout->recompute < SP_N_RECOMPUTES; layout->recompute++)
-      for (guint o = 0; o < s->n_orders; o++) {
-        layout->order = s->orders[o];
-        try_layout (s, misses, layout, micro_batch);
-      }
-}
-
-/* Powers of two, and all of a replica's sequences at once. */
-static void
-try_micro_batches (Search *s, Misses *misses, SpLayout *layout)
-{
-  gint32 share = (s->question->global_batch + layout->data - 1) / layout->data;
-
-  for (gint32 b = 1; b < share; b *= 2)
-    try_recipes (s, misses, layout, b);
-  try_recipes (s, misses, layout, share);
 }
 
 /* How many ranks of each axis one node holds: what an order changes. */
@@ -156,39 +148,40 @@ complete_order (const guint8 *axes, guint n, SpOrder *ret)
 
 /* Permutations by insertion, in the order of the default, so that the first of equals is the usual one. */
 static void
-permute (Search *s, const gint32 *degree, guint8 *axes, guint at, guint n, gint32 (*seen)[SP_N_AXES])
+permute (const Search *s, const gint32 *degree, guint8 *axes, guint at, guint n, Split *split,
+         gint32 (*seen)[SP_N_AXES])
 {
   if (at == n) {
     gint32 mine[SP_N_AXES];
     signature (s, degree, axes, n, mine);
-    for (guint i = 0; i < s->n_orders; i++)
+    for (guint i = 0; i < split->n_orders; i++)
       if (memcmp (seen[i], mine, sizeof mine) == 0)
         return;
-    if (s->n_orders == G_N_ELEMENTS (s->orders))
+    if (split->n_orders == MAX_ORDERS)
       return;
-    memcpy (seen[s->n_orders], mine, sizeof mine);
-    complete_order (axes, n, &s->orders[s->n_orders++]);
+    memcpy (seen[split->n_orders], mine, sizeof mine);
+    complete_order (axes, n, &split->orders[split->n_orders++]);
     return;
   }
   for (guint i = at; i < n; i++) {
     guint8 chosen = axes[i];
     memmove (axes + at + 1, axes + at, i - at);
     axes[at] = chosen;
-    permute (s, degree, axes, at + 1, n, seen);
+    permute (s, degree, axes, at + 1, n, split, seen);
     memmove (axes + at, axes + at + 1, i - at);
     axes[i] = chosen;
   }
 }
 
 static void
-find_orders (Search *s, const SpLayout *layout)
+find_orders (const Search *s, const SpLayout *layout, Split *split)
 {
   const gint32 degree[SP_N_AXES] = {
     [SP_AXIS_TENSOR] = layout->tensor, [SP_AXIS_ULYSSES] = layout->ulysses,
     [SP_AXIS_RING] = layout->ring,     [SP_AXIS_LASP] = s->softmax ? 1 : layout->lasp,
-    [SP_AXIS_DATA] = layout->data,     [SP_AXIS_PIPELINE] = layout->pipeline,
+    [SP_AXIS_DATA] = split->data,      [SP_AXIS_PIPELINE] = split->pipeline,
   };
-  gint32 seen[G_N_ELEMENTS (s->orders)][SP_N_AXES];
+  gint32 seen[MAX_ORDERS][SP_N_AXES];
   guint8 axes[SP_N_AXES];
   guint n = 0;
 
@@ -197,28 +190,89 @@ find_orders (Search *s, const SpLayout *layout)
     if (degree[axis] > 1)
       axes[n++] = axis;
   }
-  s->n_orders = 0;
-  permute (s, degree, axes, 0, n, seen);
+  split->n_orders = 0;
+  permute (s, degree, axes, 0, n, split, seen);
 }
 
 static void
-try_kinds (Search *s, Misses *misses, SpLayout *layout)
+find_splits (Search *s, const SpLayout *layout, gint32 rest)
+{
+  s->n_splits = 0;
+  for (gint32 pipeline = 1; pipeline <= rest && s->n_splits < MAX_SPLITS; pipeline++)
+    if (rest % pipeline == 0) {
+      Split *split = &s->splits[s->n_splits++];
+      split->pipeline = pipeline;
+      split->data = rest / pipeline;
+      find_orders (s, layout, split);
+    }
+}
+
+/* --- recipes ---------------------------------------------------------------------------------------------------------- */
+
+static gint32
+share_of (const Search *s, gint32 data)
+{
+  return (s->question->global_batch + data - 1) / data;
+}
+
+/* Micro-batches of powers of two, and all of a replica's sequences at once. */
+static gboolean
+is_micro_batch (const Search *s, const Split *split, gint32 b)
+{
+  gint32 share = share_of (s, split->data);
+
+  return b == share || (b < share && (b & (b - 1)) == 0);
+}
+
+static void
+try_split (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint32 b)
+{
+  layout->pipeline = split->pipeline;
+  layout->data = split->data;
+  gint32 replicas = layout->data * sp_layout_sequence_ranks (layout, s->estimator->arch);
+
+  for (layout->zero = 0; layout->zero <= (replicas > 1 ? 3 : 0); layout->zero++)
+    for (guint o = 0; o < split->n_orders; o++) {
+      layout->order = split->orders[o];
+      try_layout (s, misses, layout, b);
+    }
+}
+
+/* What the blocks' work depends on is outermost, so that the cache serves the rest. */
+static void
+try_recipes (Search *s, Misses *misses, SpLayout *layout)
+{
+  for (gint32 b = 1; b <= s->question->global_batch; b++) {
+    gboolean any = FALSE;
+    for (guint i = 0; i < s->n_splits && !any; i++)
+      any = is_micro_batch (s, &s->splits[i], b);
+    if (!any)
+      continue;
+    for (layout->recompute = 0; layout->recompute < SP_N_RECOMPUTES; layout->recompute++)
+      for (guint i = 0; i < s->n_splits; i++)
+        if (is_micro_batch (s, &s->splits[i], b))
+          try_split (s, misses, layout, &s->splits[i], b);
+  }
+}
+
+static void
+try_kinds (Search *s, Misses *misses, SpLayout *layout, gint32 rest)
 {
   gboolean splits = layout->ring > 1 && s->question->causal && !s->linear;
   gint32 versions = layout->lasp > 1 ? 2 : 1;
 
-  find_orders (s, layout);
+  find_splits (s, layout, rest);
   for (gint32 version = versions; version >= 1; version--)
     for (guint split = 0; split < (splits ? 2 : 1); split++) {
       layout->lasp_version = versions == 1 ? s->question->base.lasp_version : version;
       layout->token_split = splits && split == 0 ? SP_TOKENS_ZIGZAG : SP_TOKENS_CONTIGUOUS;
-      try_micro_batches (s, misses, layout);
+      try_recipes (s, misses, layout);
     }
 }
 
 /* Factors the sequence ranks: ulysses x ring, or ulysses x lasp, or both ways at once. */
 static void
-try_sequence (Search *s, Misses *misses, SpLayout *layout, gint32 ranks)
+try_sequence (Search *s, Misses *misses, SpLayout *layout, gint32 ranks, gint32 rest)
 {
   for (gint32 u = 1; u <= ranks; u++) {
     if (ranks % u != 0)
@@ -230,7 +284,7 @@ try_sequence (Search *s, Misses *misses, SpLayout *layout, gint32 ranks)
       if (!only)
         continue;
       layout->lasp = lasp;
-      try_kinds (s, misses, layout);
+      try_kinds (s, misses, layout, rest);
     }
   }
 }
@@ -241,19 +295,12 @@ try_degrees (Search *s, Misses *misses)
   for (gint32 tensor = 1; tensor <= s->gpus; tensor++) {
     if (s->gpus % tensor != 0)
       continue;
-    for (gint32 pipeline = 1; pipeline <= s->gpus / tensor; pipeline++) {
-      if (s->gpus / tensor % pipeline != 0)
+    for (gint32 ranks = 1; ranks <= s->gpus / tensor; ranks++) {
+      if (s->gpus / tensor % ranks != 0)
         continue;
-      gint32 rest = s->gpus / tensor / pipeline;
-      for (gint32 ranks = 1; ranks <= rest; ranks++) {
-        if (rest % ranks != 0)
-          continue;
-        SpLayout layout = s->question->base;
-        layout.tensor = tensor;
-        layout.pipeline = pipeline;
-        layout.data = rest / ranks;
-        try_sequence (s, misses, &layout, ranks);
-      }
+      SpLayout layout = s->question->base;
+      layout.tensor = tensor;
+      try_sequence (s, misses, &layout, ranks, s->gpus / tensor / ranks);
     }
   }
 }
@@ -265,6 +312,7 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
 {
   g_autoptr (SpPlan) plan = g_new0 (SpPlan, 1);
   g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (SpBlockCache) cache = sp_block_cache_new (CACHE_LOG2_ENTRIES);
   gint32 cluster = estimator->cluster->nodes * estimator->cluster->gpus_per_node;
   Misses misses = { .any = FALSE };
   Search s = { .estimator = estimator,
@@ -281,7 +329,9 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
                  estimator->cluster->name, cluster);
     return NULL;
   }
+  estimator->cache = cache;
   try_degrees (&s, &misses);
+  estimator->cache = NULL;
   if (plan->legal == 0) {
     g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL,
                  "no layout of %d GPUs is legal for sequence %" G_GINT64_FORMAT
@@ -292,7 +342,7 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
   }
   plan->has_nearest = misses.any;
   if (misses.any)
-    plan->nearest = plan->fitting > 0 ? misses.quickest : misses.closest;
+    plan->nearest = plan->fitting > 0 && is_better (&misses.quickest, &s.best) ? misses.quickest : misses.closest;
   return g_steal_pointer (&plan);
 }
 

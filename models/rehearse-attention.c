@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/rehearse-private.h"
 
+#include <string.h>
+
 /* Attention kernels, softmax and linear: operands of [tokens of a sequence, batch, heads, size]. */
 
 #define IN(i, elements) sp_call_read (c, c->op->in[i], elements)
@@ -165,6 +167,13 @@ or_temporary (SpCall *c, double *out, gint64 n)
   return out != NULL ? out : sp_call_temporary (c, n * sizeof *out);
 }
 
+/* Nor does it read what only that output needs. */
+static const double *
+or_zeros (SpCall *c, const double *in, gint64 n)
+{
+  return in != NULL || c->failed ? in : memset (sp_call_temporary (c, n * sizeof *in), 0, n * sizeof *in);
+}
+
 /* --- linear ------------------------------------------------------------------------------------------------------- */
 
 /* At the ends of a chain there is no state before, or no gradient after. */
@@ -185,17 +194,17 @@ sp_run_linear_local (SpCall *c)
 
   sp_call_check_chain (c, z.shape.m);
   if (!c->failed)
-    sp_ref_linear_local (z.shape, sp_call_slopes (c), q, k, v, or_temporary (c, o, z.v), state);
+    sp_ref_linear_local (z.shape, sp_call_slopes (c), or_zeros (c, q, z.q), k, v, or_temporary (c, o, z.v), state);
 }
 
 void
 sp_run_linear_inter (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *q = IN (0, z.q), *state = is_end (c, FALSE) ? NULL : IN (1, z.state);
+  const double *q = IN (0, z.q), *state = IN (1, z.state);
   double *o = OUT (0, z.v);
 
-  if (!c->failed && state != NULL)
+  if (!c->failed)
     sp_ref_linear_inter (z.shape, sp_call_slopes (c), q, state, o);
 }
 
@@ -208,8 +217,8 @@ sp_run_linear_local_bwd (SpCall *c)
 
   sp_call_check_chain (c, z.shape.m);
   if (!c->failed)
-    sp_ref_linear_local_bwd (z.shape, sp_call_slopes (c), q, k, v, d_o, or_temporary (c, dq, z.q),
-                             or_temporary (c, dk, z.q), or_temporary (c, dv, z.v), dstate);
+    sp_ref_linear_local_bwd (z.shape, sp_call_slopes (c), q, or_zeros (c, k, z.q), or_zeros (c, v, z.v), d_o,
+                             or_temporary (c, dq, z.q), or_temporary (c, dk, z.q), or_temporary (c, dv, z.v), dstate);
 }
 
 void

@@ -168,6 +168,25 @@ release_rest (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpIte
   }
 }
 
+/* Gradients that are summed in this backward are there from its start, the tied matrix's of another block too. */
+void
+sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item)
+{
+  guint8 index = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  const SpVariant *variant = sp_item_variant (in, item);
+  const SpBlock *block = &variant->blocks[index];
+
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    const SpBuffer *buffer = &block->buffers[slot];
+    gboolean is_other = buffer->tied && sp_rank_has_both_ends (in, rank);
+    guint8 root = is_other ? buffer->tied_slot : slot;
+    SpStorage **at = &sp_rank_frame (rank, is_other ? 0 : item->position, -1)->slots[root];
+
+    if (buffer->life == SP_LIFE_SUMMED && buffer->alias == 0 && *at == NULL)
+      *at = sp_storage_new (rank, &(is_other ? variant->blocks : block)->buffers[root]);
+  }
+}
+
 void
 sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item)
 {

@@ -142,6 +142,7 @@ void sp_loop_step_begin (SpCall *call);
 void sp_loop_step_end (SpCall *call);
 /* After the op at the cursor, outside a loop or at its end: slots whose last use it was. */
 void sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op);
+void sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item);
 void sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item);
 
 /* --- rehearse-tokens.c -------------------------------------------------------------------------------------------- */

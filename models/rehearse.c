@@ -7,7 +7,9 @@
 
 /* Cursors: a rank stands at (item of its stage's agenda, op, loop step). Ranks run in turn, each until it waits. */
 
-G_DEFINE_QUARK (sp - rehearse - error - quark, sp_rehearse_error)
+/* clang-format off */
+G_DEFINE_QUARK (sp-rehearse-error-quark, sp_rehearse_error)
+/* clang-format on */
 
 /* More than this is no rehearsal: bytes of doubles that live from the start, and FLOP of all ranks. */
 #define MOST_BYTES (G_GINT64_CONSTANT (4) << 30)
@@ -207,6 +209,8 @@ run_rank (SpInterpreter *in, SpRank *rank)
     sp_item_ops (in, rank, item, &n);
     if (rank->op == 0 && !rank->begun && item->phase == SP_PHASE_OPTIMIZER)
       sp_state_keep_gradients (in, rank, item->position);
+    if (rank->op == 0 && !rank->begun && item->kind == SP_ITEM_LIST && item->phase == SP_PHASE_BACKWARD)
+      sp_memory_backward_begin (in, rank, item);
     while (rank->op < n) {
       if (!step (in, rank))
         return moved;

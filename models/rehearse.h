@@ -25,7 +25,7 @@
  *              X and DY: after their last use (X of life STASH: in BACKWARD). Y and DX: with their list, or when the
  *              pipeline has sent them. A Y that RECOMPUTE writes again is storage of its own
  *    GATHERED  at the end of FORWARD where the block gathers again, else at the end of that micro-batch's BACKWARD
- *    SUMMED    at the end of SYNC
+ *    SUMMED    at the end of SYNC; it starts with BACKWARD
  *    STEP_END  never; nor does ALWAYS, which is there from the start
  * A use in a loop counts until the loop's end; both memories of a carry live from the loop's start until the last use
  * of either, and what it starts from (init) is used until the loop's end. `peak_bytes` is the sum of the declared bytes

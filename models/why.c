@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/estimate-private.h"
+#include "models/block-cost.h"
 #include "models/memory.h"
 #include "models/schedules.h"
 
@@ -114,7 +114,7 @@ list (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhas
 
   if (n == 0)
     return;
-  sp_estimate_list (cost, program, block, phase, 0, 0, &time);
+  sp_block_list_time (cost, program, block, phase, 0, 0, &time);
   g_string_append_printf (out, "  %s: step %.6g ms, serial %.6g ms, kernels %.6g ms", sp_phase_name (phase),
                           time.step * 1e3, time.serial * 1e3, time.compute * 1e3);
   if (time.data_async > 0)
@@ -137,7 +137,7 @@ blocks (const SpCost *cost, const SpProgram *program, GString *out)
     for (guint l = 0; l < program->n_layers; l++)
       times += program->layer_block[l] == b;
     g_string_append_printf (out, "Block %s, %u in the model: always %.6g MiB, stash a micro-batch %.6g MiB\n",
-                            sp_block_name (block->kind), times, sp_memory_block_always (block) / 1048576.0,
+                            sp_block_name (block->kind), times, sp_memory_block_always (program, block) / 1048576.0,
                             sp_memory_block_stash (block) / 1048576.0);
     for (guint phase = 0; phase < SP_N_PHASES; phase++)
       list (cost, program, block, phase, out);

@@ -20,56 +20,48 @@ static const guint8 block_of_layer[SP_N_LAYER_KINDS] = {
 /* --- recompute ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-  guint8 needed[SP_MAX_SLOTS];
+  guint8 needed[SP_MAX_SLOTS];  /* root slots whose contents have to be rebuilt */
+  guint8 dropped[SP_MAX_SLOTS]; /* what is not there any more when the backward begins */
+  guint8 root[SP_MAX_SLOTS];
   guint8 keep[512]; /* ops of the forward list */
 } Rebuild;
 
-static guint8
-root_of (const SpBlock *block, guint8 slot)
-{
-  return block->buffers[slot].alias ? block->buffers[slot].alias : slot;
-}
-
-static gboolean
-is_rebuilt (const SpBlock *block, guint8 root)
-{
-  return block->buffers[root].life == SP_LIFE_REBUILT;
-}
-
-/* What travels around a ring comes from where it started. */
 static void
-need (const SpBlock *block, Rebuild *r, guint8 slot)
+begin_rebuild (const SpBlock *block, Rebuild *r, guint n_ops)
 {
-  guint8 root = root_of (block, slot);
-  guint8 life = block->buffers[root].life;
-
-  if (life != SP_LIFE_REBUILT && life != SP_LIFE_SEGMENT)
-    return;
-  r->needed[root] = 1;
-  if (block->n_loops == 0)
-    return;
-  for (guint i = 0; i < block->n_loops; i++)
-    for (guint j = 0; j < block->loops[i].n_carries; j++) {
-      const SpCarry *carry = &block->loops[i].carries[j];
-      if (carry->current == slot && !r->needed[carry->next]) {
-        need (block, r, carry->next);
-        if (carry->init)
-          need (block, r, carry->init);
-      }
-    }
+  g_assert (n_ops <= G_N_ELEMENTS (r->keep));
+  memset (r->keep, 0, n_ops);
+  r->root[0] = r->needed[0] = r->dropped[0] = 0;
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    const SpBuffer *buffer = &block->buffers[slot];
+    gboolean rebuilt = buffer->life == SP_LIFE_REBUILT;
+    r->root[slot] = buffer->alias ? buffer->alias : slot;
+    r->dropped[slot] = rebuilt | (buffer->life == SP_LIFE_SEGMENT);
+    r->needed[slot] = rebuilt & (block->first_use[1][slot] != 0);
+  }
 }
 
-static gboolean
-keep_op (const SpBlock *block, Rebuild *r, const SpOp *op)
+/* Of a kept op everything is needed; what is accumulated into was started by an earlier op. */
+static void
+keep_op (Rebuild *r, const SpOp *op, guint index)
 {
+  r->keep[index] = 1;
   for (guint i = 0; i < SP_MAX_IN; i++)
-    if (op->in[i])
-      need (block, r, op->in[i]);
-  /* What is accumulated into was started by an earlier op. */
+    r->needed[r->root[op->in[i]]] |= r->dropped[r->root[op->in[i]]];
   for (guint i = 0; i < SP_MAX_OUT; i++)
-    if (op->out[i])
-      need (block, r, op->out[i]);
-  return TRUE;
+    r->needed[r->root[op->out[i]]] |= r->dropped[r->root[op->out[i]]];
+}
+
+/* A loop is run whole or not at all, from what its carries start from. */
+static void
+keep_loop (const SpBlock *block, Rebuild *r, const SpOp *ops, guint loop_number)
+{
+  const SpLoop *loop = &block->loops[loop_number - 1];
+
+  for (guint i = loop->first; i < loop->end; i++)
+    keep_op (r, &ops[i], i);
+  for (guint i = 0; i < loop->n_carries; i++)
+    r->needed[r->root[loop->carries[i].init]] |= r->dropped[r->root[loop->carries[i].init]];
 }
 
 /* Marks the forward ops that rebuild what the backward reads and was dropped: walks back from what is needed. */
@@ -79,37 +71,25 @@ mark (const SpWriter *w, Rebuild *r)
   const SpBlock *block = w->block;
   const SpSegment *forward = &block->segments[SP_PHASE_FORWARD];
   const SpOp *ops = w->program->ops + forward->first;
-  gboolean whole = w->framework->recompute_whole && w->layout->recompute == SP_RECOMPUTE_FULL;
+  gboolean layer = block->kind == SP_BLOCK_SOFTMAX || block->kind == SP_BLOCK_LINEAR;
+  gboolean whole = layer && w->framework->recompute_whole && w->layout->recompute == SP_RECOMPUTE_FULL;
   guint kept = 0;
 
-  g_assert (forward->n <= G_N_ELEMENTS (r->keep));
-  memset (r->needed, 0, block->n_buffers);
-  memset (r->keep, 0, forward->n);
-  for (guint slot = 1; slot < block->n_buffers; slot++)
-    if (is_rebuilt (block, slot) && block->first_use[1][slot])
-      r->needed[slot] = 1;
-
+  begin_rebuild (block, r, forward->n);
   for (guint i = forward->n; i-- > 0;) {
-    gboolean wanted = FALSE, writes_y = FALSE;
-    for (guint j = 0; j < SP_MAX_OUT; j++) {
-      wanted |= ops[i].out[j] && r->needed[root_of (block, ops[i].out[j])];
-      writes_y |= ops[i].out[j] == SP_SLOT_Y;
-    }
+    guint wanted = r->keep[i];
+    for (guint j = 0; j < SP_MAX_OUT; j++)
+      wanted |= r->needed[r->root[ops[i].out[j]]];
     /* What a neighbour would have to send again has to be kept: see the linear layers' state. */
     g_assert (whole || !wanted || ops[i].kind != SP_OP_RECEIVE);
-    wanted |= whole && !writes_y;
-    if (wanted)
-      r->keep[i] = keep_op (block, r, &ops[i]);
+    wanted |= whole && ops[i].out[0] != SP_SLOT_Y;
+    if (!wanted)
+      continue;
+    if (ops[i].loop)
+      keep_loop (block, r, ops, ops[i].loop);
+    else
+      keep_op (r, &ops[i], i);
   }
-  /* A loop is run whole or not at all. */
-  for (guint l = 0; l < block->n_loops; l++)
-    if (block->loops[l].phase == SP_PHASE_FORWARD) {
-      gboolean any = FALSE;
-      for (guint i = block->loops[l].first; i < block->loops[l].end; i++)
-        any |= r->keep[i];
-      for (guint i = block->loops[l].first; i < block->loops[l].end; i++)
-        r->keep[i] = any;
-    }
   for (guint i = 0; i < forward->n; i++)
     kept += r->keep[i];
   return kept;
@@ -117,17 +97,13 @@ mark (const SpWriter *w, Rebuild *r)
 
 /* Uses in RECOMPUTE count before those in BACKWARD. */
 static void
-note_recompute_uses (SpBlock *block, const SpOp *op, guint16 index)
+note_recompute_uses (SpBlock *block, const Rebuild *r, const SpOp *op, guint16 index)
 {
   for (guint i = 0; i < SP_MAX_IN + SP_MAX_OUT; i++) {
-    guint8 slot = i < SP_MAX_IN ? op->in[i] : op->out[i - SP_MAX_IN];
-    if (slot == 0)
-      continue;
-    guint8 root = root_of (block, slot);
-    if (block->first_use[1][root] == 0 || block->first_use[1][root] > index)
-      block->first_use[1][root] = index;
-    if (block->last_use[1][root] < index)
-      block->last_use[1][root] = index;
+    guint8 root = r->root[i < SP_MAX_IN ? op->in[i] : op->out[i - SP_MAX_IN]];
+    guint16 first = block->first_use[1][root];
+    block->first_use[1][root] = first == 0 || first > index ? index : first;
+    block->last_use[1][root] = MAX (block->last_use[1][root], index);
   }
 }
 
@@ -164,8 +140,8 @@ write_recompute (SpWriter *w)
   guint kept = w->layout->recompute == SP_RECOMPUTE_NONE ? 0 : mark (w, &r);
   if (kept > 0) {
     for (guint slot = 1; slot < block->n_buffers; slot++)
-      if (block->first_use[1][slot]) {
-        block->first_use[1][slot] += kept;
+      if (block->last_use[1][slot]) { /* what only starts a carry has a last use alone */
+        block->first_use[1][slot] += block->first_use[1][slot] ? kept : 0;
         block->last_use[1][slot] += kept;
       }
     copy_loops (block, r.keep, loop_map);
@@ -177,7 +153,7 @@ write_recompute (SpWriter *w)
         op->loop = loop_map[copy.loop];
         memset (op->wait, 0, sizeof op->wait);
         sp_write_op_done (w, op);
-        note_recompute_uses (block, op, (guint16) (w->program->n_ops - w->segment_start));
+        note_recompute_uses (block, &r, op, (guint16) (w->program->n_ops - w->segment_start));
       }
     for (guint i = 0; i < block->n_loops; i++)
       if (block->loops[i].phase == SP_PHASE_RECOMPUTE)
@@ -192,11 +168,6 @@ static void
 begin_block (SpWriter *w, guint index, SpBlockKind kind)
 {
   SpBlock *block = w->block = &w->variant->blocks[index];
-  gint64 elements = (gint64) w->region_rows * w->hidden;
-  SpBuffer rows = { .bytes = elements * sp_dtype_bytes (w->dtype),
-                    .elements = elements,
-                    .class = SP_CLASS_ACTIVATIONS,
-                    .dtype = w->dtype };
 
   memset (block, 0, G_STRUCT_OFFSET (SpBlock, loops));
   block->kind = kind;
@@ -204,16 +175,13 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind)
   memset (block->first_use, 0, sizeof block->first_use);
   memset (block->last_use, 0, sizeof block->last_use);
   block->n_buffers = SP_SLOT_FIRST_FREE;
-  for (guint i = 0; i < SP_SLOT_FIRST_FREE; i++)
-    block->buffers[i] = (SpBuffer){ 0 };
-
-  rows.life = SP_LIFE_HANDOFF;
-  if (kind != SP_BLOCK_HEAD)
-    block->buffers[SP_SLOT_Y] = block->buffers[SP_SLOT_DY] = rows;
-  if (kind != SP_BLOCK_EMBEDDING) {
-    block->buffers[SP_SLOT_DX] = rows;
-    rows.life = SP_LIFE_STASH;
-    block->buffers[SP_SLOT_X] = rows;
+  for (guint8 slot = SP_SLOT_X; slot < SP_SLOT_FIRST_FREE; slot++) {
+    gboolean there = slot == SP_SLOT_X || slot == SP_SLOT_DX ? kind != SP_BLOCK_EMBEDDING : kind != SP_BLOCK_HEAD;
+    block->buffers[slot] = (SpBuffer){ .class = SP_CLASS_ACTIVATIONS,
+                                       .dtype = w->dtype,
+                                       .life = slot == SP_SLOT_X ? SP_LIFE_STASH : SP_LIFE_HANDOFF };
+    w->slot[slot].root = slot;
+    sp_write_size (w, slot, there ? (gint64) w->region_rows * w->hidden : 0);
   }
 
   w->exchange = kind == SP_BLOCK_LINEAR ? SP_GROUP_ULYSSES_LINEAR : SP_GROUP_ULYSSES;
@@ -227,19 +195,20 @@ write_block (SpWriter *w, guint index, SpBlockKind kind)
 {
   begin_block (w, index, kind);
   block_writers[kind](w);
-  write_recompute (w);
+  if (!w->state_only)
+    write_recompute (w);
 }
 
 static void
-write_variant (SpWriter *w, SpVariant *variant, gint32 batch)
+write_variant (SpWriter *w, SpVariant *variant)
 {
   const SpProgram *program = w->program;
   gint32 regions = program->sequence_regions ? w->layout->tensor : 1;
   guint blocks = program->n_blocks;
 
   w->variant = variant;
-  variant->batch = w->batch = batch;
-  w->rows = (gint32) (program->local_sequence * batch);
+  w->batch = variant->batch;
+  w->rows = (gint32) (program->local_sequence * w->batch);
   w->region_rows = w->rows / regions;
   write_block (w, 0, SP_BLOCK_EMBEDDING);
   for (guint i = 1; i + 1 < blocks; i++)
@@ -318,18 +287,14 @@ last_batch (const SpLayout *layout, const SpRun *run, gint32 micro_batches)
 }
 
 void
-sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework, const SpLayout *layout,
-                  const SpRun *run)
+sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout, const SpRun *run)
 {
-  SpWriter w = { .program = program, .arch = arch, .framework = framework, .layout = layout, .run = run };
-
-  program->n_ops = 0;
   sp_layout_write_ranks (layout, arch, program);
   program->sequence = run->sequence;
   program->local_sequence = run->sequence / sp_layout_sequence_ranks (layout, arch);
   program->token_split = layout->ring > 1 ? layout->token_split : SP_TOKENS_CONTIGUOUS;
   program->sequence_regions = layout->sequence_regions && layout->tensor > 1;
-  program->zero_stage = program->groups[SP_GROUP_ZERO].size > 1 ? layout->zero : 0;
+  program->zero_stage = program->groups[SP_GROUP_ZERO].size > 1 ? (guint8) layout->zero : 0;
   program->global_batch = run->global_batch;
   program->micro_batches = sp_layout_micro_batches (layout, run);
   program->schedule = layout->schedule;
@@ -337,17 +302,50 @@ sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramew
   write_stages (program, arch, layout);
   write_layers (program, arch);
 
-  w.hidden = arch->hidden;
-  w.head_size = arch->head_size;
-  w.heads = arch->heads / layout->tensor;
-  w.kv_heads = arch->kv_heads / layout->tensor;
-  w.ffn = arch->ffn / layout->tensor;
-  w.vocabulary = (arch->vocabulary + layout->tensor - 1) / layout->tensor;
-  w.dtype = run->precision;
-
   gint32 last = last_batch (layout, run, program->micro_batches);
   program->n_variants = last == run->micro_batch ? 1 : 2;
-  write_variant (&w, &program->variants[0], run->micro_batch);
-  if (program->n_variants == 2)
-    write_variant (&w, &program->variants[1], last);
+  program->variants[0].batch = run->micro_batch;
+  program->variants[1].batch = last;
+}
+
+static SpWriter
+make_writer (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework, const SpLayout *layout,
+             const SpRun *run)
+{
+  return (SpWriter){ .program = program,
+                     .arch = arch,
+                     .framework = framework,
+                     .layout = layout,
+                     .run = run,
+                     .hidden = arch->hidden,
+                     .head_size = arch->head_size,
+                     .heads = arch->heads / layout->tensor,
+                     .kv_heads = arch->kv_heads / layout->tensor,
+                     .ffn = arch->ffn / layout->tensor,
+                     .vocabulary = (arch->vocabulary + layout->tensor - 1) / layout->tensor,
+                     .dtype = run->precision };
+}
+
+void
+sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework, const SpLayout *layout,
+                  const SpRun *run)
+{
+  SpWriter w = make_writer (program, arch, framework, layout, run);
+
+  program->n_ops = 0;
+  sp_program_write_frame (program, arch, layout, run);
+  for (gint32 v = 0; v < program->n_variants; v++)
+    write_variant (&w, &program->variants[v]);
+}
+
+void
+sp_program_write_state (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
+                        const SpLayout *layout, const SpRun *run)
+{
+  SpWriter w = make_writer (program, arch, framework, layout, run);
+
+  program->n_ops = 0;
+  w.state_only = TRUE;
+  sp_program_write_frame (program, arch, layout, run);
+  write_variant (&w, &program->variants[0]);
 }

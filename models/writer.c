@@ -19,10 +19,20 @@ sp_write_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 
 {
   guint8 slot = new_slot (w);
 
-  w->block->buffers[slot] = (SpBuffer){
-    .bytes = elements * sp_dtype_bytes (dtype), .elements = elements, .class = class, .dtype = dtype, .life = life
-  };
+  w->block->buffers[slot] = (SpBuffer){ .class = class, .dtype = dtype, .life = life };
+  w->slot[slot].root = slot;
+  sp_write_size (w, slot, elements);
   return slot;
+}
+
+void
+sp_write_size (SpWriter *w, guint8 slot, gint64 elements)
+{
+  SpBuffer *buffer = &w->block->buffers[slot];
+
+  buffer->elements = elements;
+  buffer->bytes = elements * sp_dtype_bytes (buffer->dtype);
+  w->slot[slot].traffic = buffer->bytes;
 }
 
 guint8
@@ -37,6 +47,8 @@ sp_write_view (SpWriter *w, guint8 of, gint64 offset, gint64 elements)
                                         .dtype = parent->dtype,
                                         .life = parent->life,
                                         .alias = of };
+  w->slot[slot].root = of;
+  w->slot[slot].traffic = elements * sp_dtype_bytes (parent->dtype);
   return slot;
 }
 
@@ -110,10 +122,15 @@ sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSpli
 void
 sp_write_begin (SpWriter *w, SpPhase phase)
 {
+  gboolean tracked = phase == SP_PHASE_FORWARD || phase == SP_PHASE_BACKWARD;
+  guint list = phase == SP_PHASE_BACKWARD;
+
   w->phase = phase;
   w->segment_start = w->program->n_ops;
   w->loop = 0;
   w->stamp++;
+  w->first_use = tracked ? w->block->first_use[list] : w->untracked;
+  w->last_use = tracked ? w->block->last_use[list] : w->untracked;
 }
 
 void
@@ -154,25 +171,19 @@ add_wait (SpOp *op, guint16 writer)
 static inline gint64
 use_slot (SpWriter *w, SpOp *op, guint16 index, guint8 slot, gboolean reads)
 {
-  SpBlock *block = w->block;
-  const SpBuffer *buffer = &block->buffers[slot];
-  guint8 root = buffer->alias ? buffer->alias : slot;
+  guint8 root = w->slot[slot].root;
 
-  if (reads && w->written[root].stamp == w->stamp && w->written[root].stream != op->stream)
-    add_wait (op, w->written[root].op);
-  if (w->phase == SP_PHASE_FORWARD || w->phase == SP_PHASE_BACKWARD) {
-    guint list = w->phase == SP_PHASE_BACKWARD;
-    if (block->first_use[list][root] == 0)
-      block->first_use[list][root] = index;
-    block->last_use[list][root] = index;
-  }
-  return buffer->elements * sp_dtype_bytes (buffer->dtype);
+  if (reads && w->slot[root].stamp == w->stamp && w->slot[root].stream != op->stream)
+    add_wait (op, w->slot[root].op);
+  w->first_use[root] = w->first_use[root] ? w->first_use[root] : index;
+  w->last_use[root] = index;
+  return w->slot[slot].traffic;
 }
 
 void
 sp_write_op_done (SpWriter *w, SpOp *op)
 {
-  guint16 index = (guint16) (op - w->program->ops - w->segment_start + 1);
+  guint16 index = (guint16) (w->program->n_ops - w->segment_start);
   gboolean accumulates = (op->flags & SP_OP_ACCUMULATE) != 0;
   gint64 read = 0, written = 0;
 
@@ -184,10 +195,10 @@ sp_write_op_done (SpWriter *w, SpOp *op)
       written += use_slot (w, op, index, op->out[i], accumulates);
   for (guint i = 0; i < SP_MAX_OUT; i++)
     if (op->out[i]) {
-      guint8 alias = w->block->buffers[op->out[i]].alias, root = alias ? alias : op->out[i];
-      w->written[root].stamp = w->stamp;
-      w->written[root].op = index;
-      w->written[root].stream = op->stream;
+      guint8 root = w->slot[op->out[i]].root;
+      w->slot[root].stamp = w->stamp;
+      w->slot[root].op = index;
+      w->slot[root].stream = op->stream;
     }
   if (op->bytes == 0 && !sp_op_is_communication (op->kind))
     op->bytes = read + (accumulates ? 2 * written : written);
@@ -322,10 +333,10 @@ sp_write_loop_uses (SpBlock *block, const SpLoop *loop)
   guint16 *first = block->first_use[list], *last = block->last_use[list];
 
   for (guint slot = 1; slot < block->n_buffers; slot++) {
-    if (first[slot] > loop->first && first[slot] <= loop->end)
-      first[slot] = loop->first + 1;
-    if (last[slot] > loop->first && last[slot] <= loop->end)
-      last[slot] = loop->end;
+    gboolean starts = (first[slot] > loop->first) & (first[slot] <= loop->end);
+    gboolean ends = (last[slot] > loop->first) & (last[slot] <= loop->end);
+    first[slot] = starts ? loop->first + 1 : first[slot];
+    last[slot] = ends ? loop->end : last[slot];
   }
   for (guint i = 0; i < loop->n_carries; i++)
     if (loop->carries[i].init)

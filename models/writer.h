@@ -57,18 +57,24 @@ struct _SpWriter {
   SpGroupId exchange;                      /* the head-exchange group of this block */
   guint8 dtype;                            /* of weights and activations */
 
+  gboolean state_only; /* weights, GATHER, SYNC and OPTIMIZER, no FORWARD and BACKWARD */
   const SpCore *core;
   SpCoreSlots slots;
 
   gint64 weight_elements;  /* laid out so far */
   gint64 partial_elements; /* of these, gradients that are partial over the tensor group (first in the flat buffer) */
 
-  guint32 stamp; /* of the open segment; grows over blocks and variants */
+  /* Of each slot, what every use of it needs, in one place. */
   struct {
-    guint32 stamp; /* segment in which the slot was last written, by which op of it (from 1), on which stream */
-    guint16 op;
-    guint8 stream;
-  } written[SP_MAX_SLOTS];
+    gint64 traffic; /* bytes of one pass over it */
+    guint8 root;    /* the slot, or what it is a view of */
+    guint8 stream;  /* on which it was last written, */
+    guint16 op;     /* by which op (from 1) */
+    guint32 stamp;  /* of which segment */
+  } slot[SP_MAX_SLOTS];
+  guint32 stamp;                 /* of the open segment; grows over blocks and variants */
+  guint16 *first_use, *last_use; /* of the open list, or a place to forget */
+  guint16 untracked[SP_MAX_SLOTS];
 };
 
 /* An implementation of the attention core. */
@@ -83,6 +89,7 @@ struct _SpCore {
 /* --- buffers ---------------------------------------------------------------------------------------------------- */
 
 guint8 sp_write_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
+void sp_write_size (SpWriter *w, guint8 slot, gint64 elements);
 guint8 sp_write_view (SpWriter *w, guint8 of, gint64 offset, gint64 elements);
 /* Activations: a temporary of one list, and one that the backward reads. */
 guint8 sp_write_temporary (SpWriter *w, gint64 elements);
@@ -158,16 +165,22 @@ typedef struct {
 void sp_write_residual (SpWriter *w, SpResidualSlots *r, guint8 x, guint8 branch, guint8 y);
 guint8 sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy);
 
+/* A layer: norm, attention, residual, norm, MLP, residual. What is particular to a kind of layer is its attention part. */
 typedef struct {
   SpNormSlots norm;
-  SpWeightSlots up, up_bias, down;
   SpResidualSlots residual;
-  guint8 x, gate_up, act;
-} SpMlpSlots;
+} SpLayerSlots;
 
-void sp_write_mlp_weights (SpWriter *w, SpMlpSlots *mlp);
-void sp_write_mlp (SpWriter *w, SpMlpSlots *mlp, guint8 x, guint8 y);
-void sp_write_mlp_backward (SpWriter *w, SpMlpSlots *mlp, guint8 dy, guint8 dx);
+typedef struct {
+  /* Takes the norm's and the residual's weights over and declares its own, biases and other partial ones first. */
+  void (*weights) (SpWriter *w, gpointer attention, const SpLayerSlots *layer);
+  /* From SP_SLOT_X to the slot of X + attention. */
+  guint8 (*forward) (SpWriter *w, gpointer attention);
+  /* From its gradient to SP_SLOT_DX. */
+  void (*backward) (SpWriter *w, gpointer attention, guint8 d_middle);
+} SpAttentionPart;
+
+void sp_write_layer (SpWriter *w, const SpAttentionPart *part, gpointer attention);
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
@@ -182,5 +195,10 @@ void sp_write_head (SpWriter *w);
  * once `program` has grown. */
 void sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
                        const SpLayout *layout, const SpRun *run);
+/* Without the blocks' work: the frame, weights and the GATHER, SYNC and OPTIMIZER lists of variant 0. */
+void sp_program_write_state (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
+                             const SpLayout *layout, const SpRun *run);
+/* The part without blocks: ranks, stages, layers, micro-batches and the variants' batch sizes. */
+void sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout, const SpRun *run);
 
 G_END_DECLS

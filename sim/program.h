@@ -22,6 +22,8 @@
  *      backward slot: pipe-receive; for each layer, last to first: GATHER (if it was resharded), RECOMPUTE, BACKWARD,
  *                     SYNC (ops flagged SP_OP_PER_MICRO_BATCH); pipe-send
  *    for each layer, last to first: SYNC (ops not flagged so);  for each layer: OPTIMIZER
+ * Once-a-step lists (OPTIMIZER, and the ops of SYNC not flagged) are variant 0's. Parameters that ZeRO-3 keeps gathered are
+ * gathered for each micro-batch all the same, as FSDP does.
  * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
  * is flagged, so that a schedule that splits them runs the list twice, filtered.
  *
@@ -153,10 +155,11 @@ typedef struct {
  * ATTENTION_DELTA in0 = dO, in1 = O -> out0 = delta[m,batch,heads] = sum over k of dO * O, fp32
  * ATTENTION_BWD   in0 = Q, in1 = K, in2 = V, in3 = dO, in4 = lse, in5 = delta -> out0 = dQ, out1 = dK, out2 = dV (this
  *                 block's; inside a loop out0 += from the second step on)
- * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only)],
+ * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only); without it no in0],
  *                 [out1 = M[batch,heads,k,n] fp32, the state that the own tokens leave]
  * LINEAR_INTER    in0 = Q, in1 = state from before -> out0 = O +=
- * LINEAR_LOCAL_BWD in0 = Q, in1 = K, in2 = V, in3 = dO -> [out0 = dQ, out1 = dK, out2 = dV], [out3 = dM: gradient of the
+ * LINEAR_LOCAL_BWD in0 = Q, in1 = K, in2 = V, in3 = dO -> [out0 = dQ, out1 = dK, out2 = dV; without them
+ *                 no in1, in2], [out3 = dM: gradient of the
  *                 state from before]
  * LINEAR_INTER_BWD in0 = K, in1 = V, in2 = dO, in3 = state before (counts as zero at the first place), in4 = dS gradient
  *                 of the state after (zero at the last) -> out0 = dQ +=, out1 = dK +=, out2 = dV +=
@@ -323,7 +326,7 @@ typedef enum {
   SP_LIFE_HANDOFF,  /* X, Y, DX, DY: passed between blocks */
   SP_LIFE_GATHERED, /* parameters gathered for use: from GATHER to the end of the phase that it serves, or to the end
                        of BACKWARD where the program does not reshard */
-  SP_LIFE_SUMMED,   /* gradients that SYNC scatters after every backward: from BACKWARD to SYNC */
+  SP_LIFE_SUMMED,   /* gradients that SYNC scatters after every backward: from the start of BACKWARD to SYNC */
   SP_LIFE_STEP_END, /* from SYNC to the end of the step: shards of what else lives whole (reduced gradients, updated
                        parameters of ZeRO-1 and 2) */
   SP_LIFE_ALWAYS,

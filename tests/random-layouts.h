@@ -7,13 +7,15 @@
 #include "models/estimate.h"
 #include "models/layout.h"
 
+#include <math.h>
+
 typedef struct {
   gint32 least, most;
 } DrawRange;
 
 enum { DRAW_SOFTMAX = 1, DRAW_LINEAR = 2, DRAW_HYBRID = 4, DRAW_ANY = 7 };
 
-/* A degree without a range is 1. */
+/* What may be drawn; a degree of { 0, 0 } is 1. */
 typedef struct {
   guint kinds; /* of the above */
   gboolean fused;
@@ -44,6 +46,13 @@ draw_int (GRand *rand, gint32 least, gint32 most)
   return g_rand_int_range (rand, least, most + 1);
 }
 
+/* Evenly in the logarithm. */
+static inline double
+draw_between (GRand *rand, double least, double most)
+{
+  return least * pow (most / least, g_rand_double (rand));
+}
+
 static inline gint32
 draw_degree (GRand *rand, DrawRange range)
 {
@@ -70,14 +79,14 @@ draw_kinds (GRand *rand, guint kinds, SpArchitecture *arch)
     kind = 1u << draw_int (rand, 0, 2);
   while (!(kinds & kind) || (kind == DRAW_HYBRID && arch->layers < 2));
   for (gint32 l = 0; l < arch->layers; l++)
-    arch->layer_kind[l] = kind == DRAW_SOFTMAX                       ? SP_LAYER_SOFTMAX
-                          : kind == DRAW_LINEAR                      ? SP_LAYER_LINEAR
+    arch->layer_kind[l] = kind == DRAW_SOFTMAX                         ? SP_LAYER_SOFTMAX
+                          : kind == DRAW_LINEAR                        ? SP_LAYER_LINEAR
                           : l == 0 || (l > 1 && draw_int (rand, 0, 1)) ? SP_LAYER_LINEAR
                                                                        : SP_LAYER_SOFTMAX;
 }
 
-/* `tensor` divides the heads and the MLP's width. hidden is no multiple of heads x head size: so that formulas that take
- * one for the other fail. */
+/* `tensor` divides the heads and the MLP's width. hidden is no multiple of heads x head size: so that formulas that
+ * take one for the other fail. */
 static inline SpArchitecture *
 draw_model (GRand *rand, guint kinds, gint32 tensor)
 {
@@ -181,16 +190,16 @@ draw_describe (const Draw *d)
 {
   g_autofree char *layout = sp_layout_describe (&d->layout);
 
-  g_test_message ("%s%s, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "
-                  "ffn %d, layers %d (%d linear), vocabulary %d, tied %d, norm %d, mlp %d, biases %d%d%d; sequence "
-                  "%" G_GINT64_FORMAT ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d",
-                  layout, d->layout.token_split == SP_TOKENS_ZIGZAG ? " zigzag" : "", d->layout.sequence_regions,
-                  d->layout.reshard, d->layout.overlap, sp_dtype_name (d->layout.gradient_dtype),
-                  sp_dtype_name (d->layout.ring_gradient_dtype), d->arch->heads, d->arch->kv_heads, d->arch->head_size,
-                  d->arch->hidden, d->arch->ffn, d->arch->layers, sp_architecture_count (d->arch, SP_LAYER_LINEAR),
-                  d->arch->vocabulary, d->arch->tied, d->arch->norm, d->arch->mlp, d->arch->qkv_bias,
-                  d->arch->projection_bias, d->arch->mlp_bias, d->run.sequence, d->run.micro_batch, d->run.global_batch,
-                  sp_dtype_name (d->run.precision), d->run.causal, d->framework.fused_attention,
-                  d->layout.order.axis[0], d->layout.order.axis[1], d->layout.order.axis[2], d->layout.order.axis[3],
-                  d->layout.order.axis[4], d->layout.order.axis[5]);
+  g_test_message (
+      "%s, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "
+      "ffn %d, layers %d (%d linear), vocabulary %d, tied %d, norm %d, mlp %d, biases %d%d%d; sequence "
+      "%" G_GINT64_FORMAT ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d",
+      layout, d->layout.sequence_regions, d->layout.reshard, d->layout.overlap,
+      sp_dtype_name (d->layout.gradient_dtype), sp_dtype_name (d->layout.ring_gradient_dtype), d->arch->heads,
+      d->arch->kv_heads, d->arch->head_size, d->arch->hidden, d->arch->ffn, d->arch->layers,
+      sp_architecture_count (d->arch, SP_LAYER_LINEAR), d->arch->vocabulary, d->arch->tied, d->arch->norm, d->arch->mlp,
+      d->arch->qkv_bias, d->arch->projection_bias, d->arch->mlp_bias, d->run.sequence, d->run.micro_batch,
+      d->run.global_batch, sp_dtype_name (d->run.precision), d->run.causal, d->framework.fused_attention,
+      d->layout.order.axis[0], d->layout.order.axis[1], d->layout.order.axis[2], d->layout.order.axis[3],
+      d->layout.order.axis[4], d->layout.order.axis[5]);
 }

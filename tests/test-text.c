@@ -38,8 +38,8 @@ assert_same_memory (const SpProgram *a, const SpProgram *b, const SpFramework *f
 {
   SpMemory x, y;
 
-  sp_memory_estimate (a, framework, TRUE, &x);
-  sp_memory_estimate (b, framework, TRUE, &y);
+  sp_memory_estimate (a, framework, &x);
+  sp_memory_estimate (b, framework, &y);
   for (guint i = 0; i < SP_N_CLASSES; i++)
     g_assert_cmpfloat (x.by_class[i], ==, y.by_class[i]);
   g_assert_cmpstr (x.moment, ==, y.moment);

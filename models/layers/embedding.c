@@ -86,6 +86,8 @@ sp_write_embedding (SpWriter *w)
                                    w->program->sequence_regions);
   e.table = sp_write_weight (w, "embedding", w->vocabulary, w->hidden, SP_SPLIT_VOCABULARY, NULL, 0, FALSE);
   sp_zero_end_weights (w, w->arch->tied && w->layout->pipeline > 1 ? e.table.grad : 0);
+  if (w->state_only)
+    return;
 
   sp_write_begin (w, SP_PHASE_FORWARD);
   write_forward (w, &e);

@@ -41,13 +41,14 @@ tie (SpWriter *w, Head *h)
   h->matrix.grad = sp_write_view (w, tied_slot (w, embedding->flat_gradients), offset, elements);
 }
 
-/* With sharded parameters the tied matrix has to be gathered for the head too. */
+/* With sharded parameters the tied matrix has to be gathered for the head too, unless what the embedding's forward gathered
+ * is still there. */
 static void
 gather_tied (SpWriter *w, const Head *h)
 {
   const SpBlock *embedding = &w->variant->blocks[0];
 
-  if (embedding->buffers[embedding->flat_parameters].life != SP_LIFE_GATHERED)
+  if (embedding->buffers[embedding->flat_parameters].life != SP_LIFE_GATHERED || !w->layout->reshard)
     return;
   guint8 shard = tied_slot (w, embedding->shard_parameters);
   guint32 before = w->block->segments[SP_PHASE_GATHER].n;
@@ -120,6 +121,8 @@ sp_write_head (SpWriter *w)
   sp_zero_end_weights (w, copy ? h.matrix.grad : 0);
   if (shares)
     gather_tied (w, &h);
+  if (w->state_only)
+    return;
 
   sp_write_begin (w, SP_PHASE_FORWARD);
   write_forward (w, &h);

@@ -15,7 +15,6 @@ typedef struct {
   guint8 inputs;   /* [rows, 4 heads]: q, k, v, u before the feature map */
   guint8 core_out; /* [rows, heads] */
   guint8 out_norm, out_statistics, gated;
-  guint8 middle;
 } Attention;
 
 static gint32
@@ -25,20 +24,15 @@ width (const SpWriter *w)
 }
 
 static void
-write_weights (SpWriter *w, Attention *a, SpMlpSlots *mlp)
+write_weights (SpWriter *w, gpointer attention, const SpLayerSlots *layer)
 {
   const gint32 sections[] = { width (w), width (w), width (w), width (w) };
-  gboolean partial = w->program->sequence_regions;
+  Attention *a = attention;
 
-  sp_write_norm_weights (w, &a->norm, "norm1");
-  sp_write_norm_weights (w, &mlp->norm, "norm2");
-  if (w->arch->projection_bias)
-    a->residual.bias = sp_write_weight (w, "proj.bias", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
-  if (w->arch->mlp_bias)
-    mlp->residual.bias = sp_write_weight (w, "down.bias", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+  a->norm = layer->norm;
+  a->residual = layer->residual;
   a->qkvu = sp_write_weight (w, "qkvu", 4 * width (w), w->hidden, SP_SPLIT_ROWS, sections, 4, FALSE);
   a->projection = sp_write_weight (w, "proj", w->hidden, width (w), SP_SPLIT_COLS, NULL, 0, FALSE);
-  sp_write_mlp_weights (w, mlp);
 }
 
 static SpOp *
@@ -99,9 +93,10 @@ write_out_norm_backward (SpWriter *w, const Attention *a, guint8 dy, guint8 dx)
   sp_write_op_done (w, op);
 }
 
-static void
-write_forward (SpWriter *w, Attention *a)
+static guint8
+write_forward (SpWriter *w, gpointer attention)
 {
+  Attention *a = attention;
   gint64 elements = (gint64) w->rows * width (w);
 
   sp_write_norm (w, &a->norm, SP_SLOT_X, w->region_rows, w->hidden);
@@ -126,13 +121,15 @@ write_forward (SpWriter *w, Attention *a)
 
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, width (w), a->gated, a->projection, 0, partial);
-  a->middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
-  sp_write_residual (w, &a->residual, SP_SLOT_X, sp_tensor_leave (w, partial), a->middle);
+  guint8 middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
+  sp_write_residual (w, &a->residual, SP_SLOT_X, sp_tensor_leave (w, partial), middle);
+  return middle;
 }
 
 static void
-write_backward (SpWriter *w, Attention *a, guint8 d_middle)
+write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
 {
+  Attention *a = attention;
   gint64 elements = (gint64) w->rows * width (w);
   guint8 dq, dk, dv;
 
@@ -169,19 +166,6 @@ void
 sp_write_linear_layer (SpWriter *w)
 {
   Attention a = { 0 };
-  SpMlpSlots mlp = { 0 };
 
-  write_weights (w, &a, &mlp);
-  sp_zero_end_weights (w, 0);
-
-  sp_write_begin (w, SP_PHASE_FORWARD);
-  write_forward (w, &a);
-  sp_write_mlp (w, &mlp, a.middle, SP_SLOT_Y);
-  sp_write_end (w);
-
-  sp_write_begin (w, SP_PHASE_BACKWARD);
-  guint8 d_middle = sp_write_temporary (w, (gint64) w->region_rows * w->hidden);
-  sp_write_mlp_backward (w, &mlp, SP_SLOT_DY, d_middle);
-  write_backward (w, &a, d_middle);
-  sp_write_end (w);
+  sp_write_layer (w, &(const SpAttentionPart){ write_weights, write_forward, write_backward }, &a);
 }

@@ -25,9 +25,9 @@ sp_write_norm_weights (SpWriter *w, SpNormSlots *norm, const char *name)
 }
 
 static guint
-norm_flags (const SpWriter *w, const SpNormSlots *norm)
+norm_flags (const SpWriter *w)
 {
-  return w->arch->norm == SP_NORM_LAYER && norm->features == w->hidden ? SP_OP_LAYERNORM : 0;
+  return w->arch->norm == SP_NORM_LAYER ? SP_OP_LAYERNORM : 0;
 }
 
 void
@@ -37,7 +37,7 @@ sp_write_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 fea
   norm->rows = rows;
   norm->features = features;
   norm->y = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) rows * features);
-  norm->statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) rows * (norm_flags (w, norm) ? 2 : 1));
+  norm->statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) rows * (norm_flags (w) ? 2 : 1));
 
   SpOp *op = sp_write_op (w, SP_OP_NORM);
   op->m = rows;
@@ -47,7 +47,7 @@ sp_write_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 fea
   op->in[2] = norm->bias.value;
   op->out[0] = norm->y;
   op->out[1] = norm->statistics;
-  op->flags = norm_flags (w, norm);
+  op->flags = norm_flags (w);
   sp_write_op_done (w, op);
 }
 
@@ -66,7 +66,7 @@ sp_write_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 
   op->out[0] = dx;
   op->out[1] = norm->gain.grad;
   op->out[2] = norm->bias.grad;
-  op->flags = norm_flags (w, norm);
+  op->flags = norm_flags (w);
   sp_write_op_done (w, op);
 }
 
@@ -104,14 +104,22 @@ sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy)
 
 /* --- MLP ------------------------------------------------------------------------------------------------------------ */
 
+typedef struct {
+  SpNormSlots norm;
+  SpWeightSlots up, up_bias, down;
+  SpResidualSlots residual;
+  guint8 x, gate_up, act;
+} Mlp;
+
+
 static gboolean
 is_gated (const SpWriter *w)
 {
   return w->arch->mlp != SP_MLP_GELU;
 }
 
-void
-sp_write_mlp_weights (SpWriter *w, SpMlpSlots *mlp)
+static void
+write_mlp_weights (SpWriter *w, Mlp *mlp)
 {
   gint32 up = is_gated (w) ? 2 * w->ffn : w->ffn;
   const gint32 sections[] = { w->ffn, w->ffn };
@@ -122,8 +130,8 @@ sp_write_mlp_weights (SpWriter *w, SpMlpSlots *mlp)
   mlp->down = sp_write_weight (w, "down", w->hidden, w->ffn, SP_SPLIT_COLS, NULL, 0, FALSE);
 }
 
-void
-sp_write_mlp (SpWriter *w, SpMlpSlots *mlp, guint8 x, guint8 y)
+static void
+write_mlp (SpWriter *w, Mlp *mlp, guint8 x, guint8 y)
 {
   gint32 up = is_gated (w) ? 2 * w->ffn : w->ffn;
 
@@ -140,8 +148,8 @@ sp_write_mlp (SpWriter *w, SpMlpSlots *mlp, guint8 x, guint8 y)
   sp_write_residual (w, &mlp->residual, x, sp_tensor_leave (w, partial), y);
 }
 
-void
-sp_write_mlp_backward (SpWriter *w, SpMlpSlots *mlp, guint8 dy, guint8 dx)
+static void
+write_mlp_backward (SpWriter *w, Mlp *mlp, guint8 dy, guint8 dx)
 {
   gint32 up = is_gated (w) ? 2 * w->ffn : w->ffn;
 
@@ -158,4 +166,40 @@ sp_write_mlp_backward (SpWriter *w, SpMlpSlots *mlp, guint8 dy, guint8 dx)
   sp_write_linear_wgrad (w, w->rows, up, w->hidden, d_up, sp_tensor_regather (w, mlp->norm.y), mlp->up);
   sp_write_bias_grad (w, w->rows, up, d_up, mlp->up_bias);
   sp_write_norm_backward (w, &mlp->norm, sp_tensor_enter_backward (w, d_norm), dy, dx);
+}
+
+/* --- a layer --------------------------------------------------------------------------------------------------------- */
+
+static void
+write_bias (SpWriter *w, const char *name, gboolean there, SpResidualSlots *residual)
+{
+  if (there)
+    residual->bias = sp_write_weight (w, name, 1, w->hidden, SP_SPLIT_NONE, NULL, 0, w->program->sequence_regions);
+}
+
+void
+sp_write_layer (SpWriter *w, const SpAttentionPart *part, gpointer attention)
+{
+  SpLayerSlots layer = { 0 };
+  Mlp mlp = { 0 };
+
+  sp_write_norm_weights (w, &layer.norm, "norm1");
+  sp_write_norm_weights (w, &mlp.norm, "norm2");
+  write_bias (w, "proj.bias", w->arch->projection_bias, &layer.residual);
+  write_bias (w, "down.bias", w->arch->mlp_bias, &mlp.residual);
+  part->weights (w, attention, &layer);
+  write_mlp_weights (w, &mlp);
+  sp_zero_end_weights (w, 0);
+  if (w->state_only)
+    return;
+
+  sp_write_begin (w, SP_PHASE_FORWARD);
+  write_mlp (w, &mlp, part->forward (w, attention), SP_SLOT_Y);
+  sp_write_end (w);
+
+  sp_write_begin (w, SP_PHASE_BACKWARD);
+  guint8 d_middle = sp_write_temporary (w, (gint64) w->region_rows * w->hidden);
+  write_mlp_backward (w, &mlp, SP_SLOT_DY, d_middle);
+  part->backward (w, attention, d_middle);
+  sp_write_end (w);
 }

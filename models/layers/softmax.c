@@ -9,7 +9,6 @@ typedef struct {
   SpWeightSlots qkv, qkv_bias, projection;
   SpResidualSlots residual;
   guint8 core_out; /* [rows, heads] after the heads are back */
-  guint8 middle;   /* X + attention */
 } Attention;
 
 static gint32
@@ -19,22 +18,17 @@ qkv_width (const SpWriter *w)
 }
 
 static void
-write_weights (SpWriter *w, Attention *a, SpMlpSlots *mlp)
+write_weights (SpWriter *w, gpointer attention, const SpLayerSlots *layer)
 {
   const gint32 sections[] = { w->heads * w->head_size, w->kv_heads * w->head_size, w->kv_heads * w->head_size };
-  gboolean partial = w->program->sequence_regions;
+  Attention *a = attention;
 
-  sp_write_norm_weights (w, &a->norm, "norm1");
-  sp_write_norm_weights (w, &mlp->norm, "norm2");
-  if (w->arch->projection_bias)
-    a->residual.bias = sp_write_weight (w, "proj.bias", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
-  if (w->arch->mlp_bias)
-    mlp->residual.bias = sp_write_weight (w, "down.bias", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+  a->norm = layer->norm;
+  a->residual = layer->residual;
   if (w->arch->qkv_bias)
     a->qkv_bias = sp_write_weight (w, "qkv.bias", qkv_width (w), 1, SP_SPLIT_ROWS, sections, 3, FALSE);
   a->qkv = sp_write_weight (w, "qkv", qkv_width (w), w->hidden, SP_SPLIT_ROWS, sections, 3, FALSE);
   a->projection = sp_write_weight (w, "proj", w->hidden, w->heads * w->head_size, SP_SPLIT_COLS, NULL, 0, FALSE);
-  sp_write_mlp_weights (w, mlp);
 }
 
 static SpOp *
@@ -50,9 +44,10 @@ rope_op (SpWriter *w, SpOpKind kind)
   return op;
 }
 
-static void
-write_forward (SpWriter *w, Attention *a)
+static guint8
+write_forward (SpWriter *w, gpointer attention)
 {
+  Attention *a = attention;
   gint64 rows = w->rows, head = w->head_size;
 
   sp_write_norm (w, &a->norm, SP_SLOT_X, w->region_rows, w->hidden);
@@ -75,13 +70,15 @@ write_forward (SpWriter *w, Attention *a)
   a->core_out = sp_ulysses_leave (w, w->slots.o);
   guint8 partial = sp_write_temporary (w, rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, w->heads * w->head_size, a->core_out, a->projection, 0, partial);
-  a->middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
-  sp_write_residual (w, &a->residual, SP_SLOT_X, sp_tensor_leave (w, partial), a->middle);
+  guint8 middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
+  sp_write_residual (w, &a->residual, SP_SLOT_X, sp_tensor_leave (w, partial), middle);
+  return middle;
 }
 
 static void
-write_backward (SpWriter *w, Attention *a, guint8 d_middle)
+write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
 {
+  Attention *a = attention;
   gint64 rows = w->rows;
   gint32 width = w->heads * w->head_size;
   guint8 dq, dk, dv;
@@ -114,19 +111,6 @@ void
 sp_write_softmax_layer (SpWriter *w)
 {
   Attention a = { 0 };
-  SpMlpSlots mlp = { 0 };
 
-  write_weights (w, &a, &mlp);
-  sp_zero_end_weights (w, 0);
-
-  sp_write_begin (w, SP_PHASE_FORWARD);
-  write_forward (w, &a);
-  sp_write_mlp (w, &mlp, a.middle, SP_SLOT_Y);
-  sp_write_end (w);
-
-  sp_write_begin (w, SP_PHASE_BACKWARD);
-  guint8 d_middle = sp_write_temporary (w, (gint64) w->region_rows * w->hidden);
-  sp_write_mlp_backward (w, &mlp, SP_SLOT_DY, d_middle);
-  write_backward (w, &a, d_middle);
-  sp_write_end (w);
+  sp_write_layer (w, &(const SpAttentionPart){ write_weights, write_forward, write_backward }, &a);
 }

@@ -63,6 +63,8 @@ local_part (SpWriter *w, const SpCoreSlots *c, guint8 o, guint8 own)
 {
   SpOp *op = core_op (w, SP_OP_LINEAR_LOCAL, c);
 
+  if (o == 0)
+    op->in[0] = 0;
   op->out[0] = o;
   op->out[1] = own;
   op->flops = o ? chunk_flops (w, c) + 2 * state_flops (w, c) : state_flops (w, c);
@@ -79,7 +81,8 @@ local_backward (SpWriter *w, const SpCoreSlots *c, gboolean gradients, guint8 ow
     op->out[0] = c->dq;
     op->out[1] = c->dk;
     op->out[2] = c->dv;
-  }
+  } else
+    op->in[1] = op->in[2] = 0;
   op->out[3] = own;
   /* Within the chunk 5 products of the forward's 2; dq, dk, dv and the two states' builds and uses: 5 products of 2 k n. */
   op->flops = gradients ? chunk_flops (w, c) * 5 / 2 + 5 * state_flops (w, c) : state_flops (w, c);

@@ -173,16 +173,22 @@ linear_heads_divide (const SpCase *c)
   return p > 0 && c->arch->heads / c->layout->tensor % p == 0;
 }
 
+/* Only in a hybrid: elsewhere these are the ranks of `ulysses`, which its own rule asks. */
 static void
 explain_linear_heads (const SpCase *c, GString *out)
 {
-  g_string_append_printf (
-      out,
-      "linear layers exchange heads over sequence ranks / lasp = %d ranks, which must divide their %d "
-      "heads; legal lasp: ",
-      sp_layout_linear_ulysses (c->layout, c->arch), c->arch->heads / c->layout->tensor);
-  sp_rule_nearest (c, G_STRUCT_OFFSET (SpLayout, lasp), sp_layout_sequence_ranks (c->layout, c->arch),
-                   linear_heads_divide, out);
+  gint32 ranks = sp_layout_sequence_ranks (c->layout, c->arch), heads = c->arch->heads / c->layout->tensor;
+  const char *separator = "";
+
+  g_string_append_printf (out,
+                          "linear layers exchange heads over sequence ranks / lasp = %d ranks, which must divide their %d "
+                          "heads; legal lasp: ",
+                          sp_layout_linear_ulysses (c->layout, c->arch), heads);
+  for (gint32 exchange = heads; exchange >= 1; exchange--)
+    if (heads % exchange == 0 && ranks % exchange == 0) {
+      g_string_append_printf (out, "%s%d", separator, ranks / exchange);
+      separator = ", ";
+    }
 }
 
 static const SpRule rules[] = {

@@ -32,15 +32,6 @@ sp_zero_begin_block (SpWriter *w)
 }
 
 static void
-set_size (SpWriter *w, guint8 slot, gint64 elements)
-{
-  SpBuffer *buffer = &w->block->buffers[slot];
-
-  buffer->elements = elements;
-  buffer->bytes = elements * sp_dtype_bytes (buffer->dtype);
-}
-
-static void
 data_collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
 {
   sp_write_collective (w, kind, SP_GROUP_ZERO, SP_AXIS_DATA, SP_STREAM_DATA, in, out,
@@ -53,7 +44,7 @@ write_gather (SpWriter *w)
   const SpBlock *block = w->block;
 
   sp_write_begin (w, SP_PHASE_GATHER);
-  if (stage (w) == 3)
+  if (stage (w) == 3 && w->weight_elements > 0)
     data_collective (w, SP_OP_ALL_GATHER, block->shard_parameters, block->flat_parameters, 0);
   sp_write_end (w);
 }
@@ -79,7 +70,9 @@ write_sync (SpWriter *w, guint8 tied_gradient)
   if (tied_gradient)
     sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TIE, SP_AXIS_PIPELINE, SP_STREAM_PIPELINE, tied_gradient,
                          tied_gradient, 0);
-  if (stage (w) > 0)
+  if (w->weight_elements == 0)
+    ; /* the head of a tied model whose norms have no gain */
+  else if (stage (w) > 0)
     data_collective (w, SP_OP_REDUCE_SCATTER, block->flat_gradients, block->shard_gradients,
                      each | (each ? SP_OP_ACCUMULATE : 0));
   else if (shards (w) > 1)
@@ -120,8 +113,8 @@ sp_zero_end_weights (SpWriter *w, guint8 tied_gradient)
   gint64 parts = stage (w) > 0 ? shards (w) : 1;
   gint64 shard = (w->weight_elements + parts - 1) / parts;
 
-  set_size (w, block->flat_parameters, shard * parts);
-  set_size (w, block->flat_gradients, shard * parts);
+  sp_write_size (w, block->flat_parameters, shard * parts);
+  sp_write_size (w, block->flat_gradients, shard * parts);
   if (stage (w) > 0) {
     block->shard_parameters =
         sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, stage (w) == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);

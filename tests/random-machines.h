@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Random clusters, and what tests of times share. */
+
+#include "tests/random-layouts.h"
+
+static inline gboolean
+is_equal (double a, double b, double tolerance)
+{
+  return fabs (a - b) <= tolerance * MAX (fabs (a), fabs (b));
+}
+
+typedef struct {
+  SpDevice device;
+  SpCluster cluster;
+} Machine;
+
+/* `world` GPUs on as many nodes as come out even, at most four. */
+static inline void
+draw_machine (GRand *rand, gint32 world, double slowdown, Machine *m)
+{
+  gint32 nodes;
+
+  do
+    nodes = draw_int (rand, 1, 4);
+  while (world % nodes != 0);
+  m->device = (SpDevice){ .peak_bf16_flops_per_s = { .value = draw_between (rand, 1e13, 1e15) },
+                          .memory_bytes = { .value = 80e9 },
+                          .memory_bytes_per_s = { .value = draw_between (rand, 1e11, 5e12) },
+                          .sms = { .value = draw_int (rand, 8, 200) },
+                          .launch_s = { .value = draw_int (rand, 0, 1) * 3e-6 },
+                          .gemm_efficiency = { .value = draw_between (rand, 0.3, 1) },
+                          .attention_efficiency = { .value = draw_between (rand, 0.3, 1) },
+                          .attention_backward_efficiency = { .value = draw_between (rand, 0.3, 1) },
+                          .linear_efficiency = { .value = draw_between (rand, 0.05, 1) },
+                          .memory_efficiency = { .value = draw_between (rand, 0.3, 1) },
+                          .link_bytes_per_s = { .value = draw_between (rand, 1e9, 1e12) },
+                          .overlap_slowdown = { .value = slowdown } };
+  m->cluster = (SpCluster){ .device = &m->device,
+                            .nodes = nodes,
+                            .gpus_per_node = world / nodes,
+                            .link_efficiency = { .value = draw_between (rand, 0.5, 1) },
+                            .link_latency_s = { .value = draw_between (rand, 1e-7, 1e-5) },
+                            .nics = { .value = draw_int (rand, 1, 8) },
+                            .nic_bytes_per_s = { .value = draw_between (rand, 1e9, 1e11) },
+                            .network_efficiency = { .value = draw_between (rand, 0.5, 1) },
+                            .network_latency_s = { .value = draw_between (rand, 1e-6, 1e-4) } };
+}
+
+/* Slowdowns of 0, of 1 and between. */
+static inline double
+draw_slowdown (GRand *rand)
+{
+  gint32 kind = draw_int (rand, 0, 3);
+
+  return kind == 0 ? 0 : kind == 1 ? 1 : g_rand_double (rand);
+}
+
+static inline void
+estimate_on (const Draw *d, Machine *m, SpProgram *program, SpEstimate *ret)
+{
+  SpEstimator estimator;
+
+  sp_estimator_init (&estimator, d->arch, &m->cluster, &d->framework, SP_MFU_SEQPAR);
+  sp_estimate_layout (&estimator, program, &d->layout, &d->run, ret);
+}
+
+/* Every op of a list once, loops by their steps, one after the other. Of SYNC what runs each micro-batch, or once. */
+static inline double
+list_seconds (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, gboolean each)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+  double sum = 0;
+
+  for (guint i = 0; i < n; i++) {
+    double times = 1;
+    if (phase == SP_PHASE_SYNC && each != ((ops[i].flags & SP_OP_PER_MICRO_BATCH) != 0))
+      continue;
+    if (ops[i].loop && !(ops[i].guard & SP_GUARD_FIRST_STEP)) {
+      times = block->loops[ops[i].loop - 1].steps;
+      times -= (ops[i].guard & (SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP)) != 0;
+    }
+    sum += times * sp_cost_op (cost, &ops[i]);
+  }
+  return sum;
+}

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/block-cache.h"
+#include "models/writer.h"
+#include "tests/count-allocations.h"
+#include "tests/random-machines.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Properties of the estimate on random layouts and clusters, and what a step comes to by hand. */
+
+#define DRAWS 400
+#define ROUNDING 1e-12
+
+static gboolean
+is_at_most (double a, double b)
+{
+  return a <= b * (1 + ROUNDING);
+}
+
+static const DrawLimits any = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 } };
+
+static void
+report (const Draw *d, const Machine *m, const SpEstimate *e)
+{
+  if (!g_test_failed ())
+    return;
+  draw_describe (d);
+  g_test_message (
+      "%d nodes of %d, slowdown %.3f: low %.9g, step %.9g, serial %.9g, high %.9g; compute %.9g, exposed %.9g, "
+      "bubble %.9g, host %.9g, idle %.9g",
+      m->cluster.nodes, m->cluster.gpus_per_node, m->device.overlap_slowdown.value, e->low_s, e->step_time_s,
+      e->serial_s, e->high_s, e->compute_s, e->exposed_communication_s, e->bubble_s, e->host_s, e->idle_s);
+}
+
+/* --- bounds and sums ---------------------------------------------------------------------------------------------- */
+
+static void
+check_times (const SpEstimate *e)
+{
+  const double parts[] = { e->compute_s, e->exposed_communication_s, e->bubble_s, e->host_s, e->idle_s };
+  double sum = 0;
+
+  g_assert_true (isfinite (e->low_s) && isfinite (e->step_time_s) && isfinite (e->serial_s) && isfinite (e->high_s));
+  g_assert_true (e->low_s > 0);
+  g_assert_true (is_at_most (e->low_s, e->step_time_s));
+  g_assert_true (is_at_most (e->step_time_s, e->high_s));
+  g_assert_true (is_at_most (e->step_time_s, e->serial_s)); /* slowdowns here are at most 1 */
+  g_assert_true (is_at_most (e->serial_s, e->high_s));
+  for (guint i = 0; i < G_N_ELEMENTS (parts); i++) {
+    g_assert_true (parts[i] >= 0);
+    sum += parts[i];
+  }
+  g_assert_true (is_equal (sum, e->step_time_s, 1e-9));
+}
+
+static void
+check_spread (const SpSpread *s)
+{
+  g_assert_true (s->min >= 0 && isfinite (s->max));
+  g_assert_true (is_at_most (s->min, s->mean) && is_at_most (s->mean, s->max));
+}
+
+static void
+check_axes (const SpEstimate *e)
+{
+  double exposed = 0;
+
+  for (guint a = 0; a < SP_N_AXES; a++) {
+    const SpAxisCost *axis = &e->axes[a];
+    check_spread (&axis->payload_bytes);
+    check_spread (&axis->wire_bytes);
+    g_assert_true (is_at_most (axis->wire_bytes.max, 2 * axis->payload_bytes.max));
+    /* Exposed is summed from differences of clocks. */
+    g_assert_true (axis->exposed_s >= 0 && axis->exposed_s <= axis->time_s * (1 + 1e-9) && isfinite (axis->time_s));
+    g_assert_true ((axis->messages > 0) == (axis->payload_bytes.max > 0));
+    exposed += axis->exposed_s;
+  }
+  g_assert_true (is_equal (exposed, e->exposed_communication_s, 1e-9));
+}
+
+static void
+check_memory (const SpEstimate *e)
+{
+  double sum = 0;
+
+  for (guint c = 0; c < SP_N_CLASSES; c++) {
+    g_assert_true (e->memory.by_class[c] >= 0);
+    sum += e->memory.by_class[c];
+  }
+  g_assert_true (is_equal (sum, e->memory.total_bytes, 1e-12));
+  g_assert_true (e->memory.total_bytes > 0 && e->memory.moment != NULL);
+  g_assert_cmpint (e->fits, ==, e->memory.total_bytes <= e->capacity_bytes);
+}
+
+static void
+test_bounds (void)
+{
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+
+  for (guint i = 0; i < DRAWS && !g_test_failed (); i++) {
+    Draw d;
+    Machine m;
+    SpEstimate e;
+    draw_legal (rand, &any, &d);
+    draw_machine (rand, sp_layout_world (&d.layout, d.arch), draw_slowdown (rand), &m);
+    estimate_on (&d, &m, program, &e);
+    check_times (&e);
+    check_axes (&e);
+    check_memory (&e);
+    g_assert_true (e.mfu > 0 && e.mfu_causal > 0 && e.mfu_causal <= e.mfu && e.hfu > 0);
+    g_assert_true (is_equal (e.tokens_per_s * e.step_time_s, (double) d.run.sequence * d.run.global_batch, 1e-12));
+    report (&d, &m, &e);
+    draw_clear (&d);
+  }
+  g_rand_free (rand);
+}
+
+/* --- what must not matter, and what must matter one way ----------------------------------------------------------- */
+
+/* Another value of one field, all else as it is: so that a key that forgets the field finds the wrong blocks. */
+static void
+change_field (GRand *rand, guint field, const SpLayout *other, Draw *d)
+{
+  SpLayout *l = &d->layout;
+
+  switch (field) {
+  case 0:
+    l->lasp_version = 3 - l->lasp_version;
+    break;
+  case 1:
+    l->token_split = !l->token_split;
+    break;
+  case 2:
+    l->sequence_regions = !l->sequence_regions;
+    break;
+  case 3:
+    l->zero = (l->zero + draw_int (rand, 1, 3)) % 4;
+    break;
+  case 4:
+    l->reshard = !l->reshard;
+    break;
+  case 5:
+    l->ring_gradient_dtype = l->ring_gradient_dtype == SP_DTYPE_FP32 ? SP_DTYPE_BF16 : SP_DTYPE_FP32;
+    break;
+  case 6:
+    l->gradient_dtype = l->gradient_dtype == SP_DTYPE_FP32 ? SP_DTYPE_BF16 : SP_DTYPE_FP32;
+    break;
+  case 7:
+    l->overlap = !l->overlap;
+    break;
+  case 8:
+    l->recompute = (guint8) ((l->recompute + draw_int (rand, 1, 2)) % SP_N_RECOMPUTES);
+    break;
+  case 9:
+    draw_order (rand, &l->order);
+    break;
+  case 10:
+    d->run.precision = d->run.precision == SP_DTYPE_BF16 ? SP_DTYPE_FP16 : SP_DTYPE_BF16;
+    break;
+  case 11:
+    d->run.causal = !d->run.causal;
+    break;
+  case 12:
+    d->run.micro_batch = draw_int (rand, 1, 4);
+    break;
+  case 13:
+    d->run.sequence *= 2;
+    break;
+  case 14:
+    l->data = other->data;
+    break;
+  case 15:
+    l->pipeline = other->pipeline;
+    break;
+  case 16:
+    l->lasp = other->lasp;
+    break;
+  default: /* the same ranks, cut otherwise */
+    l->ring *= l->ulysses;
+    l->ulysses = 1;
+  }
+}
+
+#define N_FIELDS 18
+
+/* A cache, large or so small that its entries push each other out, changes nothing; nor does what the program held
+ * before. */
+static void
+test_cache (void)
+{
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new (), scratch = sp_program_new ();
+  g_autoptr (SpBlockCache) small = sp_block_cache_new (2), large = sp_block_cache_new (8);
+
+  for (guint i = 0; i < 100 && !g_test_failed (); i++) {
+    Draw base;
+    Machine m;
+    SpEstimator plain;
+    draw_legal (rand, &any, &base);
+    draw_machine (rand, 24, draw_slowdown (rand), &m);
+    sp_estimator_init (&plain, base.arch, &m.cluster, &base.framework, SP_MFU_SEQPAR);
+    sp_block_cache_clear (small);
+    sp_block_cache_clear (large);
+    for (guint j = 0; j < 4 * N_FIELDS && !g_test_failed (); j++) {
+      Draw d = base;
+      SpLayout other;
+      SpEstimate expected, got;
+      draw_layout (rand, &any, d.arch, d.layout.tensor, &other);
+      if (j > 0)
+        change_field (rand, j % N_FIELDS, &other, &d);
+      if (!sp_layout_check (&d.layout, d.arch, &d.framework, &d.run, 0, NULL))
+        continue;
+      g_autoptr (SpProgram) fresh = sp_program_new ();
+      sp_estimate_layout (&plain, fresh, &d.layout, &d.run, &expected);
+      sp_estimate_layout (&plain, program, &d.layout, &d.run, &got);
+      g_assert_cmpmem (&expected, sizeof expected, &got, sizeof got);
+      for (guint again = 0; again < 4; again++) {
+        SpEstimator cached = plain;
+        cached.cache = again % 2 ? large : small;
+        sp_estimate_layout (&cached, scratch, &d.layout, &d.run, &got);
+        g_assert_cmpmem (&expected, sizeof expected, &got, sizeof got);
+      }
+      if (g_test_failed ())
+        g_test_message ("field %u", j % N_FIELDS);
+      report (&d, &m, &got);
+      if (j % N_FIELDS == N_FIELDS - 1)
+        base.layout = d.layout;
+    }
+    draw_clear (&base);
+  }
+  g_rand_free (rand);
+}
+
+/* Of a fast and a slow one of everything, the fast one is never slower. */
+static void
+test_monotone (void)
+{
+  static const struct {
+    const char *name;
+    gsize offset;
+    gboolean of_cluster, is_latency;
+  } quantities[] = {
+    { "link rate", G_STRUCT_OFFSET (SpDevice, link_bytes_per_s), FALSE, FALSE },
+    { "memory rate", G_STRUCT_OFFSET (SpDevice, memory_bytes_per_s), FALSE, FALSE },
+    { "peak", G_STRUCT_OFFSET (SpDevice, peak_bf16_flops_per_s), FALSE, FALSE },
+    { "launch", G_STRUCT_OFFSET (SpDevice, launch_s), FALSE, TRUE },
+    { "slowdown", G_STRUCT_OFFSET (SpDevice, overlap_slowdown), FALSE, TRUE },
+    { "link efficiency", G_STRUCT_OFFSET (SpCluster, link_efficiency), TRUE, FALSE },
+    { "link latency", G_STRUCT_OFFSET (SpCluster, link_latency_s), TRUE, TRUE },
+    { "NIC rate", G_STRUCT_OFFSET (SpCluster, nic_bytes_per_s), TRUE, FALSE },
+    { "NICs", G_STRUCT_OFFSET (SpCluster, nics), TRUE, FALSE },
+    { "network latency", G_STRUCT_OFFSET (SpCluster, network_latency_s), TRUE, TRUE },
+  };
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+
+  for (guint i = 0; i < DRAWS && !g_test_failed (); i++) {
+    Draw d;
+    Machine m;
+    SpEstimate before, after;
+    draw_legal (rand, &any, &d);
+    draw_machine (rand, sp_layout_world (&d.layout, d.arch), draw_slowdown (rand), &m);
+    estimate_on (&d, &m, program, &before);
+    for (guint q = 0; q < G_N_ELEMENTS (quantities); q++) {
+      SpQuantity *quantity =
+          G_STRUCT_MEMBER_P (quantities[q].of_cluster ? (gpointer) &m.cluster : &m.device, quantities[q].offset);
+      double old = quantity->value;
+      quantity->value = quantities[q].is_latency ? old / 2 : old * 2;
+      estimate_on (&d, &m, program, &after);
+      quantity->value = old;
+      /* The lower bound gives a slowdown away that it does not know the extent of: less of it is a tighter bound. */
+      gboolean low = quantity == &m.device.overlap_slowdown || is_at_most (after.low_s, before.low_s);
+      if (low && is_at_most (after.step_time_s, before.step_time_s) && is_at_most (after.high_s, before.high_s) &&
+          is_at_most (after.serial_s, before.serial_s))
+        continue;
+      g_test_message ("%s: a step of %.9g took %.9g", quantities[q].name, before.step_time_s, after.step_time_s);
+      g_test_fail ();
+      report (&d, &m, &before);
+    }
+    draw_clear (&d);
+  }
+  g_rand_free (rand);
+}
+
+/* Where running beside something costs nothing, overlap never hurts; and without it a step is as long as serial. */
+static void
+test_overlap (void)
+{
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+
+  for (guint i = 0; i < DRAWS && !g_test_failed (); i++) {
+    Draw d;
+    Machine m;
+    SpEstimate with, without;
+    draw_legal (rand, &any, &d);
+    draw_machine (rand, sp_layout_world (&d.layout, d.arch), 0, &m);
+    d.layout.overlap = TRUE;
+    estimate_on (&d, &m, program, &with);
+    d.layout.overlap = FALSE;
+    estimate_on (&d, &m, program, &without);
+    g_assert_true (is_at_most (with.step_time_s, without.step_time_s));
+    g_assert_true (is_at_most (without.step_time_s, without.serial_s));
+    g_assert_true (is_equal (with.serial_s, without.serial_s, 1e-9));
+    report (&d, &m, &without);
+    draw_clear (&d);
+  }
+  g_rand_free (rand);
+}
+
+/* --- a step as a sum ---------------------------------------------------------------------------------------------- */
+
+/* Without overlap, host, chain and pipeline a step is every op of every layer and micro-batch, one after the other:
+ * gathers (twice with resharding), forward, recompute, backward, sync each time; sync and optimizer once. */
+static void
+test_sum (void)
+{
+  static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 1 }, { 1, 4 }, { 1, 4 }, { 1, 6 } };
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+
+  for (guint i = 0; i < DRAWS && !g_test_failed (); i++) {
+    Draw d;
+    Machine m;
+    SpEstimate e;
+    SpCost cost;
+    double sum = 0;
+    draw_legal (rand, &limits, &d);
+    d.layout.overlap = FALSE;
+    d.layout.lasp_version = 2;
+    d.framework.host_eager = FALSE;
+    draw_machine (rand, sp_layout_world (&d.layout, d.arch), draw_slowdown (rand), &m);
+    estimate_on (&d, &m, program, &e);
+    sp_cost_init (&cost, &m.cluster, &d.framework);
+    sp_cost_set_paths (&cost, &m.cluster, program);
+    for (guint l = 0; l < program->n_layers + 2; l++) {
+      guint b = l < program->n_layers ? program->layer_block[l] : l == program->n_layers ? 0 : program->n_blocks - 1;
+      for (gint32 i = 0; i < program->micro_batches; i++) {
+        guint v = program->n_variants == 2 && i == program->micro_batches - 1;
+        const SpBlock *block = &program->variants[v].blocks[b];
+        sum += (1 + block->regather) * list_seconds (&cost, program, block, SP_PHASE_GATHER, FALSE);
+        for (guint phase = SP_PHASE_FORWARD; phase <= SP_PHASE_BACKWARD; phase++)
+          sum += list_seconds (&cost, program, block, phase, FALSE);
+        sum += list_seconds (&cost, program, block, SP_PHASE_SYNC, TRUE);
+      }
+      sum += list_seconds (&cost, program, &program->variants[0].blocks[b], SP_PHASE_SYNC, FALSE);
+      sum += list_seconds (&cost, program, &program->variants[0].blocks[b], SP_PHASE_OPTIMIZER, FALSE);
+    }
+    g_assert_true (is_equal (e.serial_s, sum, 1e-11));
+    g_assert_true (is_equal (e.step_time_s, sum, 1e-11));
+    if (g_test_failed ())
+      g_test_message ("sum %.12g", sum);
+    report (&d, &m, &e);
+    draw_clear (&d);
+  }
+  g_rand_free (rand);
+}
+
+/* LASP-2's gathers run beside the local part, forward and backward; where that takes longer, they cost nothing but
+ * the slowdown, times their own time: 2 gathers a layer of 4 places x 16 x 8 x 64 x 64 fp32 = 8 MiB, 3 / 4 of it at
+ * 1 GB/s. Weights are of nearly no size (hidden 1, one word), so their reduction is below 1 % of it. */
+static void
+test_slowdown (void)
+{
+  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
+  SpLayout layout = SP_LAYOUT_DEFAULT;
+  SpRun run = { 65536, 16, 32, SP_DTYPE_BF16, TRUE };
+  GRand *rand = g_rand_new_with_seed (1);
+  SpEstimate before = { 0 };
+  Machine m;
+
+  draw_machine (rand, 4, 0, &m);
+  g_rand_free (rand);
+  m.device.launch_s.value = m.cluster.link_latency_s.value = 0;
+  m.device.link_bytes_per_s.value = 1e9;
+  m.device.linear_efficiency.value = 1e-3;
+  m.cluster.nodes = m.cluster.link_efficiency.value = 1;
+  m.cluster.gpus_per_node = 4;
+  arch->layers = 3;
+  arch->heads = arch->kv_heads = 8;
+  arch->head_size = 64;
+  arch->hidden = arch->ffn = arch->vocabulary = 1;
+  for (gint32 l = 0; l < arch->layers; l++)
+    arch->layer_kind[l] = SP_LAYER_LINEAR;
+  layout.lasp = 4;
+  layout.zero = 0;
+  const double gather_s = 4.0 * 16 * 8 * 64 * 64 * 4 * 3 / 4 / 1e9;
+  for (guint i = 0; i <= 4; i++) {
+    Draw d = { arch, framework, layout, run };
+    SpEstimate e;
+    m.device.overlap_slowdown.value = 0.25 * i;
+    estimate_on (&d, &m, program, &e);
+    if (i > 0)
+      g_assert_true (is_equal (e.step_time_s - before.step_time_s, 0.25 * 2 * gather_s * arch->layers * 2, 0.01));
+    before = e;
+  }
+}
+
+/* A ring of P ranks computes what one rank would: P diagonal blocks of m (m + 1) / 2 pairs and, contiguous, P (P -
+ * 1) / 2 whole ones or, zigzag, P (P - 1) halves; with m = N / P both are N (N + 1) / 2. So do Ulysses and tensor
+ * ranks. */
+static void
+test_flops (void)
+{
+  static const gint32 degrees[][3] = { { 1, 1, 1 }, { 1, 2, 1 }, { 1, 8, 1 }, { 4, 1, 1 }, { 2, 4, 1 }, { 2, 2, 2 } };
+  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
+  SpRun run = { 4096, 1, 2, SP_DTYPE_BF16, TRUE };
+  double flops = 0;
+
+  arch->layers = 2;
+  arch->heads = arch->kv_heads = 8;
+  arch->head_size = 64;
+  arch->hidden = 512;
+  arch->ffn = 1024;
+  arch->vocabulary = 1024;
+  for (guint i = 0; i < G_N_ELEMENTS (degrees); i++)
+    for (guint split = 0; split < 2; split++) {
+      SpLayout layout = SP_LAYOUT_DEFAULT;
+      GRand *rand = g_rand_new_with_seed (1);
+      SpEstimate e;
+      Machine m;
+      layout.ulysses = degrees[i][0];
+      layout.ring = degrees[i][1];
+      layout.tensor = degrees[i][2];
+      layout.token_split = (guint8) split;
+      Draw d = { arch, framework, layout, run };
+      draw_machine (rand, sp_layout_world (&layout, arch), 0.1, &m);
+      g_rand_free (rand);
+      estimate_on (&d, &m, program, &e);
+      double now = e.hfu * e.step_time_s * m.device.peak_bf16_flops_per_s.value * program->world;
+      if (flops == 0)
+        flops = now;
+      g_assert_true (is_equal (now, flops, 1e-12));
+    }
+  /* 2 sequences and layers, forward and twice that: 2 FLOP a parameter of matrices and token, 4 D a pair and head,
+   * whose backward is 2.5 times the forward. */
+  const double matrices = 2 * (4.0 * 512 * 512 + 3.0 * 512 * 1024) + 512.0 * 1024, pairs = 4096.0 * 4097 / 2;
+  g_assert_true (is_equal (flops, 2 * (6 * matrices * 4096 + 2 * 3.5 * 4 * pairs * 64 * 8), 1e-12));
+}
+
+/* --- allocations -------------------------------------------------------------------------------------------------- */
+
+/* Once the program has its size nothing is allocated, whatever layout comes, checked, written and priced. */
+static void
+test_allocations (void)
+{
+#if !COUNTS_ALLOCATIONS
+  g_test_skip ("allocations cannot be counted with this C library");
+#else
+  enum { N = 200 };
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autofree Draw *draws = g_new (Draw, N);
+  g_autofree Machine *machines = g_new (Machine, N);
+
+  for (guint i = 0; i < N; i++) {
+    draw_legal (rand, &any, &draws[i]);
+    draw_machine (rand, sp_layout_world (&draws[i].layout, draws[i].arch), 0.1, &machines[i]);
+  }
+  g_autofree char *warm = g_strdup ("counts");
+  allocations = 0;
+  counting_allocations = TRUE;
+  g_autofree char *counted = g_strdup (warm);
+  counting_allocations = FALSE;
+  g_assert_cmpuint (allocations, >=, 1);
+  for (guint pass = 0; pass < 2; pass++) {
+    allocations = 0;
+    counting_allocations = TRUE;
+    for (guint i = 0; i < N; i++) {
+      const Draw *d = &draws[i];
+      SpEstimate e;
+      if (!sp_layout_check (&d->layout, d->arch, &d->framework, &d->run, 0, NULL))
+        g_assert_not_reached ();
+      estimate_on (d, &machines[i], program, &e);
+    }
+    counting_allocations = FALSE;
+    g_test_message ("pass %u: %" G_GUINT64_FORMAT " allocations in %d layouts", pass, allocations, N);
+  }
+  g_assert_cmpuint (allocations, ==, 0);
+  for (guint i = 0; i < N; i++)
+    draw_clear (&draws[i]);
+  g_rand_free (rand);
+#endif
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_set_nonfatal_assertions ();
+  count_allocations_init ();
+  g_test_add_func ("/estimate/bounds", test_bounds);
+  g_test_add_func ("/estimate/cache", test_cache);
+  g_test_add_func ("/estimate/monotone", test_monotone);
+  g_test_add_func ("/estimate/overlap", test_overlap);
+  g_test_add_func ("/estimate/sum", test_sum);
+  g_test_add_func ("/estimate/slowdown", test_slowdown);
+  g_test_add_func ("/estimate/flops", test_flops);
+  g_test_add_func ("/estimate/allocations", test_allocations);
+  return g_test_run ();
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/strategies/strategies.h"
+#include "tests/random-layouts.h"
+#include "tests/small-models.h"
+
+/* --- rules -------------------------------------------------------------------------------------------------------- */
+
+/* Each rule by a layout that it alone refuses, what its message must say, and the nearest legal layout, which
+ * differs in what the message names. The small models have 2 layers, 8 heads of 4 (GQA 4 key/value heads), an MLP of
+ * 40, 48 words. */
+typedef struct {
+  const char *rule;
+  SmallModel model;
+  gboolean unfused;
+  gint64 sequence;
+  gint32 global_batch, micro_batch, ranks;
+  SpLayout illegal;
+  const char *words[4];
+  gint64 legal_sequence; /* 0: the same */
+  gint32 legal_global_batch, legal_micro_batch;
+  SpLayout legal;
+} RuleCase;
+
+#define CONTIGUOUS .token_split = SP_TOKENS_CONTIGUOUS
+
+/* clang-format off */
+static const RuleCase rule_cases[] = {
+  { "tensor-heads", SMALL_GQA, 0, 32, 2, 1, 8, LAYOUT (.tensor = 8), { "tensor = 8", "8 query heads", "4 key/value heads", "1, 2 or 4" },
+    .legal = LAYOUT (.tensor = 4, .data = 2) },
+  { "tensor-heads", SMALL_SOFTMAX, 0, 36, 2, 1, 3, LAYOUT (.tensor = 3), { "tensor = 3", "1, 2, 4 or 8" },
+    .legal = LAYOUT (.data = 3), .legal_global_batch = 3 },
+  { "tensor-width", SMALL_MQA, 0, 32, 2, 1, 0, LAYOUT (.tensor = 2), { "tensor = 2", "MLP width 41", "legal: 1" },
+    .legal = LAYOUT (.tensor = 1) }, /* the test sets 41 */
+  { "ulysses-heads", SMALL_GQA, 0, 48, 2, 1, 3, LAYOUT (.ulysses = 3), { "ulysses = 3", "8 query heads", "4 key/value", "1, 2, 4 or 8" },
+    .legal = LAYOUT (.ring = 3) },
+  { "ulysses-heads", SMALL_GQA, 0, 32, 2, 1, 16, LAYOUT (.ulysses = 8, .tensor = 2), { "ulysses = 8", "4 query heads of a tensor rank", "2 key/value", "1, 2 or 4;" },
+    .legal = LAYOUT (.ulysses = 4, .tensor = 2, .ring = 2) },
+  { "ulysses-heads", SMALL_LINEAR, 0, 48, 2, 1, 3, LAYOUT (.ulysses = 3), { "ulysses = 3", "1, 2, 4 or 8" },
+    .legal = LAYOUT (.lasp = 3) },
+  { "linear-ulysses-heads", SMALL_HYBRID, 0, 48, 2, 1, 3, LAYOUT (.ring = 3, CONTIGUOUS), { "= 3 ranks", "8 heads", "legal lasp: 3" },
+    .legal = LAYOUT (.ring = 3, .lasp = 3, CONTIGUOUS) },
+  { "ring-softmax", SMALL_LINEAR, 0, 32, 2, 1, 0, LAYOUT (.ring = 4), { "ring = 4", "lasp = 4, ring = 1" },
+    .legal = LAYOUT (.lasp = 4) },
+  { "ring-zigzag-linear", SMALL_HYBRID, 0, 32, 2, 1, 4, LAYOUT (.ring = 4, .lasp = 4), { "zigzag", "linear-attention", "contiguous" },
+    .legal = LAYOUT (.ring = 4, .lasp = 4, CONTIGUOUS) },
+  { "ring-zigzag-parts", SMALL_SOFTMAX, 0, 36, 2, 1, 4, LAYOUT (.ring = 4), { "sequence = 36", "2 x ring = 8", "pad it to 40" },
+    .legal = LAYOUT (.ring = 4), .legal_sequence = 40 },
+  { "ring-fused", SMALL_GPT, 1, 32, 2, 1, 4, LAYOUT (.ring = 4), { "ring = 4", "framework test", "ring = 1" },
+    .legal = LAYOUT (.ulysses = 4) },
+  { "lasp-linear", SMALL_SOFTMAX, 0, 32, 2, 1, 1, LAYOUT (.lasp = 4), { "lasp = 4", "ring = 4", "lasp = 1" },
+    .legal = LAYOUT (.lasp = 1) },
+  { "lasp-factors", SMALL_HYBRID, 0, 48, 2, 1, 4, LAYOUT (.ulysses = 2, .ring = 2, .lasp = 3, CONTIGUOUS), { "lasp = 3", "ulysses x ring = 4", "legal lasp: 1, 2 or 4" },
+    .legal = LAYOUT (.ulysses = 2, .ring = 2, .lasp = 2, CONTIGUOUS) },
+  { "pipeline-layers", SMALL_SOFTMAX, 0, 32, 2, 1, 3, LAYOUT (.pipeline = 3), { "pipeline = 3", "2 layers", "at most 2" },
+    .legal = LAYOUT (.pipeline = 2) },
+  { "pipeline-split", SMALL_SOFTMAX, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .stage_split = { 1, 2 }), { "2 stages", "2 layers", "1,1" },
+    .legal = LAYOUT (.pipeline = 2, .stage_split = { 1, 1 }) },
+  { "pipeline-split", SMALL_SOFTMAX, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .stage_split = { 2 }), { "2 stages", "2 layers", "1,1" },
+    .legal = LAYOUT (.pipeline = 2) },
+  { "pipeline-split", SMALL_SOFTMAX, 0, 32, 2, 1, 1, LAYOUT (.stage_split = { 1, 1 }), { "1 stages", "2 layers", "e.g. 2" },
+    .legal = LAYOUT (.stage_split = { 2 }) },
+  { "zero-tied", SMALL_TIED, 0, 32, 4, 1, 4, LAYOUT (.pipeline = 2, .data = 2, .zero = 3), { "zero = 3", "tied", "zero = 0 or 1", "pipeline = 1" },
+    .legal = LAYOUT (.pipeline = 2, .data = 2, .zero = 1) },
+  { "zero-replicas", SMALL_SOFTMAX, 0, 32, 2, 1, 2, LAYOUT (.tensor = 2, .zero = 2), { "zero = 2", "more than one", "zero = 0 or 1" },
+    .legal = LAYOUT (.tensor = 2, .zero = 1) },
+  { "world", SMALL_SOFTMAX, 0, 32, 4, 1, 8, LAYOUT (.ulysses = 2, .data = 2), { "= 4 GPUs", "cluster has 8", "data = 4" },
+    .legal = LAYOUT (.ulysses = 2, .data = 4) },
+  { "world", SMALL_SOFTMAX, 0, 48, 4, 1, 8, LAYOUT (.ring = 3), { "= 3 GPUs", "cluster has 8", "3 must divide 8" },
+    .legal = LAYOUT (.ring = 4, .data = 2) },
+  { "data-batch", SMALL_SOFTMAX, 0, 32, 2, 1, 4, LAYOUT (.data = 4), { "data = 4", "global-batch = 2", "data = 2 or less" },
+    .legal = LAYOUT (.data = 2, .ulysses = 2) },
+  { "micro-batch", SMALL_SOFTMAX, 0, 32, 5, 4, 2, LAYOUT (.data = 2), { "micro-batch = 4", "3 sequences of a replica", "at most 3" },
+    .legal = LAYOUT (.data = 2), .legal_micro_batch = 3 },
+  { "tokens", SMALL_SOFTMAX, 0, 34, 2, 1, 4, LAYOUT (.ulysses = 4), { "sequence = 34", "the 4 parts", "pad it to 36" },
+    .legal = LAYOUT (.ulysses = 4), .legal_sequence = 36 },
+  { "tokens", SMALL_SOFTMAX, 0, 36, 2, 1, 8, LAYOUT (.ulysses = 2, .tensor = 4), { "sequence = 36", "the 8 parts", "x tensor, for sequence regions", "pad it to 40" },
+    .legal = LAYOUT (.ulysses = 2, .tensor = 4, .sequence_regions = FALSE) },
+  { "rows", SMALL_SOFTMAX, 0, 1 << 30, 2, 2, 1, LAYOUT (.data = 1), { "2^31 tokens", "sequence 1073741824", "micro-batch 2", "more sequence ranks" },
+    .legal = LAYOUT (.data = 1), .legal_micro_batch = 1 },
+};
+/* clang-format on */
+
+static SpArchitecture *
+rule_model (const RuleCase *c)
+{
+  SpArchitecture *arch = small_model (c->model);
+
+  if (g_str_equal (c->rule, "tensor-width"))
+    arch->ffn = 41;
+  return arch;
+}
+
+static void
+test_rule (gconstpointer data)
+{
+  const RuleCase *c = data;
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpArchitecture) arch = rule_model (c);
+  SpFramework framework = small_framework (!c->unfused);
+  SpRun run = { c->sequence, c->micro_batch, c->global_batch, SP_DTYPE_BF16, TRUE };
+  g_autofree char *start = g_strdup_printf ("rule %s: ", c->rule);
+
+  g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, NULL));
+  g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, &error));
+  g_assert_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL);
+  g_test_message ("%s", error->message);
+  g_assert_true (g_str_has_prefix (error->message, start));
+  g_assert_null (strchr (error->message, '\n'));
+  for (guint i = 0; i < G_N_ELEMENTS (c->words) && c->words[i]; i++)
+    if (strstr (error->message, c->words[i]) == NULL) {
+      g_test_message ("\"%s\" is not in it", c->words[i]);
+      g_test_fail ();
+    }
+
+  if (c->legal_sequence)
+    run.sequence = c->legal_sequence;
+  if (c->legal_global_batch)
+    run.global_batch = c->legal_global_batch;
+  if (c->legal_micro_batch)
+    run.micro_batch = c->legal_micro_batch;
+  g_clear_error (&error);
+  g_assert_true (sp_layout_check (&c->legal, arch, &framework, &run, 0, &error));
+  g_assert_no_error (error);
+}
+
+/* No rule without a case. */
+static void
+test_all_rules (void)
+{
+  for (guint i = 0; i < sp_strategy_count (); i++)
+    for (guint j = 0; j < sp_strategy_get (i)->n_rules; j++) {
+      const char *name = sp_strategy_get (i)->rules[j].name;
+      gboolean found = FALSE;
+      for (guint k = 0; k < G_N_ELEMENTS (rule_cases); k++)
+        found |= g_str_equal (rule_cases[k].rule, name);
+      if (!found) {
+        g_test_message ("rule %s has no case", name);
+        g_test_fail ();
+      }
+    }
+}
+
+/* --- degrees ------------------------------------------------------------------------------------------------------ */
+
+/* 8 / 4 heads, MLP of 40, 2 layers, 48 tokens, one sequence of a batch of 4: what divides what. Tensor: 8, 4 and 40;
+ * with regions also 48. Ulysses: 8, and 4 or a multiple. Ring, zigzag: 48 mod 2 R. Data: at most 4. */
+static void
+test_degrees (void)
+{
+  static const struct {
+    SpAxis axis;
+    gint32 degrees[16];
+  } cases[] = {
+    { SP_AXIS_TENSOR, { 1, 2, 4 } },
+    { SP_AXIS_ULYSSES, { 1, 2, 4, 8 } },
+    { SP_AXIS_RING, { 1, 2, 3, 4, 6, 8, 12, 24 } },
+    { SP_AXIS_LASP, { 1 } },
+    { SP_AXIS_DATA, { 1, 2, 3, 4 } },
+    { SP_AXIS_PIPELINE, { 1, 2 } },
+  };
+  g_autoptr (SpArchitecture) arch = small_model (SMALL_GQA);
+  SpFramework framework = small_framework (TRUE);
+  SpRun run = { 48, 1, 4, SP_DTYPE_BF16, TRUE };
+  SpLayout layout = SP_LAYOUT_DEFAULT;
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_autoptr (GArray) got = sp_layout_legal_degrees (&layout, arch, &framework, &run, cases[i].axis, 48);
+    guint n = 0;
+    while (n < G_N_ELEMENTS (cases[i].degrees) && cases[i].degrees[n])
+      n++;
+    g_test_message ("%s: %u", sp_axis_name (cases[i].axis), got->len);
+    g_assert_cmpmem (got->data, got->len * sizeof (gint32), cases[i].degrees, n * sizeof (gint32));
+  }
+}
+
+/* --- groups ------------------------------------------------------------------------------------------------------- */
+
+/* Every rank is in one instance of a group: it is the member at its own place, and its fellows' members are the same
+ * ranks. */
+static void
+check_partition (const SpProgram *program, SpGroupId group)
+{
+  gint32 size = program->groups[group].size;
+  g_autofree gint32 *seen = g_new0 (gint32, program->world);
+
+  for (gint32 rank = 0; rank < program->world; rank++) {
+    gint32 place = sp_program_place (program, group, rank);
+    if (!(place >= 0 && place < size))
+      g_error ("place %d of %d in %s", place, size, sp_group_name (group));
+    g_assert_cmpint (sp_program_member (program, group, rank, place), ==, rank);
+    for (gint32 i = 0; i < size; i++) {
+      gint32 fellow = sp_program_member (program, group, rank, i);
+      if (!(fellow >= 0 && fellow < program->world))
+        g_error ("rank %d of %d in %s", fellow, program->world, sp_group_name (group));
+      g_assert_cmpint (sp_program_place (program, group, fellow), ==, i);
+      for (gint32 j = 0; j < size; j++)
+        g_assert_cmpint (sp_program_member (program, group, fellow, j), ==,
+                         sp_program_member (program, group, rank, j));
+      seen[fellow]++;
+    }
+  }
+  for (gint32 rank = 0; rank < program->world; rank++)
+    g_assert_cmpint (seen[rank], ==, size);
+}
+
+/* Ranks that differ in the digits of one group alone: the product of all groups is the world, each rank once. */
+static void
+check_coordinates (const Draw *d, const SpProgram *program)
+{
+  const SpLayout *l = &d->layout;
+  const gint32 sizes[] = { l->tensor, l->pipeline, l->data, sp_layout_sequence_ranks (l, d->arch) };
+  g_autofree guint8 *seen = g_new0 (guint8, program->world);
+
+  g_assert_cmpint (program->world, ==, sp_layout_world (l, d->arch));
+  g_assert_cmpint (program->world, ==, sizes[0] * sizes[1] * sizes[2] * sizes[3]);
+  for (gint32 rank = 0; rank < program->world; rank++) {
+    const gint32 places[] = { sp_program_place (program, SP_GROUP_TENSOR, rank),
+                              sp_program_place (program, SP_GROUP_PIPELINE, rank),
+                              sp_program_place (program, SP_GROUP_DATA, rank),
+                              sp_program_place (program, SP_GROUP_SEQUENCE, rank) };
+    gint32 at = 0;
+    for (guint i = 0; i < G_N_ELEMENTS (places); i++)
+      at = at * sizes[i] + places[i];
+    g_assert_false (seen[at]);
+    seen[at] = 1;
+  }
+}
+
+/* The sequence's place is ring x U + the Ulysses place, and in linear layers lasp x (S / lasp) + theirs: whatever
+ * the order. */
+static void
+check_places (const Draw *d, const SpProgram *program)
+{
+  const SpLayout *l = &d->layout;
+  gboolean linear = sp_architecture_count (d->arch, SP_LAYER_LINEAR) > 0;
+  gboolean softmax = sp_architecture_count (d->arch, SP_LAYER_SOFTMAX) > 0;
+  gint32 S = sp_layout_sequence_ranks (l, d->arch);
+
+  for (gint32 rank = 0; rank < program->world; rank++) {
+    gint32 place = sp_program_place (program, SP_GROUP_SEQUENCE, rank);
+    if (softmax)
+      g_assert_cmpint (place, ==,
+                       sp_program_place (program, SP_GROUP_RING, rank) * l->ulysses +
+                           sp_program_place (program, SP_GROUP_ULYSSES, rank));
+    if (linear)
+      g_assert_cmpint (place, ==,
+                       sp_program_place (program, SP_GROUP_LASP, rank) * (S / l->lasp) +
+                           sp_program_place (program, SP_GROUP_ULYSSES_LINEAR, rank));
+  }
+}
+
+static void
+check_sizes (const Draw *d, const SpProgram *program)
+{
+  const SpLayout *l = &d->layout;
+  gboolean linear = sp_architecture_count (d->arch, SP_LAYER_LINEAR) > 0;
+  gint32 S = sp_layout_sequence_ranks (l, d->arch);
+  const struct {
+    SpGroupId group;
+    gint32 size;
+  } sizes[] = {
+    { SP_GROUP_TENSOR, l->tensor },
+    { SP_GROUP_ULYSSES, l->ulysses },
+    { SP_GROUP_RING, l->ring },
+    { SP_GROUP_DATA, l->data },
+    { SP_GROUP_PIPELINE, l->pipeline },
+    { SP_GROUP_SEQUENCE, S },
+    { SP_GROUP_ZERO, l->data * S },
+    { SP_GROUP_LASP, linear ? l->lasp : 1 },
+    { SP_GROUP_ULYSSES_LINEAR, linear ? S / l->lasp : 1 },
+    { SP_GROUP_TIE, l->pipeline > 1 ? 2 : 1 },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (sizes); i++)
+    g_assert_cmpint (program->groups[sizes[i].group].size, ==, sizes[i].size);
+}
+
+/* Who shares weights: the same tensor and pipeline place. */
+static void
+check_zero_group (const SpProgram *program)
+{
+  for (gint32 rank = 0; rank < program->world; rank++)
+    for (gint32 i = 0; i < program->groups[SP_GROUP_ZERO].size; i++) {
+      gint32 fellow = sp_program_member (program, SP_GROUP_ZERO, rank, i);
+      g_assert_cmpint (sp_program_place (program, SP_GROUP_TENSOR, fellow), ==,
+                       sp_program_place (program, SP_GROUP_TENSOR, rank));
+      g_assert_cmpint (sp_program_place (program, SP_GROUP_PIPELINE, fellow), ==,
+                       sp_program_place (program, SP_GROUP_PIPELINE, rank));
+    }
+}
+
+/* Each token of a sequence lies on one rank of its sequence group, and rows ascend but for zigzag's second part. */
+static void
+check_tokens (const SpProgram *program)
+{
+  gint32 S = program->groups[SP_GROUP_SEQUENCE].size;
+  g_autofree guint8 *seen = g_new0 (guint8, program->sequence);
+
+  g_assert_cmpint (program->local_sequence * S, ==, program->sequence);
+  for (gint32 place = 0; place < S; place++)
+    for (gint64 row = 0; row < program->local_sequence; row++) {
+      gint64 position = sp_program_position (program, place, row);
+      if (!(position >= 0 && position < program->sequence) || seen[position])
+        g_error ("token %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT, position, program->sequence);
+      seen[position] = 1;
+      if (program->token_split == SP_TOKENS_CONTIGUOUS)
+        g_assert_cmpint (position, ==, place * program->local_sequence + row);
+    }
+}
+
+static void
+test_groups (void)
+{
+  static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 3 }, { 1, 8 }, { 1, 6 }, { 1, 8 } };
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+
+  for (guint i = 0; i < 200 && !g_test_failed (); i++) {
+    Draw d;
+    draw_legal (rand, &limits, &d);
+    sp_program_write (program, d.arch, &d.framework, &d.layout, &d.run);
+    if (program->world <= 96) {
+      static const SpGroupId groups[] = { SP_GROUP_TENSOR,         SP_GROUP_ULYSSES, SP_GROUP_RING,
+                                          SP_GROUP_ULYSSES_LINEAR, SP_GROUP_LASP,    SP_GROUP_SEQUENCE,
+                                          SP_GROUP_DATA,           SP_GROUP_ZERO,    SP_GROUP_PIPELINE };
+      for (guint g = 0; g < G_N_ELEMENTS (groups); g++)
+        check_partition (program, groups[g]);
+    }
+    check_sizes (&d, program);
+    check_coordinates (&d, program);
+    check_places (&d, program);
+    check_zero_group (program);
+    check_tokens (program);
+    if (g_test_failed ())
+      draw_describe (&d);
+    draw_clear (&d);
+  }
+  g_rand_free (rand);
+}
+
+/* Every split of S = 1 .. 16 in both ways that the rules allow writes its groups: lasp x (linear Ulysses) = ulysses
+ * x ring. */
+static void
+test_hybrid_splits (void)
+{
+  g_autoptr (SpArchitecture) arch = small_model (SMALL_HYBRID);
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpFramework framework = small_framework (TRUE);
+  guint legal = 0, all = 0;
+
+  arch->heads = arch->kv_heads = 48;
+  for (gint32 S = 1; S <= 16; S++)
+    for (gint32 u = 1; u <= S; u++)
+      for (gint32 lasp = 1; lasp <= S; lasp++) {
+        SpLayout layout = LAYOUT (.ulysses = u, .ring = S / u, .lasp = lasp, CONTIGUOUS);
+        SpRun run = { 48 * S, 1, 1, SP_DTYPE_BF16, TRUE };
+        Draw d = { arch, framework, layout, run };
+        if (S % u != 0)
+          continue;
+        all++;
+        gboolean divides = S % lasp == 0, factors = divides && (u % (S / lasp) == 0 || S / lasp % u == 0);
+        gboolean heads = 48 % u == 0 && divides && 48 % (S / lasp) == 0;
+        g_assert_cmpint (sp_layout_check (&layout, arch, &framework, &run, S, NULL), ==, factors && heads);
+        if (!factors || !heads)
+          continue;
+        legal++;
+        sp_program_write (program, arch, &framework, &layout, &run);
+        check_sizes (&d, program);
+        check_places (&d, program);
+        check_coordinates (&d, program);
+        check_partition (program, SP_GROUP_LASP);
+        check_partition (program, SP_GROUP_ULYSSES_LINEAR);
+      }
+  g_test_message ("%u of %u splits are legal", legal, all);
+  g_assert_cmpuint (legal, >, 50);
+}
+
+/* Degrees of a file may be anything: the world saturates, it does not wrap into a legal one. */
+static void
+test_saturated (void)
+{
+  g_autoptr (SpArchitecture) arch = small_model (SMALL_SOFTMAX);
+  SpFramework framework = small_framework (TRUE);
+  SpRun run = { 32, 1, 1 << 24, SP_DTYPE_BF16, TRUE };
+  SpLayout layout = LAYOUT (.data = 1 << 16, .ring = 1 << 16, CONTIGUOUS);
+
+  g_assert_cmpint (sp_layout_world (&layout, arch), ==, G_MAXINT32);
+  g_assert_false (sp_layout_check (&layout, arch, &framework, &run, 1, NULL));
+}
+
+/* A message stays one that people read, whatever the degrees. */
+static void
+test_message_length (void)
+{
+  g_autoptr (SpArchitecture) arch = small_model (SMALL_HYBRID);
+  SpFramework framework = small_framework (TRUE);
+  const SpLayout layouts[] = {
+    LAYOUT (.ring = 1 << 20, CONTIGUOUS),
+    LAYOUT (.ring = 1 << 20, .lasp = 3, CONTIGUOUS),
+    LAYOUT (.ulysses = 1 << 20, CONTIGUOUS),
+    LAYOUT (.tensor = 1 << 20),
+    LAYOUT (.pipeline = 1 << 20),
+    LAYOUT (.data = 1 << 20),
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (layouts); i++) {
+    g_autoptr (GError) error = NULL;
+    SpRun run = { 32, 1, 1, SP_DTYPE_BF16, TRUE };
+    g_assert_false (sp_layout_check (&layouts[i], arch, &framework, &run, 8, &error));
+    g_test_message ("%.200s", error->message);
+    g_assert_cmpuint (strlen (error->message), <, 1000);
+  }
+}
+
+static void
+test_describe (void)
+{
+  static const struct {
+    SpLayout layout;
+    const char *text;
+  } cases[] = {
+    { LAYOUT (.zero = 0), "one GPU, zero 0, recompute none" },
+    { LAYOUT (.ulysses = 8, .ring = 2, .zero = 3, .recompute = SP_RECOMPUTE_SELECTIVE),
+      "ulysses 8 x ring 2, zigzag, zero 3, recompute selective" },
+    { LAYOUT (.data = 2, .lasp = 4, .lasp_version = 1), "data 2 x lasp 4, lasp-version 1, zero 1, recompute none" },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_autofree char *text = sp_layout_describe (&cases[i].layout);
+    g_assert_cmpstr (text, ==, cases[i].text);
+  }
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_set_nonfatal_assertions ();
+  for (guint i = 0; i < G_N_ELEMENTS (rule_cases); i++) {
+    g_autofree char *path = g_strdup_printf ("/layout/rule/%s/%u", rule_cases[i].rule, i);
+    g_test_add_data_func (path, &rule_cases[i], test_rule);
+  }
+  g_test_add_func ("/layout/all-rules", test_all_rules);
+  g_test_add_func ("/layout/degrees", test_degrees);
+  g_test_add_func ("/layout/groups", test_groups);
+  g_test_add_func ("/layout/hybrid-splits", test_hybrid_splits);
+  g_test_add_func ("/layout/saturated", test_saturated);
+  g_test_add_func ("/layout/message-length", test_message_length);
+  g_test_add_func ("/layout/describe", test_describe);
+  return g_test_run ();
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/schedules.h"
+#include "models/writer.h"
+#include "tests/random-machines.h"
+
+#include <string.h>
+
+/* A step over pipeline stages against the schedule's own pass, walked slot by slot. */
+
+#define DRAWS 400
+
+#define MOST_STAGES 8
+#define MOST_MICRO_BATCHES 400
+
+/* 1F1B by its definition: stage s runs p - 1 - s forwards ahead, then a forward and a backward in turn. A slot
+ * starts when its stage is free and the neighbour's slot of that micro-batch is over. `small` slots are those of the
+ * last micro-batch. */
+static double
+one_f_one_b (gint32 p, gint32 m, double (*forward)[2], double (*backward)[2], gboolean small)
+{
+  static double f_end[MOST_STAGES][MOST_MICRO_BATCHES], b_end[MOST_STAGES][MOST_MICRO_BATCHES];
+  double free_at[MOST_STAGES] = { 0 }, end = 0;
+  gint32 f_next[MOST_STAGES] = { 0 }, b_next[MOST_STAGES] = { 0 };
+
+  for (gint32 left = 2 * p * m; left > 0;) {
+    gint32 before = left;
+    for (gint32 s = 0; s < p; s++) {
+      gint32 ahead = f_next[s] - b_next[s];
+      gboolean runs_forward =
+          f_next[s] < m && ahead < p - s && (ahead < p - 1 - s || f_next[s] == b_next[s] + p - 1 - s);
+      gint32 i = runs_forward ? f_next[s] : b_next[s];
+      gboolean ready = i < m && (runs_forward ? s == 0 || f_next[s - 1] > i
+                                 : s == p - 1 ? f_next[s] > i
+                                              : b_next[s + 1] > i);
+      if (!ready)
+        continue;
+      double at = runs_forward ? (s == 0 ? 0 : f_end[s - 1][i]) : s == p - 1 ? f_end[s][i] : b_end[s + 1][i];
+      gint32 v = small && i == m - 1;
+      free_at[s] = MAX (free_at[s], at) + (runs_forward ? forward[s][v] : backward[s][v]);
+      (runs_forward ? f_end : b_end)[s][i] = free_at[s];
+      (*(runs_forward ? &f_next[s] : &b_next[s]))++;
+      end = MAX (end, free_at[s]);
+      left--;
+    }
+    g_assert_cmpint (left, <, before);
+  }
+  return end;
+}
+
+typedef struct {
+  double forward[MOST_STAGES][2], backward[MOST_STAGES][2], tail;
+} Slots;
+
+/* Slots of a program whose stages are nothing but their layers and the message that they wait for: no data or sequence
+ * ranks, no host. */
+static void
+slots_of (const SpCost *cost, const SpProgram *program, Slots *ret)
+{
+  memset (ret, 0, sizeof *ret);
+  for (gint32 s = 0; s < program->stages; s++) {
+    double tail = 0;
+    for (gint32 v = 0; v < program->n_variants; v++) {
+      double pipe = sp_cost_op (cost, &program->variants[v].pipe_send);
+      ret->forward[s][v] = s > 0 ? pipe : 0;
+      ret->backward[s][v] = s < program->stages - 1 ? pipe : 0;
+      for (guint b = 0; b < program->n_blocks; b++) {
+        const SpBlock *block = &program->variants[v].blocks[b];
+        double count = b == 0 ? s == 0 : b + 1 == program->n_blocks ? s == program->stages - 1 : 0;
+        for (gint32 l = program->stage_first[s]; l < program->stage_first[s + 1]; l++)
+          count += program->layer_block[l] == b;
+        ret->forward[s][v] += count * list_seconds (cost, program, block, SP_PHASE_FORWARD, FALSE);
+        ret->backward[s][v] += count * (list_seconds (cost, program, block, SP_PHASE_RECOMPUTE, FALSE) +
+                                        list_seconds (cost, program, block, SP_PHASE_BACKWARD, FALSE));
+        if (v == 0)
+          tail += count * (list_seconds (cost, program, block, SP_PHASE_SYNC, FALSE) +
+                           list_seconds (cost, program, block, SP_PHASE_OPTIMIZER, FALSE));
+      }
+    }
+    ret->tail = MAX (ret->tail, tail);
+  }
+}
+
+/* Pipelines of uneven stages, up to `most` micro-batches for each 2 p + 2, against the schedule's own pass. Returns the
+ * largest relative error, and how many draws are above `tolerance`. */
+static double
+compare_schedules (gint32 most, double tolerance, guint *ret_above)
+{
+  static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 1 }, { 1, 2 }, { 2, 6 }, { 1, 1 }, { 1, 1 }, { 1, 1 } };
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  double worst = 0;
+
+  for (guint i = 0; i < DRAWS; i++) {
+    Draw d;
+    Machine m;
+    SpEstimate e;
+    SpCost cost;
+    Slots slots;
+    draw_legal (rand, &limits, &d);
+    d.framework.host_eager = FALSE;
+    gint32 p = d.layout.pipeline, micro_batches = draw_int (rand, 1, most * (2 * p + 2));
+    d.run.global_batch = micro_batches * d.run.micro_batch - draw_int (rand, 0, d.run.micro_batch - 1);
+    if (d.run.micro_batch > d.run.global_batch)
+      d.run.global_batch = d.run.micro_batch;
+    draw_machine (rand, sp_layout_world (&d.layout, d.arch), draw_slowdown (rand), &m);
+    estimate_on (&d, &m, program, &e);
+    sp_cost_init (&cost, &m.cluster, &d.framework);
+    sp_cost_set_paths (&cost, &m.cluster, program);
+    slots_of (&cost, program, &slots);
+    double expected =
+        slots.tail + one_f_one_b (p, program->micro_batches, slots.forward, slots.backward, program->n_variants == 2);
+    double error = fabs (e.step_time_s - expected) / expected;
+    *ret_above += !(error <= tolerance);
+    if (error > tolerance && error > worst) {
+      g_test_message ("%d stages, %d micro-batches%s: %.9g, by the schedule %.9g, %.4f %% more", p,
+                      program->micro_batches, program->n_variants == 2 ? ", the last one smaller" : "", e.step_time_s,
+                      expected, 100 * (e.step_time_s / expected - 1));
+      for (gint32 s = 0; s < p; s++)
+        g_test_message ("  stage %d: forward %.6g, backward %.6g, both %.6g", s, slots.forward[s][0],
+                        slots.backward[s][0], slots.forward[s][0] + slots.backward[s][0]);
+    }
+    worst = MAX (worst, error);
+    draw_clear (&d);
+  }
+  g_rand_free (rand);
+  return worst;
+}
+
+static void
+test_schedule_walked (void)
+{
+  guint above = 0;
+  double worst = compare_schedules (1, 1e-11, &above);
+
+  g_test_message ("largest difference %.3g", worst);
+  g_assert_cmpuint (above, ==, 0);
+}
+
+/* Beyond what it walks the estimate extrapolates: within 0.1 % but for one layout in a hundred. */
+static void
+test_schedule_extended (void)
+{
+  guint above = 0;
+  double worst = compare_schedules (20, 1e-3, &above);
+
+  g_test_message ("largest difference %.4f %%, %u of %d above 0.1 %%", 100 * worst, above, DRAWS);
+  g_assert_cmpuint (above, <=, DRAWS / 100);
+  g_assert_true (worst <= 0.015);
+}
+
+/* The first stage has the embedding and two layers, the last one a layer and the head, whose time grows with the
+ * vocabulary: somewhere the last stage becomes the slowest, and near there it takes many micro-batches until the
+ * slowest stage's period is that of the step. */
+static void
+test_schedule_crossing (void)
+{
+  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
+  GRand *rand = g_rand_new_with_seed (1);
+  SpEstimator estimator;
+  SpCost cost;
+  Machine m;
+  double worst = 0;
+  gboolean first_slower = FALSE, last_slower = FALSE;
+
+  draw_machine (rand, 4, 0, &m);
+  g_rand_free (rand);
+  arch->layers = 5;
+  arch->heads = arch->kv_heads = 8;
+  arch->head_size = 64;
+  arch->hidden = 512;
+  arch->ffn = 2048;
+  for (arch->vocabulary = 2000; arch->vocabulary <= 40000; arch->vocabulary += 250) {
+    SpLayout layout = SP_LAYOUT_DEFAULT;
+    SpRun run = { 4096, 1, MOST_MICRO_BATCHES, SP_DTYPE_BF16, TRUE };
+    SpEstimate e;
+    Slots slots;
+    layout.pipeline = 4;
+    g_assert_true (sp_layout_check (&layout, arch, &framework, &run, 4, NULL));
+    sp_estimator_init (&estimator, arch, &m.cluster, &framework, SP_MFU_SEQPAR);
+    sp_estimate_layout (&estimator, program, &layout, &run, &e);
+    sp_cost_init (&cost, &m.cluster, &framework);
+    sp_cost_set_paths (&cost, &m.cluster, program);
+    slots_of (&cost, program, &slots);
+    double expected = slots.tail + one_f_one_b (4, run.global_batch, slots.forward, slots.backward, FALSE);
+    double first = slots.forward[0][0] + slots.backward[0][0], last = slots.forward[3][0] + slots.backward[3][0];
+    first_slower |= first > last;
+    last_slower |= last > first;
+    if (fabs (e.step_time_s / expected - 1) > worst) {
+      worst = fabs (e.step_time_s / expected - 1);
+      g_test_message ("vocabulary %d: first stage %.6g s, last %.6g; step %.9g, by the schedule %.9g, %.4f %% more",
+                      arch->vocabulary, first, last, e.step_time_s, expected, 100 * (e.step_time_s / expected - 1));
+    }
+  }
+  g_assert_true (first_slower && last_slower);
+  g_assert_true (worst <= 1e-3);
+}
+
+/* p equal stages of the work of layers alone (memory, links and launches free, a vocabulary of one word): a step is
+ * m + p - 1 slots, the bubble (p - 1) / m of the busy time. From a micro-batch to the next it grows by one slot. */
+static void
+test_bubble (void)
+{
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
+  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 },
+                      .memory_bytes = { 80e9 },
+                      .memory_bytes_per_s = { 1e20 },
+                      .sms = { 100 },
+                      .gemm_efficiency = { 1 },
+                      .attention_efficiency = { 1 },
+                      .attention_backward_efficiency = { 1 },
+                      .linear_efficiency = { 1 },
+                      .memory_efficiency = { 1 },
+                      .link_bytes_per_s = { 1e20 } };
+  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 8, .link_efficiency = { 1 } };
+  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
+  SpEstimator estimator;
+
+  arch->layers = 24;
+  arch->heads = arch->kv_heads = 16;
+  arch->head_size = 128;
+  arch->hidden = 2048;
+  arch->ffn = 8192;
+  arch->vocabulary = 1;
+  sp_estimator_init (&estimator, arch, &cluster, &framework, SP_MFU_SEQPAR);
+  for (gint32 p = 2; p <= 8; p *= 2) {
+    double times[4], slot = 0;
+    for (gint32 m = 1; m <= 64; m++) {
+      SpLayout layout = SP_LAYOUT_DEFAULT;
+      SpRun run = { 2048, 1, m, SP_DTYPE_BF16, TRUE };
+      SpEstimate e;
+      layout.pipeline = p;
+      g_assert_true (sp_layout_check (&layout, arch, &framework, &run, p, NULL));
+      sp_estimate_layout (&estimator, program, &layout, &run, &e);
+      if (m == 1)
+        slot = e.step_time_s / p;
+      g_assert_true (is_equal (e.step_time_s, (m + p - 1) * slot, 0.01));
+      double bubble = e.bubble_s / (e.step_time_s - e.bubble_s), expected = (p - 1.0) / m;
+      g_assert_true (is_equal (bubble, expected, 0.02));
+      g_assert_cmpfloat (sp_schedule_get (layout.schedule)->bubble (p, m), ==, expected);
+      times[m % 4] = e.step_time_s;
+      if (m > 2)
+        g_assert_true (is_equal (times[m % 4] - times[(m - 1) % 4], times[(m - 1) % 4] - times[(m - 2) % 4], 0.01));
+    }
+  }
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_set_nonfatal_assertions ();
+  g_test_add_func ("/step/walked", test_schedule_walked);
+  g_test_add_func ("/step/extended", test_schedule_extended);
+  g_test_add_func ("/step/crossing", test_schedule_crossing);
+  g_test_add_func ("/step/bubble", test_bubble);
+  return g_test_run ();
+}
