@@ -21,8 +21,8 @@
  * is followed by a SEND to the next place) delays place i by i hops: once a slot, or once a layer where a collective of the
  * layer spans the chain. A hop is the send and the kernels between the two.
  *
- * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over stages x micro-batches; after 2 p + 2
- * micro-batches the pattern repeats with the period of the slowest stage, and the rest is added by it. Then the gradient
+ * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over stages x micro-batches; beyond some
+ * micro-batches the rest is added at the pace of the slowest stage (step-time.c says how exact that is). Then the gradient
  * reduction that the last backward did not hide, and the optimizer.
  * A list is never shorter than the host needs to issue its kernels.
  *

@@ -38,16 +38,25 @@ sp_layout_check (const SpLayout *layout, const SpArchitecture *arch, const SpFra
   return TRUE;
 }
 
+/* One line for people: long lists are cut in the middle. */
+#define MOST_LISTED 24
+
 static void
 append_list (GString *out, const GArray *values)
 {
-  for (guint i = 0; i < values->len; i++)
-    g_string_append_printf (out, "%s%d",
-                            i == 0                 ? ""
-                            : i + 1 == values->len ? " or "
-                                                   : ", ",
-                            g_array_index (values, gint32, i));
+  for (guint i = 0; i < values->len; i++) {
+    const char *separator = i + 1 == values->len ? " or " : ", ";
+    if (i == MOST_LISTED && values->len > MOST_LISTED + 1) {
+      g_string_append (out, ", ...");
+      i = values->len - 1;
+      separator = ", ";
+    }
+    g_string_append_printf (out, "%s%d", i == 0 ? "" : separator, g_array_index (values, gint32, i));
+  }
 }
+
+/* No axis of any cluster is longer. */
+#define LONGEST_AXIS 65536
 
 void
 sp_rule_nearest (const SpCase *c, gsize degree_offset, gint32 limit, gboolean (*holds) (const SpCase *c), GString *out)
@@ -57,7 +66,7 @@ sp_rule_nearest (const SpCase *c, gsize degree_offset, gint32 limit, gboolean (*
   g_autoptr (GArray) values = g_array_new (FALSE, FALSE, sizeof (gint32));
 
   trial.layout = &layout;
-  for (gint32 degree = 1; degree <= limit; degree++) {
+  for (gint32 degree = 1; degree <= MIN (limit, LONGEST_AXIS); degree++) {
     G_STRUCT_MEMBER (gint32, &layout, degree_offset) = degree;
     if (holds (&trial))
       g_array_append_val (values, degree);
