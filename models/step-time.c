@@ -261,9 +261,11 @@ schedule_pass (const SpProgram *program, const Stage *stages, gint32 m, gint32 s
     }
   memset (is_done[0], 0, (gsize) (p * m));
   memset (is_done[1], 0, (gsize) (p * m));
-  while (moved) {
+  /* Down the stages forwards run ahead of each other, up the stages backwards do. */
+  for (gboolean down = TRUE; moved; down = !down) {
     moved = FALSE;
-    for (gint32 s = 0; s < p; s++) {
+    for (gint32 n = 0; n < p; n++) {
+      gint32 s = down ? n : p - 1 - n;
       SpSlot slot;
       for (; schedule->slot (p, s, m, next[s], &slot); next[s]++) {
         gint32 i = slot.micro_batch, here = s * m + i;
