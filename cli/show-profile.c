@@ -64,6 +64,7 @@ static const struct {
   { "recompute-whole", "false", "true", G_STRUCT_OFFSET (SpFramework, recompute_whole) },
   { "host", "graph", "eager", G_STRUCT_OFFSET (SpFramework, host_eager) },
   { "fp32-logits", "false", "true", G_STRUCT_OFFSET (SpFramework, fp32_logits) },
+  { "loss-gradient", "in-place", "copies", G_STRUCT_OFFSET (SpFramework, loss_copies) },
 };
 
 static const char *

@@ -155,7 +155,7 @@ note_chain (Chain *chain, SpListTime *time, const SpCost *cost, const SpOp *op, 
     chain->hop = 0;
   } else if (chain->open && op->kind == SP_OP_SEND) {
     chain->open = FALSE;
-    time->chain = (cost->paths[op->group].size - 1) * (chain->hop + seconds);
+    time->chain = (cost->paths[op->group].size - 1) * chain->hop + sp_cost_chain (cost, op);
     time->chain_group = op->group;
     time->chain_axis = op->axis;
   } else if (chain->open)

@@ -176,6 +176,15 @@ communication_seconds (const SpCost *cost, const SpOp *op)
 }
 
 double
+sp_cost_chain (const SpCost *cost, const SpOp *op)
+{
+  const SpPath *path = &cost->paths[op->group];
+  double link = cost->launch_s + path->link_hop_latency_s + op->bytes / path->link_bytes_per_s;
+
+  return (path->nodes - 1) * communication_seconds (cost, op) + (path->size - path->nodes) * link;
+}
+
+double
 sp_cost_op (const SpCost *cost, const SpOp *op)
 {
   return sp_op_is_communication (op->kind) ? communication_seconds (cost, op) : kernel_seconds (cost, op);
@@ -252,7 +261,7 @@ set_send (SpPath *path, const SpCluster *cluster)
   double link = cluster->device->link_bytes_per_s.value * cluster->link_efficiency.value;
 
   path->send_bytes_per_s = link;
-  path->hop_latency_s = cluster->link_latency_s.value;
+  path->hop_latency_s = path->link_hop_latency_s = cluster->link_latency_s.value;
   if (!path->network)
     return;
   double flows = MAX (1, cluster->gpus_per_node / path->per_node);

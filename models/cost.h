@@ -24,7 +24,8 @@
  *   all-reduce                   wire = 2 payload (P - 1) / P, steps = 2 (P - 1); or as a tree, 2 (log2 k + g - 1) steps with
  *                                wire = 2 payload; the quicker
  *   all-to-all                   to each other rank payload / P: (g - 1) / P of it by NVLink beside (P - g) / P by network
- *   send                         the message, at the slowest hop of the group
+ *   send                         the message, at the slowest hop of the group: a ring turns at that pace
+ *   chain                        one message after the other, each at its own hop: k - 1 between nodes, P - k inside
  *   rate of a ring               min (link, g x the GPU's share of its node's NICs): all members' NICs serve the ring, and
  *                                the sibling groups of a node run at the same time
  *   rate of a send               link; across nodes min (one NIC, the node's NICs / flows that cross at once)
@@ -48,6 +49,7 @@ typedef struct {
   double ring_bytes_per_s, send_bytes_per_s;
   double link_bytes_per_s, network_bytes_per_s;       /* a GPU's shares */
   double ring_latency_link_s, ring_latency_network_s; /* summed over P - 1 steps */
+  double link_hop_latency_s;
   double hop_latency_s;                               /* one send at the slowest hop */
   double tree_latency_link_s, tree_latency_network_s;
   gboolean network; /* some hop leaves the node */
@@ -70,6 +72,8 @@ void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram 
 
 /* Seconds of one run of the op on the device, beside nothing else. A RECEIVE costs nothing: its SEND does. */
 double sp_cost_op (const SpCost *cost, const SpOp *op);
+/* Seconds of a SEND going along its whole group, place after place. */
+double sp_cost_chain (const SpCost *cost, const SpOp *op);
 /* Bytes that one GPU puts on links for the op. */
 double sp_cost_wire_bytes (const SpCost *cost, const SpOp *op);
 

@@ -216,6 +216,7 @@ static const struct {
   { "recompute-whole", { "false", "true" }, FIELD (recompute_whole) },
   { "host", { "graph", "eager" }, FIELD (host_eager) },
   { "fp32-logits", { "false", "true" }, FIELD (fp32_logits) },
+  { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies) },
 };
 #undef FIELD
 

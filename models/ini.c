@@ -82,6 +82,10 @@ sp_read_input (const char *path, gsize *ret_length, GError **error)
     sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: %s", path, problem);
     return NULL;
   }
+  if (length >= 3 && memcmp (text, "\xef\xbb\xbf", 3) == 0) {
+    length -= 3; /* a byte order mark, as some editors write */
+    memmove (text, text + 3, length + 1);
+  }
   if (!check_text (path, text, length, error))
     return NULL;
   if (ret_length != NULL)

@@ -77,20 +77,49 @@ rank (Search *s, const SpPlanEntry *entry)
   g_array_insert_val (entries, at, *entry);
 }
 
-/* Until something fits, the one that lacks least; the quickest of those that do not fit is kept beside it. */
+/* Layouts that do not fit and that no other one beats in both time and bytes lacking: quicker first, so each lacks less than
+ * the one before. */
+#define MOST_MISSES 256
+
 typedef struct {
-  SpPlanEntry quickest, closest;
-  gboolean any;
+  SpPlanEntry front[MOST_MISSES];
+  guint n;
 } Misses;
 
 static void
 note_miss (Misses *misses, const SpPlanEntry *entry)
 {
-  if (!misses->any || is_better (entry, &misses->quickest))
-    misses->quickest = *entry;
-  if (!misses->any || lacking (entry) < lacking (&misses->closest))
-    misses->closest = *entry;
-  misses->any = TRUE;
+  guint at = misses->n, end;
+
+  while (at > 0 && is_better (entry, &misses->front[at - 1]))
+    at--;
+  if (at > 0 && lacking (&misses->front[at - 1]) <= lacking (entry))
+    return;
+  for (end = at; end < misses->n && lacking (&misses->front[end]) >= lacking (entry);)
+    end++;
+  /* A full front forgets what lacks most. */
+  if (end == at && misses->n == MOST_MISSES) {
+    if (at == 0)
+      return;
+    memmove (misses->front, misses->front + 1, (at - 1) * sizeof *entry);
+    misses->front[at - 1] = *entry;
+    return;
+  }
+  memmove (misses->front + at + 1, misses->front + end, (misses->n - end) * sizeof *entry);
+  misses->front[at] = *entry;
+  misses->n = misses->n - (end - at) + 1;
+}
+
+/* Of those that would beat the best the one that lacks least, else the one that lacks least of all. */
+static const SpPlanEntry *
+nearest_miss (const Misses *misses, const SpPlanEntry *best)
+{
+  const SpPlanEntry *nearest = NULL;
+
+  for (guint i = 0; i < misses->n && best; i++)
+    if (is_better (&misses->front[i], best))
+      nearest = &misses->front[i];
+  return nearest ? nearest : misses->n > 0 ? &misses->front[misses->n - 1] : NULL;
 }
 
 /* --- candidates ------------------------------------------------------------------------------------------------------- */
@@ -314,7 +343,7 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
   g_autoptr (SpProgram) program = sp_program_new ();
   g_autoptr (SpBlockCache) cache = sp_block_cache_new (CACHE_LOG2_ENTRIES);
   gint32 cluster = estimator->cluster->nodes * estimator->cluster->gpus_per_node;
-  Misses misses = { .any = FALSE };
+  g_autofree Misses *misses = g_new0 (Misses, 1);
   Search s = { .estimator = estimator,
                .question = question,
                .plan = plan,
@@ -330,7 +359,7 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
     return NULL;
   }
   estimator->cache = cache;
-  try_degrees (&s, &misses);
+  try_degrees (&s, misses);
   estimator->cache = NULL;
   if (plan->legal == 0) {
     g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL,
@@ -340,9 +369,10 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
                  s.gpus, question->sequence, question->global_batch, 2 * s.gpus);
     return NULL;
   }
-  plan->has_nearest = misses.any;
-  if (misses.any)
-    plan->nearest = plan->fitting > 0 && is_better (&misses.quickest, &s.best) ? misses.quickest : misses.closest;
+  const SpPlanEntry *nearest = nearest_miss (misses, plan->fitting > 0 ? &s.best : NULL);
+  plan->has_nearest = nearest != NULL;
+  if (nearest)
+    plan->nearest = *nearest;
   return g_steal_pointer (&plan);
 }
 

@@ -23,7 +23,7 @@ typedef struct {
   gint64 candidates, legal, fitting;
   GArray *entries; /* SpPlanEntry, best first, at most `top` */
   gboolean has_nearest;
-  SpPlanEntry nearest; /* the fastest of those that do not fit and would beat the best, else the one that lacks least */
+  SpPlanEntry nearest; /* of those that do not fit and would beat the best, the one that lacks least; else the least of all */
 } SpPlan;
 
 typedef struct {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/rehearse-private.h"
 
+#include <string.h>
+
 #include <math.h>
 
 /*
@@ -420,12 +422,14 @@ static void
 loss (SpCall *c)
 {
   const double *logits = real_logits (c), *max = IN (1, M), *sums = IN (2, 2 * M);
-  double *dlogits = OUT (0, M * N), value = 0;
+  double *dlogits = OUT (0, M * N), *scratch = OUT (1, M * N), value = 0;
   const gint64 *labels = sp_call_ids (c, M, 1);
   const double *weights = sp_call_weights (c, M);
 
   if (c->failed)
     return;
+  if (scratch != NULL)
+    memset (scratch, 0, (gsize) (M * N) * sizeof *scratch);
   sp_ref_loss (M, N, logits, max, sums, labels, sp_call_vocabulary_first (c, N), weights, &value, dlogits);
   if (!sp_call_rows_are_shared (c, M) || tensor_place (c) == 0)
     c->rank->loss += value;

@@ -13,6 +13,7 @@
 typedef struct {
   double step, serial, high;
   double compute, host;
+  double kernels; /* of compute, without slowdowns */
   double axes[SP_N_AXES], exposed[SP_N_AXES];
   double waits[SP_N_AXES]; /* for a chain to come by */
 } Slot;
@@ -27,6 +28,7 @@ slot_add (Slot *slot, const SpListTime *list, double n)
   slot->serial += n * list->serial;
   slot->high += n * list->high;
   slot->compute += n * list->compute;
+  slot->kernels += n * list->compute;
   slot->host += n * list->host;
   for (guint a = 0; a < SP_N_AXES; a++) {
     slot->axes[a] += n * list->axes[a];
@@ -375,6 +377,7 @@ total_of (const SpProgram *program, const Stage *stage, Slot *total)
       total->serial += n * slots[i]->serial;
       total->high += n * slots[i]->high;
       total->compute += n * slots[i]->compute;
+      total->kernels += n * slots[i]->kernels;
       total->host += n * slots[i]->host;
       for (guint a = 0; a < SP_N_AXES; a++) {
         total->axes[a] += n * slots[i]->axes[a];
@@ -388,15 +391,14 @@ total_of (const SpProgram *program, const Stage *stage, Slot *total)
 /* No schedule beats the busiest resource of any stage, nor one micro-batch's way through all of them. Axes share streams at
  * most with each other, so the largest axis is a bound of its stream. */
 static double
-lowest (const SpProgram *program, const Slot *totals, const Stage *stages, double slowdown)
+lowest (const SpProgram *program, const Slot *totals, const Stage *stages)
 {
   double low = 0, path = 0;
   gint32 v = program->n_variants - 1;
 
   for (gint32 s = 0; s < program->stages; s++) {
-    /* total compute has the slowdown of hidden communication in it */
-    low = MAX (low, totals[s].compute / (1 + slowdown));
-    path += (stages[s].forward[v].compute + stages[s].backward[v].compute) / (1 + slowdown);
+    low = MAX (low, totals[s].kernels);
+    path += stages[s].forward[v].kernels + stages[s].backward[v].kernels;
     for (guint a = 0; a < SP_N_AXES; a++)
       low = MAX (low, totals[s].axes[a]);
   }
@@ -448,6 +450,6 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
   ret->step_time_s = end.of[STEP] + tail.of[STEP];
   ret->serial_s = end.of[SERIAL] + tail.of[SERIAL];
   ret->high_s = end.of[HIGH] + tail.of[HIGH];
-  ret->low_s = lowest (program, totals, stages, e->cost->slowdown);
+  ret->low_s = lowest (program, totals, stages);
   break_down (program, totals, tail.of[STEP], ret);
 }

@@ -218,7 +218,7 @@ sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, gu
   op->in[2] = bias;
   op->out[0] = c;
   op->flags = flags;
-  op->flops = 2 * (gint64) m * n * k;
+  op->flops = 2.0 * m * n * k;
   sp_write_op_done (w, op);
 }
 

@@ -167,7 +167,7 @@ const SpField sp_fields_op[] = {
   PLAIN (SpOp, heads, I32),
   PLAIN (SpOp, kv_heads, I32),
   PLAIN (SpOp, bytes, I64),
-  PLAIN (SpOp, flops, I64),
+  PLAIN (SpOp, flops, DOUBLE),
   ARRAY ("in", SpOp, in, U8),
   ARRAY ("out", SpOp, out, U8),
   ARRAY ("wait", SpOp, wait, U16),

@@ -27,7 +27,7 @@
  * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
  * is flagged, so that a schedule that splits them runs the list twice, filtered.
  *
- * Units. Bytes and FLOP are int64 counts. Shapes are in elements. `bytes` of a kernel is its HBM traffic, of a
+ * Units. Bytes are int64 counts, FLOP are counted in double. Shapes are in elements. `bytes` of a kernel is its HBM traffic, of a
  * communication its PAYLOAD as nccl-tests counts sizes: the full (unsharded) buffer of an all-gather or
  * reduce-scatter, the buffer of an all-reduce, the whole send buffer of an all-to-all, the message of a send.
  *
@@ -183,7 +183,8 @@ typedef struct {
  * LOSS_MAX        in0 = logits[m,n] (n = vocabulary part, as in EMBED) -> out0[m] = row maximum, fp32. In LOSS_MAX,
  *                 LOSS_SUM and LOSS the padding's columns count as -inf, whatever is in them; their dlogits are 0
  * LOSS_SUM        in0 = logits, in1 = maximum -> out0[m,2] = (sum of exp, target's logit or 0), fp32
- * LOSS            in0 = logits, in1 = maximum, in2 = sums -> out0 = dlogits[m,n] of the mean loss over the global batch
+ * LOSS            in0 = logits, in1 = maximum, in2 = sums -> out0 = dlogits[m,n] of the mean loss over the global batch,
+ *                 [out1 = scratch of the same size]
  * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, out3 = parameter shard;
  *                 n elements
  * ZERO            out0[n] = 0
@@ -297,7 +298,7 @@ typedef struct {
   guint16 flags; /* SpOpFlags */
   gint32 m, n, k, batch, heads, kv_heads;
   gint64 bytes;
-  gint64 flops;
+  double flops; /* a count; of a long sequence it does not fit 64 bits */
   guint8 in[SP_MAX_IN];
   guint8 out[SP_MAX_OUT];
   guint16 wait[3]; /* 1 + index in the segment of ops on other streams that must be over; 0 none */

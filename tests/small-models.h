@@ -72,7 +72,7 @@ small_framework (gboolean fused)
                             .fused_attention = fused,
                             .selective_attention = !fused,
                             .recompute_whole = !fused,
-                            .fp32_logits = fused };
+                            .fp32_logits = fused, .loss_copies = fused };
 
   return framework;
 }

@@ -174,7 +174,7 @@ test_logits (void)
     gint32 tokens, vocabulary;
     double published_gib;
   } cases[] = { { 32768, 151936, 18.55 }, { 16000, 128256, 7.64 } };
-  g_autoptr (SpFramework) framework = load_framework ("flash");
+  g_autoptr (SpFramework) framework = load_framework ("flash-loss-in-place");
   g_autoptr (SpProgram) program = sp_program_new ();
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {

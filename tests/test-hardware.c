@@ -109,7 +109,7 @@ test_all_shipped (void)
       g_autofree char *group = g_key_file_get_start_group (keys);
       static const char *const unsourced[] = {
         "name",      "nodes",           "gpus-per-node", "device",      "fused-attention",
-        "selective", "recompute-whole", "host",          "fp32-logits", NULL
+        "selective", "recompute-whole", "host",          "fp32-logits", "loss-gradient", NULL
       };
       g_auto (GStrv) names = g_key_file_get_keys (keys, group, NULL, NULL);
       for (guint k = 0; names[k] != NULL; k++) {
@@ -157,6 +157,7 @@ static const char framework[] = "[framework]\n"
                                 "recompute-whole = false\n"
                                 "host = eager\n"
                                 "fp32-logits = true\n"
+                                "loss-gradient = in-place\n"
                                 "host-launch = 5 us\n"
                                 "reserved = 1597 MiB\n"
                                 "allocator-slack = 2%\n";

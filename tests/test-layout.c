@@ -77,6 +77,8 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.ulysses = 2, .tensor = 4, .sequence_regions = FALSE) },
   { "rows", SMALL_SOFTMAX, 0, 1 << 30, 2, 2, 1, LAYOUT (.data = 1), { "2^31 tokens", "sequence 1073741824", "micro-batch 2", "more sequence ranks" },
     .legal = LAYOUT (.data = 1), .legal_micro_batch = 1 },
+  { "scores", SMALL_GPT, 1, 1 << 29, 2, 1, 1, LAYOUT (.data = 1), { "score matrices", "sequence 536870912", "fused attention" },
+    .legal = LAYOUT (.data = 1), .legal_sequence = 1024 },
 };
 /* clang-format on */
 

@@ -16,7 +16,8 @@ is_near (double x, double published, double tolerance)
 /* --- G01: LASP's memory ------------------------------------------------------------------------------------------- */
 
 /* LASP over all GPUs and FSDP, batch 1. What is assumed, because it was not published: the released TNL-1B's shape
- * (16 layers, hidden 2048, 64,000 words), no recompute, logits in bf16 and fp32, fp32 gradients. */
+ * (16 layers, hidden 2048, 64,000 words), no recompute, logits in bf16 and fp32 with the
+ * loss' gradient in their place, fp32 gradients. */
 static double
 lasp_bytes (const SpArchitecture *arch, const SpFramework *framework, SpCluster *cluster, gint32 gpus, gint64 tokens,
             gboolean *ret_fits)
@@ -57,7 +58,7 @@ test_lasp_memory (void)
     { 8, 7.7, 0 }, { 16, 7.0, 1024 }, { 32, 6.6, 2048 }, { 64, 6.4, 4096 }, { 128, 6.3, 8192 },
   };
   g_autoptr (SpArchitecture) arch = load_model ("tnl-1b");
-  g_autoptr (SpFramework) framework = load_framework ("flash");
+  g_autoptr (SpFramework) framework = load_framework ("flash-loss-in-place");
   g_autoptr (SpCluster) cluster = load_cluster ("a100-16x8");
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
@@ -129,7 +130,7 @@ test_lasp_memory_rows (void)
     return;
   }
   g_autoptr (SpArchitecture) arch = load_model ("tnl-1b");
-  g_autoptr (SpFramework) framework = load_framework ("flash");
+  g_autoptr (SpFramework) framework = load_framework ("flash-loss-in-place");
   g_autoptr (SpCluster) cluster = load_cluster ("a100-16x8");
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
   for (guint i = 1; lines[i] && *lines[i]; i++) {

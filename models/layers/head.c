@@ -4,7 +4,8 @@
 
 /*
  * Final norm, output matrix and the loss, split over tensor ranks by vocabulary: the softmax's maximum and sum are reduced
- * over the group (Megatron-LM's vocabulary-parallel cross entropy). The gradient takes the logits' place.
+ * over the group (Megatron-LM's vocabulary-parallel cross entropy). Its gradient
+ * takes the logits' place, or, as PyTorch's does, a copy of its own with another one beside it.
  */
 
 typedef struct {
@@ -93,12 +94,17 @@ write_forward (SpWriter *w, Head *h)
 static void
 write_backward (SpWriter *w, Head *h)
 {
-  guint8 d_logits = h->logits;
-
-  sp_write_rows (w, SP_OP_LOSS, w->rows, w->vocabulary, h->logits, h->maximum, h->sums, h->logits, 0, 0);
+  guint8 scratch = 0, wide = h->logits;
+  if (w->framework->loss_copies) {
+    SpDtype dtype = w->block->buffers[h->logits].dtype;
+    wide = sp_write_buffer (w, SP_CLASS_LOGITS, dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
+    scratch = sp_write_buffer (w, SP_CLASS_LOGITS, dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
+  }
+  sp_write_rows (w, SP_OP_LOSS, w->rows, w->vocabulary, h->logits, h->maximum, h->sums, wide, scratch, 0);
+  guint8 d_logits = wide;
   if (w->framework->fp32_logits) {
     d_logits = sp_write_buffer (w, SP_CLASS_LOGITS, w->dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
-    sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, h->logits, 0, 0, d_logits, 0, 0);
+    sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, wide, 0, 0, d_logits, 0, 0);
   }
   guint8 d_norm = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_norm);

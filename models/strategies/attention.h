@@ -8,17 +8,17 @@
 G_BEGIN_DECLS
 
 /* Query-key pairs of one head in a block of m x n, and under the causal mask of equal position sets. */
-static inline gint64
-sp_attention_pairs (gint64 m, gint64 n, gboolean diagonal)
+static inline double
+sp_attention_pairs (double m, double n, gboolean diagonal)
 {
   return diagonal ? m * (m + 1) / 2 : m * n;
 }
 
 /* One forward block: 2 GEMMs, 4 FLOP a pair and feature. */
-void sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, gint64 pairs, guint flags, guint guard);
+void sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint flags, guint guard);
 /* One backward block: 5 GEMMs, 10 FLOP a pair and feature. */
 void sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, guint8 delta, guint8 dk,
-                                  guint8 dv, gint64 pairs, guint flags, guint guard);
+                                  guint8 dv, double pairs, guint flags, guint guard);
 /* Makes o and lse. */
 void sp_write_attention_outputs (SpWriter *w, SpCoreSlots *c);
 /* delta = rows of dO * O, fp32. */

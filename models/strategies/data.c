@@ -66,6 +66,17 @@ token_parts (const SpCase *c)
   return c->layout->sequence_regions ? parts * c->layout->tensor : parts;
 }
 
+gint64
+sp_rule_padded_sequence (const SpCase *c)
+{
+  gint64 parts = token_parts (c), zigzag = 2 * (gint64) c->layout->ring, multiple = parts;
+
+  if (c->layout->ring > 1 && c->layout->token_split == SP_TOKENS_ZIGZAG)
+    while (multiple % zigzag != 0)
+      multiple += parts;
+  return (c->run->sequence + multiple - 1) / multiple * multiple;
+}
+
 static gboolean
 tokens_divide (const SpCase *c)
 {
@@ -75,14 +86,14 @@ tokens_divide (const SpCase *c)
 static void
 explain_tokens (const SpCase *c, GString *out)
 {
-  gint64 parts = token_parts (c), padded = (c->run->sequence + parts - 1) / parts * parts;
+  gint64 parts = token_parts (c);
 
   g_string_append_printf (out,
                           "sequence = %" G_GINT64_FORMAT " must be a multiple of the %" G_GINT64_FORMAT
                           " parts it is cut in (sequence ranks%s); pad it to %" G_GINT64_FORMAT,
                           c->run->sequence, parts,
                           c->layout->sequence_regions && c->layout->tensor > 1 ? " x tensor, for sequence regions" : "",
-                          padded);
+                          sp_rule_padded_sequence (c));
 }
 
 /* Shapes of a rank are 32-bit. */
@@ -104,12 +115,32 @@ explain_rows (const SpCase *c, GString *out)
                           c->run->sequence, c->run->micro_batch);
 }
 
+/* So are score matrices 64-bit; no machine holds the largest of them. */
+static gboolean
+scores_fit (const SpCase *c)
+{
+  double tokens = (double) c->run->sequence / sp_layout_sequence_ranks (c->layout, c->arch) * c->layout->ulysses;
+
+  return c->framework->fused_attention || tokens * tokens * c->arch->heads * c->run->micro_batch < 0x1p56;
+}
+
+static void
+explain_scores (const SpCase *c, GString *out)
+{
+  g_string_append_printf (
+      out,
+      "framework %s keeps score matrices of sequence^2 x heads, too large to count at sequence %" G_GINT64_FORMAT
+      "; use a framework with fused attention",
+      c->framework->name, c->run->sequence);
+}
+
 static const SpRule rules[] = {
   { "world", world_matches, explain_world },
   { "data-batch", batch_suffices, explain_batch },
   { "micro-batch", micro_batch_fits, explain_micro_batch },
   { "tokens", tokens_divide, explain_tokens },
   { "rows", rows_fit, explain_rows },
+  { "scores", scores_fit, explain_scores },
 };
 
 const SpStrategy sp_strategy_data = {

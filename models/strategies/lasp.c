@@ -27,14 +27,14 @@ value_elements (const SpWriter *w, const SpCoreSlots *c)
 }
 
 /* 2 k n, for all tokens and heads: one product of a token's vector with a state. */
-static gint64
+static double
 state_flops (const SpWriter *w, const SpCoreSlots *c)
 {
-  return 2 * value_elements (w, c) * w->head_size;
+  return 2.0 * value_elements (w, c) * w->head_size;
 }
 
 /* 2 C (k + n) with C = k = n. */
-static gint64
+static double
 chunk_flops (const SpWriter *w, const SpCoreSlots *c)
 {
   return 2 * state_flops (w, c);
@@ -85,7 +85,7 @@ local_backward (SpWriter *w, const SpCoreSlots *c, gboolean gradients, guint8 ow
     op->in[1] = op->in[2] = 0;
   op->out[3] = own;
   /* Within the chunk 5 products of the forward's 2; dq, dk, dv and the two states' builds and uses: 5 products of 2 k n. */
-  op->flops = gradients ? chunk_flops (w, c) * 5 / 2 + 5 * state_flops (w, c) : state_flops (w, c);
+  op->flops = gradients ? 2.5 * chunk_flops (w, c) + 5 * state_flops (w, c) : state_flops (w, c);
   sp_write_op_done (w, op);
 }
 

@@ -36,7 +36,7 @@ core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint flags, guint gu
 }
 
 void
-sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, gint64 pairs, guint flags, guint guard)
+sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint flags, guint guard)
 {
   SpOp *op = core_op (w, SP_OP_ATTENTION, c, flags, guard);
 
@@ -64,7 +64,7 @@ sp_write_attention_delta (SpWriter *w, const SpCoreSlots *c)
 
 void
 sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, guint8 delta, guint8 dk, guint8 dv,
-                             gint64 pairs, guint flags, guint guard)
+                             double pairs, guint flags, guint guard)
 {
   SpOp *op = core_op (w, SP_OP_ATTENTION_BWD, c, flags, guard);
 
@@ -133,7 +133,7 @@ scores_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint8 in0, guint8 
   op->out[0] = out0;
   op->out[1] = out1;
   if (gemm)
-    op->flops = (backward ? 4 : 2) * (gint64) c->tokens * c->tokens * w->head_size * c->heads * w->batch;
+    op->flops = (backward ? 4.0 : 2.0) * c->tokens * c->tokens * w->head_size * c->heads * w->batch;
   sp_write_op_done (w, op);
 }
 

@@ -23,10 +23,10 @@ away_guard (const SpWriter *w)
   return SP_GUARD_NOT_FIRST_STEP | (skips ? SP_GUARD_VISIBLE : 0);
 }
 
-static gint64
+static double
 away_pairs (const SpWriter *w, const SpCoreSlots *c)
 {
-  gint64 all = (gint64) c->tokens * c->tokens;
+  double all = (double) c->tokens * c->tokens;
 
   return w->run->causal && w->program->token_split == SP_TOKENS_ZIGZAG ? all / 2 : all;
 }
@@ -174,12 +174,12 @@ zigzag_parts_divide (const SpCase *c)
 static void
 explain_parts (const SpCase *c, GString *out)
 {
-  gint64 part = 2 * c->layout->ring, padded = (c->run->sequence + part - 1) / part * part;
+  gint64 part = 2 * (gint64) c->layout->ring;
 
   g_string_append_printf (out,
                           "sequence = %" G_GINT64_FORMAT " must be a multiple of 2 x ring = %" G_GINT64_FORMAT
                           " for zigzag; pad it to %" G_GINT64_FORMAT,
-                          c->run->sequence, part, padded);
+                          c->run->sequence, part, sp_rule_padded_sequence (c));
 }
 
 static gboolean

@@ -52,6 +52,9 @@ const SpCore *sp_strategy_core (const SpWriter *w);
 extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_pipeline,
     sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero;
 
+/* The least sequence from the one asked for on that all rules about its parts accept. */
+gint64 sp_rule_padded_sequence (const SpCase *c);
+
 /* Appends the values in [1, limit] that make `holds` true for the degree that `degree` points into (a field of a copy of
  * the layout), as "1, 2, 4 or 8". */
 void sp_rule_nearest (const SpCase *c, gsize degree_offset, gint32 limit, gboolean (*holds) (const SpCase *c),

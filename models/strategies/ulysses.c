@@ -180,10 +180,11 @@ explain_linear_heads (const SpCase *c, GString *out)
   gint32 ranks = sp_layout_sequence_ranks (c->layout, c->arch), heads = c->arch->heads / c->layout->tensor;
   const char *separator = "";
 
-  g_string_append_printf (out,
-                          "linear layers exchange heads over sequence ranks / lasp = %d ranks, which must divide their %d "
-                          "heads; legal lasp: ",
-                          sp_layout_linear_ulysses (c->layout, c->arch), heads);
+  g_string_append_printf (
+      out,
+      "linear layers exchange heads over sequence ranks / lasp = %d ranks, which must divide their %d "
+      "heads; legal lasp: ",
+      sp_layout_linear_ulysses (c->layout, c->arch), heads);
   for (gint32 exchange = heads; exchange >= 1; exchange--)
     if (heads % exchange == 0 && ranks % exchange == 0) {
       g_string_append_printf (out, "%s%d", separator, ranks / exchange);
