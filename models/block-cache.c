@@ -3,20 +3,49 @@
 
 #include <string.h>
 
+/* Entries are numbered from 0; the index holds numbers + 1, 0 for none, and may point to an entry that was given away since:
+ * its key says so. */
+typedef struct {
+  guint32 *index;
+  guint log2_index;
+  char *entries;
+  gsize stride; /* of an entry */
+  guint32 n, next, last_found;
+} Table;
+
 struct _SpBlockCache {
-  guint log2_entries;
-  SpWorkSet *works;
-  SpStateSet *states;
+  guint n_blocks;
+  Table works, states;
 };
+
+#define WORK_BYTES(blocks) (sizeof (SpWorkSet) + (blocks) * sizeof (SpBlockWork))
+#define STATE_BYTES(blocks) (sizeof (SpStateSet) + (blocks) * sizeof (SpBlockState))
+
+/* The entries' memory is only reserved; what is not written costs nothing. */
+static void
+table_init (Table *table, guint log2_entries, gsize most_stride)
+{
+  table->n = 1u << MAX (log2_entries, 2);
+  table->log2_index = MAX (log2_entries, 2) + 1;
+  table->index = g_new0 (guint32, (gsize) 1 << table->log2_index);
+  table->entries = g_malloc (table->n * most_stride);
+}
+
+static void
+table_clear (Table *table, gsize stride)
+{
+  memset (table->index, 0, sizeof *table->index << table->log2_index);
+  table->stride = stride;
+  table->next = table->last_found = 0;
+}
 
 SpBlockCache *
 sp_block_cache_new (guint log2_entries)
 {
   SpBlockCache *cache = g_new0 (SpBlockCache, 1);
 
-  cache->log2_entries = log2_entries;
-  cache->works = g_new0 (SpWorkSet, (gsize) 1 << log2_entries);
-  cache->states = g_new0 (SpStateSet, (gsize) 1 << log2_entries);
+  table_init (&cache->works, log2_entries, WORK_BYTES (SP_MAX_BLOCKS));
+  table_init (&cache->states, log2_entries, STATE_BYTES (SP_MAX_BLOCKS));
   return cache;
 }
 
@@ -25,16 +54,27 @@ sp_block_cache_free (SpBlockCache *cache)
 {
   if (cache == NULL)
     return;
-  g_free (cache->works);
-  g_free (cache->states);
+  g_free (cache->works.index);
+  g_free (cache->works.entries);
+  g_free (cache->states.index);
+  g_free (cache->states.entries);
   g_free (cache);
 }
 
 void
 sp_block_cache_clear (SpBlockCache *cache)
 {
-  for (gsize i = 0; i < (gsize) 1 << cache->log2_entries; i++)
-    cache->works[i].key[0] = cache->states[i].key[0] = 0;
+  cache->n_blocks = 0;
+}
+
+static void
+begin (SpBlockCache *cache, const SpProgram *program)
+{
+  if (cache->n_blocks == program->n_blocks)
+    return;
+  cache->n_blocks = program->n_blocks;
+  table_clear (&cache->works, WORK_BYTES (program->n_blocks));
+  table_clear (&cache->states, STATE_BYTES (program->n_blocks));
 }
 
 /* --- keys ------------------------------------------------------------------------------------------------------------- */
@@ -95,8 +135,8 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   key[4] = key[5] = 0;
 }
 
-static gsize
-place_of (const SpBlockCache *cache, const guint64 *key)
+static guint64
+hash_of (const guint64 *key)
 {
   guint64 hash = 0;
 
@@ -104,10 +144,29 @@ place_of (const SpBlockCache *cache, const guint64 *key)
     hash = (hash ^ key[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
     hash ^= hash >> 29;
   }
-  return (gsize) (hash >> (64 - cache->log2_entries));
+  return hash;
 }
 
 /* --- look-up ----------------------------------------------------------------------------------------------------------- */
+
+static gpointer
+table_find (Table *table, const guint64 *key, gboolean *ret_hit)
+{
+  guint32 *at = &table->index[hash_of (key) >> (64 - table->log2_index)];
+  const gsize key_bytes = SP_CACHE_WORDS * sizeof *key;
+
+  *ret_hit = *at > 0 && memcmp (table->entries + (*at - 1) * table->stride, key, key_bytes) == 0;
+  if (!*ret_hit) {
+    /* The entry found last may still be read. */
+    if (table->next + 1 == table->last_found)
+      table->next = (table->next + 1) % table->n;
+    *at = table->next + 1;
+    table->next = (table->next + 1) % table->n;
+    memcpy (table->entries + (*at - 1) * table->stride, key, key_bytes);
+  }
+  table->last_found = *at;
+  return table->entries + (*at - 1) * table->stride;
+}
 
 SpWorkSet *
 sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *program, const SpLayout *layout,
@@ -115,12 +174,9 @@ sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *p
 {
   guint64 key[SP_CACHE_WORDS];
 
+  begin (cache, program);
   work_key (cost, program, layout, run, variant, key);
-  /* The two batch sizes of one layout must not push each other out: odd entries are the smaller one's. */
-  SpWorkSet *set = &cache->works[(place_of (cache, key) & ~(gsize) 1) | (gsize) variant];
-  *ret_hit = memcmp (set->key, key, sizeof key) == 0;
-  memcpy (set->key, key, sizeof key);
-  return set;
+  return table_find (&cache->works, key, ret_hit);
 }
 
 SpStateSet *
@@ -129,9 +185,7 @@ sp_block_cache_state (SpBlockCache *cache, const SpCost *cost, const SpProgram *
 {
   guint64 key[SP_CACHE_WORDS];
 
+  begin (cache, program);
   state_key (cost, program, layout, run, key);
-  SpStateSet *set = &cache->states[place_of (cache, key)];
-  *ret_hit = memcmp (set->key, key, sizeof key) == 0;
-  memcpy (set->key, key, sizeof key);
-  return set;
+  return table_find (&cache->states, key, ret_hit);
 }

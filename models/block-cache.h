@@ -5,9 +5,10 @@
  * Priced blocks, kept over a search: the work and the state of a layout's blocks (models/block-cost.h), each under what
  * enters it, and for each group of ranks how many of it share a node. Layouts that differ in the rest recombine them.
  *
- * Two tables of a fixed number of entries, each entry at the place that its key hashes to; a new key takes the old one's
- * place. So memory is bounded, nothing is allocated after the start, and results do not depend on what is held. A cache
- * belongs to one estimator (one architecture, cluster and framework) and one thread.
+ * Two tables, each a ring of a fixed number of entries, packed so that what is used lies close together, with an index by the
+ * key's hash; a new entry takes the oldest one's place. So memory is bounded, nothing is allocated after the start, and
+ * results do not depend on what is held. A cache belongs to one estimator (one architecture, cluster and framework) and one
+ * thread; it starts anew when it meets a program with another number of blocks.
  */
 
 #include "models/block-cost.h"
@@ -17,26 +18,27 @@ G_BEGIN_DECLS
 #define SP_CACHE_WORDS 6
 
 typedef struct {
-  guint64 key[SP_CACHE_WORDS]; /* key[0] = 0: empty */
-  SpBlockWork blocks[SP_MAX_BLOCKS];
+  guint64 key[SP_CACHE_WORDS];
   SpOp pipe;
+  SpBlockWork blocks[]; /* of the program's blocks */
 } SpWorkSet;
 
 typedef struct {
   guint64 key[SP_CACHE_WORDS];
-  SpBlockState blocks[SP_MAX_BLOCKS];
+  SpBlockState blocks[];
 } SpStateSet;
 
 typedef struct _SpBlockCache SpBlockCache;
 
-/* 2^log2_entries entries a table, about 15 KB of each pair, of which only the used blocks are touched. */
+/* 2^log2_entries entries a table (4 at least), each of about 1 KB a block of work and 1.5 KB a block of state. */
 SpBlockCache *sp_block_cache_new (guint log2_entries);
 void sp_block_cache_free (SpBlockCache *cache);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpBlockCache, sp_block_cache_free)
 void sp_block_cache_clear (SpBlockCache *cache);
 
 /* The entry of a layout's work (of a variant) or state, and whether it is priced; if not, the caller prices it in place. The
- * program's frame is written and the cost's paths are set. An entry holds until the next call that asks for another. */
+ * program's frame is written and the cost's paths are set. An entry holds until
+ * the second next call for its table. */
 SpWorkSet *sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *program,
                                 const SpLayout *layout, const SpRun *run, gint32 variant, gboolean *ret_hit);
 SpStateSet *sp_block_cache_state (SpBlockCache *cache, const SpCost *cost, const SpProgram *program,

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* 25 MB where every entry is used. */
-#define CACHE_LOG2_ENTRIES 10
+/* At most 70 MB, touched as it is needed. */
+#define CACHE_LOG2_ENTRIES 13
 
 #define MAX_ORDERS 64
 #define MAX_SPLITS 64

@@ -165,6 +165,7 @@ backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32
 typedef struct {
   Slot forward[2], backward[2]; /* of each variant */
   Slot tail;                    /* gradient reduction and optimizer */
+  Slot total;                   /* of a step */
   gint32 counts[SP_MAX_BLOCKS];
 } Stage;
 
@@ -246,7 +247,7 @@ after (const Figures *a, const Figures *b, const Figures *seconds)
 
 /* Max-plus pass over `m` micro-batches: a slot starts when the stage is free and its neighbour's part is there. */
 static Figures
-schedule_pass (const SpProgram *program, const Stage *stages, gint32 m, gint32 small_last)
+schedule_pass (const SpProgram *program, const Stage *const *stages, gint32 m, gint32 small_last)
 {
   const SpSchedule *schedule = sp_schedule_get (program->schedule);
   const Figures start = { { 0 } };
@@ -258,8 +259,8 @@ schedule_pass (const SpProgram *program, const Stage *stages, gint32 m, gint32 s
 
   for (gint32 s = 0; s < p; s++)
     for (gint32 v = 0; v < program->n_variants; v++) {
-      seconds[s][v][0] = figures_of (&stages[s].forward[v]);
-      seconds[s][v][1] = figures_of (&stages[s].backward[v]);
+      seconds[s][v][0] = figures_of (&stages[s]->forward[v]);
+      seconds[s][v][1] = figures_of (&stages[s]->backward[v]);
     }
   memset (is_done[0], 0, (gsize) (p * m));
   memset (is_done[1], 0, (gsize) (p * m));
@@ -292,12 +293,12 @@ schedule_pass (const SpProgram *program, const Stage *stages, gint32 m, gint32 s
 }
 
 static Figures
-slowest_period (const SpProgram *program, const Stage *stages)
+slowest_period (const SpProgram *program, const Stage *const *stages)
 {
   Figures period = { { 0 } };
 
   for (gint32 s = 0; s < program->stages; s++) {
-    Figures forward = figures_of (&stages[s].forward[0]), backward = figures_of (&stages[s].backward[0]);
+    Figures forward = figures_of (&stages[s]->forward[0]), backward = figures_of (&stages[s]->backward[0]);
     for (guint f = 0; f < N_FIGURES; f++)
       period.of[f] = MAX (period.of[f], forward.of[f] + backward.of[f]);
   }
@@ -308,19 +309,19 @@ slowest_period (const SpProgram *program, const Stage *stages)
  * and from then on is its neighbours'. No schedule of this order beats it for any stage, and where the stages are alike it is
  * the step. */
 static Figures
-longest_stage (const SpProgram *program, const Stage *stages)
+longest_stage (const SpProgram *program, const Stage *const *stages)
 {
   gint32 m = program->micro_batches, last = program->n_variants - 1;
   Figures up = { { 0 } }, down = { { 0 } }, down_last = { { 0 } }, longest = { { 0 } };
 
   for (gint32 s = 0; s < program->stages; s++)
     for (guint f = 0; f < N_FIGURES; f++) {
-      down.of[f] += figures_of (&stages[s].forward[0]).of[f] + figures_of (&stages[s].backward[0]).of[f];
-      down_last.of[f] += figures_of (&stages[s].forward[last]).of[f] + figures_of (&stages[s].backward[last]).of[f];
+      down.of[f] += figures_of (&stages[s]->forward[0]).of[f] + figures_of (&stages[s]->backward[0]).of[f];
+      down_last.of[f] += figures_of (&stages[s]->forward[last]).of[f] + figures_of (&stages[s]->backward[last]).of[f];
     }
   for (gint32 s = 0; s < program->stages; s++) {
-    const Figures forward[2] = { figures_of (&stages[s].forward[0]), figures_of (&stages[s].forward[last]) };
-    const Figures backward[2] = { figures_of (&stages[s].backward[0]), figures_of (&stages[s].backward[last]) };
+    const Figures forward[2] = { figures_of (&stages[s]->forward[0]), figures_of (&stages[s]->forward[last]) };
+    const Figures backward[2] = { figures_of (&stages[s]->backward[0]), figures_of (&stages[s]->backward[last]) };
     gint32 ahead = sp_schedule_get (program->schedule)->in_flight (program->stages, s, m) - 1;
     for (guint f = 0; f < N_FIGURES; f++) {
       down.of[f] -= forward[0].of[f] + backward[0].of[f];
@@ -341,7 +342,7 @@ longest_stage (const SpProgram *program, const Stage *stages)
  * each more. Against the whole pass, stages drawn at random: exact with equal micro-batches; with a smaller last one 0.3 % less
  * at worst. */
 static Figures
-schedule_seconds (const SpProgram *program, const Stage *stages)
+schedule_seconds (const SpProgram *program, const Stage *const *stages)
 {
   gint32 m = program->micro_batches, p = program->stages, small_last = program->n_variants - 1;
   gint32 walked = MIN (m, 2 * p + 2);
@@ -391,29 +392,29 @@ total_of (const SpProgram *program, const Stage *stage, Slot *total)
 /* No schedule beats the busiest resource of any stage, nor one micro-batch's way through all of them. Axes share streams at
  * most with each other, so the largest axis is a bound of its stream. */
 static double
-lowest (const SpProgram *program, const Slot *totals, const Stage *stages)
+lowest (const SpProgram *program, const Stage *const *stages)
 {
   double low = 0, path = 0;
   gint32 v = program->n_variants - 1;
 
   for (gint32 s = 0; s < program->stages; s++) {
-    low = MAX (low, totals[s].kernels);
-    path += stages[s].forward[v].kernels + stages[s].backward[v].kernels;
+    low = MAX (low, stages[s]->total.kernels);
+    path += stages[s]->forward[v].kernels + stages[s]->backward[v].kernels;
     for (guint a = 0; a < SP_N_AXES; a++)
-      low = MAX (low, totals[s].axes[a]);
+      low = MAX (low, stages[s]->total.axes[a]);
   }
   return MAX (low, path);
 }
 
 static void
-break_down (const SpProgram *program, const Slot *totals, double tail, SpEstimate *ret)
+break_down (const SpProgram *program, const Stage *const *stages, double tail, SpEstimate *ret)
 {
   gint32 busiest = 0;
 
   for (gint32 s = 1; s < program->stages; s++)
-    if (totals[s].step > totals[busiest].step)
+    if (stages[s]->total.step > stages[busiest]->total.step)
       busiest = s;
-  const Slot *total = &totals[busiest];
+  const Slot *total = &stages[busiest]->total;
   ret->compute_s = total->compute;
   ret->host_s = total->host;
   ret->exposed_communication_s = 0;
@@ -431,25 +432,28 @@ void
 sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
 {
   const SpProgram *program = e->program;
-  Stage stages[MAX_STAGES];
-  Slot totals[MAX_STAGES];
+  const Stage *stages[MAX_STAGES];
+  Stage own[MAX_STAGES];
   Figures tail = { { 0 } };
+  guint n = 0;
 
   g_assert (program->stages <= MAX_STAGES);
   for (gint32 s = 0; s < program->stages; s++) {
-    if (sp_estimate_is_twin (program, s))
+    if (sp_estimate_is_twin (program, s)) {
       stages[s] = stages[s - 1];
-    else
-      estimate_stage (e, s, &stages[s]);
-    total_of (program, &stages[s], &totals[s]);
-    Figures mine = figures_of (&stages[s].tail);
+      continue;
+    }
+    estimate_stage (e, s, &own[n]);
+    total_of (program, &own[n], &own[n].total);
+    Figures mine = figures_of (&own[n].tail);
     for (guint f = 0; f < N_FIGURES; f++)
       tail.of[f] = MAX (tail.of[f], mine.of[f]);
+    stages[s] = &own[n++];
   }
   Figures end = schedule_seconds (program, stages);
   ret->step_time_s = end.of[STEP] + tail.of[STEP];
   ret->serial_s = end.of[SERIAL] + tail.of[SERIAL];
   ret->high_s = end.of[HIGH] + tail.of[HIGH];
-  ret->low_s = lowest (program, totals, stages);
-  break_down (program, totals, tail.of[STEP], ret);
+  ret->low_s = lowest (program, stages);
+  break_down (program, stages, tail.of[STEP], ret);
 }

@@ -2,22 +2,24 @@
 #include "models/block-cache.h"
 #include "models/planner.h"
 #include "models/scenario.h"
+#include "tests/bench.h"
 #include "tests/count-allocations.h"
-#include "tests/random-layouts.h"
 
 #include <string.h>
 
 /*
- * Layouts a second, on one thread. A layout is checked for legality, written and fully estimated (time, memory,
+ * Layouts a second, on one thread, by CPU time. A layout is checked for legality and fully estimated (time, memory,
  * volume).
- *   cold      distinct layouts of three models in random order, every one written anew
- *   cached    the same with the search's cache, which the random order defeats as far as it goes
+ *   anew      legal layouts of three models in random order, every one written and priced anew
+ *   cold      all of them (degrees that are powers of two, every recipe, four orders) in random order, with a cache of priced
+ *             blocks that is empty at the start
  *   search    sp_plan: the order of the search, with its cache
  * Each figure is the median of five repeats of at least half a second.
  */
 
 #define REPEATS 5
 #define LEAST_S 0.5
+#define ANEW 20000 /* layouts of the first figure */
 
 typedef struct {
   guint model;
@@ -81,85 +83,78 @@ load (Bench *b)
 }
 
 /* A power of two up to 2^most. */
-static gint32
-power (GRand *rand, gint32 most)
-{
-  return 1 << draw_int (rand, 0, most);
-}
+static const SpOrder orders[] = {
+  { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE } },
+  { { SP_AXIS_TENSOR, SP_AXIS_RING, SP_AXIS_ULYSSES, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE } },
+  { { SP_AXIS_TENSOR, SP_AXIS_DATA, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_PIPELINE } },
+  { { SP_AXIS_ULYSSES, SP_AXIS_LASP, SP_AXIS_TENSOR, SP_AXIS_RING, SP_AXIS_PIPELINE, SP_AXIS_DATA } },
+};
 
-static gboolean
-draw_item (GRand *rand, const Bench *b, Item *item)
-{
-  const Model *m = &b->models[item->model];
-  SpLayout *l = &item->layout;
-  gboolean softmax = sp_architecture_count (m->arch, SP_LAYER_SOFTMAX) > 0,
-           linear = sp_architecture_count (m->arch, SP_LAYER_LINEAR) > 0;
-
-  memset (item->layout.stage_split, 0, sizeof item->layout.stage_split);
-  *l = (SpLayout) SP_LAYOUT_DEFAULT;
-  l->tensor = power (rand, 3);
-  l->pipeline = power (rand, 3);
-  l->ulysses = power (rand, 4);
-  l->ring = softmax ? power (rand, 5) : 1;
-  l->lasp = linear ? power (rand, 6) : 1;
-  l->lasp_version = draw_int (rand, 1, 2);
-  l->token_split = linear || draw_int (rand, 0, 1) ? SP_TOKENS_CONTIGUOUS : SP_TOKENS_ZIGZAG;
-  l->zero = draw_int (rand, 0, 3);
-  l->recompute = (guint8) draw_int (rand, 0, SP_N_RECOMPUTES - 1);
-  draw_order (rand, &l->order);
-  gint32 gpus = b->cluster->nodes * b->cluster->gpus_per_node, others = sp_layout_world (l, m->arch);
-  if (gpus % others != 0)
-    return FALSE;
-  l->data = gpus / others;
-  item->run = (SpRun){ m->sequence, power (rand, 3), m->global_batch, SP_DTYPE_BF16, TRUE };
-  return sp_layout_check (l, m->arch, b->framework, &item->run, gpus, NULL);
-}
-
-/* Distinct legal layouts, in random order. */
 static void
-draw_items (Bench *b, guint n)
+add_recipes (Bench *b, guint model, SpLayout l)
+{
+  const Model *m = &b->models[model];
+
+  for (guint split = 0; split < (l.ring > 1 ? 2 : 1); split++)
+    for (gint32 batch = 1; batch <= m->global_batch; batch *= 2)
+      for (guint recompute = 0; recompute < SP_N_RECOMPUTES; recompute++)
+        for (gint32 zero = 0; zero <= 3; zero++)
+          for (guint o = 0; o < G_N_ELEMENTS (orders); o++) {
+            Item item = { .model = model, .layout = l };
+            item.layout.token_split = split ? SP_TOKENS_ZIGZAG : SP_TOKENS_CONTIGUOUS;
+            item.layout.recompute = (guint8) recompute;
+            item.layout.zero = zero;
+            item.layout.order = orders[o];
+            item.run = (SpRun){ m->sequence, batch, m->global_batch, SP_DTYPE_BF16, TRUE };
+            if (sp_layout_check (&item.layout, m->arch, b->framework, &item.run, 0, NULL))
+              g_array_append_val (b->items, item);
+          }
+}
+
+/* All degrees that are powers of two and fill the cluster. */
+static void
+add_model (Bench *b, guint model)
+{
+  const Model *m = &b->models[model];
+  gboolean softmax = sp_architecture_has (m->arch, SP_LAYER_SOFTMAX),
+           linear = sp_architecture_has (m->arch, SP_LAYER_LINEAR);
+  gint32 gpus = b->cluster->nodes * b->cluster->gpus_per_node;
+  SpLayout l = SP_LAYOUT_DEFAULT;
+
+  for (l.tensor = 1; l.tensor <= 16; l.tensor *= 2)
+    for (l.pipeline = 1; l.pipeline <= 32; l.pipeline *= 2)
+      for (l.ulysses = 1; l.ulysses <= 32; l.ulysses *= 2)
+        for (l.ring = 1; l.ring <= (softmax ? 128 : 1); l.ring *= 2)
+          for (l.lasp = 1; l.lasp <= (linear ? 128 : 1); l.lasp *= 2) {
+            l.data = 1;
+            gint32 others = sp_layout_world (&l, m->arch);
+            if (gpus % others != 0)
+              continue;
+            l.data = gpus / others;
+            add_recipes (b, model, l);
+          }
+}
+
+static void
+shuffle (GArray *items)
 {
   GRand *rand = g_rand_new_with_seed (20240801);
-  Item item;
 
-  b->items = g_array_new (FALSE, TRUE, sizeof (Item));
-  memset (&item, 0, sizeof item);
-  while (b->items->len < n) {
-    gboolean known = FALSE;
-    item.model = (guint) draw_int (rand, 0, 2);
-    if (!draw_item (rand, b, &item))
-      continue;
-    for (guint i = 0; i < b->items->len && !known; i++) {
-      const Item *other = &g_array_index (b->items, Item, i);
-      known = other->model == item.model && other->run.micro_batch == item.run.micro_batch &&
-              memcmp (&other->layout, &item.layout, sizeof item.layout) == 0;
-    }
-    if (!known)
-      g_array_append_val (b->items, item);
+  for (guint i = items->len - 1; i > 0; i--) {
+    guint j = (guint) g_rand_int_range (rand, 0, (gint32) i + 1);
+    Item *a = &g_array_index (items, Item, i), *b = &g_array_index (items, Item, j), t = *a;
+    *a = *b;
+    *b = t;
   }
   g_rand_free (rand);
 }
 
 /* --- timing ------------------------------------------------------------------------------------------------------- */
 
-static double
-seconds_now (void)
-{
-  return (double) g_get_monotonic_time () / 1e6;
-}
-
-static int
-compare_doubles (const void *a, const void *b)
-{
-  double x = *(const double *) a, y = *(const double *) b;
-
-  return x < y ? -1 : x > y;
-}
-
 static void
 print_rates (const char *name, double *rates, double ops)
 {
-  qsort (rates, REPEATS, sizeof *rates, compare_doubles);
+  qsort (rates, REPEATS, sizeof *rates, bench_compare);
   g_print ("%-14s %9.0f layouts/s (%.0f to %.0f), %.2f us a layout", name, rates[REPEATS / 2], rates[0],
            rates[REPEATS - 1], 1e6 / rates[REPEATS / 2]);
   if (ops > 0)
@@ -168,9 +163,9 @@ print_rates (const char *name, double *rates, double ops)
 }
 
 static void
-run_items (Bench *b)
+run_items (Bench *b, guint n)
 {
-  for (guint i = 0; i < b->items->len; i++) {
+  for (guint i = 0; i < n; i++) {
     const Item *item = &g_array_index (b->items, Item, i);
     Model *m = &b->models[item->model];
     SpEstimate e;
@@ -183,49 +178,52 @@ run_items (Bench *b)
 }
 
 static void
-time_items (Bench *b, const char *name)
+time_items (Bench *b, const char *name, guint n)
 {
   double rates[REPEATS];
 
-  run_items (b);
+  run_items (b, MIN (n, 1000));
   for (guint r = 0; r < REPEATS; r++) {
-    double start = seconds_now (), spent;
+    double spent = 0;
     guint passes = 0;
-    do {
-      run_items (b);
-      passes++;
-      spent = seconds_now () - start;
-    } while (spent < LEAST_S);
-    rates[r] = passes * b->items->len / spent;
+    for (; spent < LEAST_S; passes++) {
+      for (guint i = 0; i < G_N_ELEMENTS (b->models); i++)
+        if (b->models[i].estimator.cache)
+          sp_block_cache_clear (b->models[i].estimator.cache);
+      double start = bench_cpu_s ();
+      run_items (b, n);
+      spent += bench_cpu_s () - start;
+    }
+    rates[r] = passes * (double) n / spent;
   }
   print_rates (name, rates, b->ops);
 }
 
 static void
-count_ops (Bench *b)
+count_ops (Bench *b, guint n)
 {
   double sum = 0;
 
-  for (guint i = 0; i < b->items->len; i++) {
+  for (guint i = 0; i < n; i++) {
     const Item *item = &g_array_index (b->items, Item, i);
     SpEstimate e;
     sp_estimate_layout (&b->models[item->model].estimator, b->program, &item->layout, &item->run, &e);
     sum += b->program->n_ops;
   }
-  b->ops = sum / b->items->len;
+  b->ops = sum / n;
 }
 
 static void
-count_memory (Bench *b, const char *name)
+count_memory (Bench *b, const char *name, guint n)
 {
   if (!COUNTS_ALLOCATIONS)
     return;
-  run_items (b);
+  run_items (b, n);
   allocations = 0;
   counting_allocations = TRUE;
-  run_items (b);
+  run_items (b, n);
   counting_allocations = FALSE;
-  g_print ("%-14s %" G_GUINT64_FORMAT " allocations in %u layouts\n", name, allocations, b->items->len);
+  g_print ("%-14s %" G_GUINT64_FORMAT " allocations in %u layouts\n", name, allocations, n);
 }
 
 /* --- the search --------------------------------------------------------------------------------------------------- */
@@ -237,7 +235,7 @@ time_search (Model *m)
   gint64 legal = 0, candidates = 0;
 
   for (guint r = 0; r < REPEATS; r++) {
-    double start = seconds_now (), spent;
+    double start = bench_cpu_s (), spent;
     gint64 priced = 0;
     do {
       SpPlanQuestion question = {
@@ -247,7 +245,7 @@ time_search (Model *m)
       g_autoptr (SpPlan) plan = checked (sp_plan (&m->estimator, &question, &error), error);
       priced += legal = plan->legal;
       candidates = plan->candidates;
-      spent = seconds_now () - start;
+      spent = bench_cpu_s () - start;
     } while (spent < LEAST_S);
     rates[r] = (double) priced / spent;
   }
@@ -265,20 +263,21 @@ main (void)
   count_allocations_init ();
   load (&b);
   b.program = sp_program_new ();
-  draw_items (&b, 3000);
-  count_ops (&b);
+  b.items = g_array_new (FALSE, TRUE, sizeof (Item));
+  for (guint i = 0; i < G_N_ELEMENTS (b.models); i++)
+    add_model (&b, i);
+  shuffle (b.items);
+  count_ops (&b, ANEW);
   g_print ("%u distinct layouts on %d GPUs, %.0f ops each\n", b.items->len, b.cluster->nodes * b.cluster->gpus_per_node,
            b.ops);
-  count_memory (&b, "cold");
-  time_items (&b, "cold");
-  for (guint i = 0; i < 3; i++)
-    b.models[i].estimator.cache = sp_block_cache_new (10);
-  count_memory (&b, "cached");
-  time_items (&b, "cached");
-  for (guint i = 0; i < 3; i++) {
-    sp_block_cache_free (b.models[i].estimator.cache);
-    b.models[i].estimator.cache = NULL;
-  }
+  count_memory (&b, "anew", ANEW);
+  time_items (&b, "anew", ANEW);
+  for (guint i = 0; i < G_N_ELEMENTS (b.models); i++)
+    b.models[i].estimator.cache = sp_block_cache_new (14);
+  count_memory (&b, "cold", ANEW);
+  time_items (&b, "cold", b.items->len);
+  for (guint i = 0; i < G_N_ELEMENTS (b.models); i++)
+    g_clear_pointer (&b.models[i].estimator.cache, sp_block_cache_free);
   for (guint i = 0; i < 3; i++)
     time_search (&b.models[i]);
 
