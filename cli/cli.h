@@ -16,8 +16,8 @@
 
 #include <json-glib/json-glib.h>
 
-#include "models/estimate.h"
-#include "models/scenario.h"
+#include "models/estimate/estimate.h"
+#include "models/inputs/scenario.h"
 
 G_BEGIN_DECLS
 
@@ -66,7 +66,7 @@ char *sp_text_bytes (double bytes);     /* 12.34 GiB */
 char *sp_text_seconds (double seconds); /* 1.234 s, 56.78 ms */
 char *sp_text_count (double count);     /* 8,030,261,248 */
 char *sp_text_percent (double fraction);
-char *sp_text_gib (double bytes);       /* without a unit */
+char *sp_text_gib (double bytes); /* without a unit */
 
 /* A table: cells are given row by row. `columns` has 'l' or 'r' for each, of the same length as there are columns. */
 typedef struct _SpTable SpTable;

@@ -9,7 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/version.h"
-#include "models/ini.h"
+#include "models/inputs/ini.h"
 
 /* clang-format off */
 G_DEFINE_QUARK (sp-cli-error-quark, sp_cli_error)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "models/ini.h"
+#include "models/inputs/ini.h"
 
 static void
 set_error (GError **error, SpCliError code, const char *format, va_list arguments)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "models/ini.h"
+#include "models/inputs/ini.h"
 #include "models/planner.h"
 #include "models/schedules.h"
 
@@ -342,7 +342,10 @@ add_table (const Question *q, const SpPlan *plan, GString *out)
     add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i));
   g_string_append_c (out, '\n');
   sp_table_print (table, 0, out);
-  g_string_append_printf (out, "MFU counts attention over all pairs of tokens, MFU causal the half under the mask; convention %s\n\nwhat bounds the best\n", sp_mfu_names[q->convention]);
+  g_string_append_printf (out,
+                          "MFU counts attention over all pairs of tokens, MFU causal the half under the mask; "
+                          "convention %s\n\nwhat bounds the best\n",
+                          sp_mfu_names[q->convention]);
   for (guint i = 0; i < MIN (plan->entries->len, EXPLAINED); i++) {
     g_autofree char *bound = sp_plan_bound (&g_array_index (plan->entries, SpPlanEntry, i));
     g_string_append_printf (out, "  %u. %s\n", i + 1, bound);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "models/rehearse.h"
+#include "models/rehearse/rehearse.h"
 #include "models/writer.h"
 
 #define MOST_RANKS 64

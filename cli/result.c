@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "models/ini.h"
+#include "models/inputs/ini.h"
 
 /* --- notes -------------------------------------------------------------------------------------------------------- */
 
@@ -268,7 +268,10 @@ add_speed (const SpEstimate *e, SpMfuConvention convention, GString *out)
                  g_strdup_printf ("%.1f %%   (attention over all pairs; %.1f %% over the causal half; convention %s)",
                                   e->mfu * 100, e->mfu_causal * 100, sp_mfu_names[convention]));
   sp_table_cell (table, "HFU");
-  sp_table_take (table, g_strdup_printf ("%.1f %%   (what the kernels compute: the causal half where they skip the rest, and recompute)", e->hfu * 100));
+  sp_table_take (
+      table,
+      g_strdup_printf ("%.1f %%   (what the kernels compute: the causal half where they skip the rest, and recompute)",
+                       e->hfu * 100));
   sp_table_print (table, 0, out);
 }
 

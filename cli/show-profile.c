@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "models/ini.h"
+#include "models/inputs/ini.h"
 
 typedef struct {
   const char *key; /* as in the file */

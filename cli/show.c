@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar show WHAT [FILE]: inputs as they are understood. */
 #include "cli/cli.h"
-#include "models/ini.h"
+#include "models/inputs/ini.h"
 #include "models/strategies/strategies.h"
 
 static gboolean show_model (const SpShow *show, GString *out, GError **error);

@@ -9,8 +9,8 @@
 
 #include <glib.h>
 
-#include "models/architecture.h"
-#include "models/hardware.h"
+#include "models/inputs/architecture.h"
+#include "models/inputs/hardware.h"
 #include "sim/program.h"
 
 G_BEGIN_DECLS

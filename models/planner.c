@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/planner.h"
 
-#include "models/block-cache.h"
+#include "models/estimate/block-cache.h"
 #include "models/writer.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
  * orders of the axes whose degree is above 1 that differ in which of them stay inside a node. What the rules refuse is counted, not listed.
  */
 
-#include "models/estimate.h"
+#include "models/estimate/estimate.h"
 
 G_BEGIN_DECLS
 
@@ -23,7 +23,8 @@ typedef struct {
   gint64 candidates, legal, fitting;
   GArray *entries; /* SpPlanEntry, best first, at most `top` */
   gboolean has_nearest;
-  SpPlanEntry nearest; /* of those that do not fit and would beat the best, the one that lacks least; else the least of all */
+  SpPlanEntry
+      nearest; /* of those that do not fit and would beat the best, the one that lacks least; else the least of all */
 } SpPlan;
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/block-cache.h"
+#include "models/estimate/block-cache.h"
 #include "models/planner.h"
-#include "models/scenario.h"
+#include "models/inputs/scenario.h"
 #include "tests/bench.h"
 #include "tests/count-allocations.h"
 

@@ -3,7 +3,7 @@
 
 /* What a rank sends, counted from a program's lists. */
 
-#include "models/cost.h"
+#include "models/estimate/cost.h"
 
 typedef struct {
   double payload, wire; /* elements */

@@ -4,7 +4,7 @@
 /* Random models and legal layouts of them: for tests of properties. What is drawn comes from g_test_rand, so --seed
  * repeats it. */
 
-#include "models/estimate.h"
+#include "models/estimate/estimate.h"
 #include "models/layout.h"
 
 #include <math.h>

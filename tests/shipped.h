@@ -3,7 +3,7 @@
 
 /* Shipped models, frameworks and clusters, and models of one's own; a program that must be legal. */
 
-#include "models/scenario.h"
+#include "models/inputs/scenario.h"
 #include "models/writer.h"
 #include "tests/input-file.h"
 

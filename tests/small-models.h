@@ -3,7 +3,7 @@
 
 /* Models that a rehearsal can run, and a layout written as overrides of the default. */
 
-#include "models/estimate.h"
+#include "models/estimate/estimate.h"
 #include "models/layout.h"
 
 #pragma GCC diagnostic ignored "-Woverride-init"

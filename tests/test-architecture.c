@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/architecture.h"
-#include "models/ini.h"
-#include "models/scenario.h"
+#include "models/inputs/architecture.h"
+#include "models/inputs/ini.h"
+#include "models/inputs/scenario.h"
 #include "tests/input-file.h"
 
 static SpArchitecture *

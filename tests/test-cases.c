@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/memory.h"
+#include "models/estimate/memory.h"
 #include "tests/shipped.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/cost.h"
+#include "models/estimate/cost.h"
 #include "models/layout.h"
 #include "tests/random-machines.h"
 

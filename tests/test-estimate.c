@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/block-cache.h"
+#include "models/estimate/block-cache.h"
 #include "models/writer.h"
 #include "tests/count-allocations.h"
 #include "tests/random-machines.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/hardware.h"
-#include "models/ini.h"
-#include "models/scenario.h"
+#include "models/inputs/hardware.h"
+#include "models/inputs/ini.h"
+#include "models/inputs/scenario.h"
 #include "tests/input-file.h"
 
 static char *
@@ -108,8 +108,8 @@ test_all_shipped (void)
       g_assert_true (g_key_file_load_from_file (keys, path, G_KEY_FILE_NONE, NULL));
       g_autofree char *group = g_key_file_get_start_group (keys);
       static const char *const unsourced[] = {
-        "name",      "nodes",           "gpus-per-node", "device",      "fused-attention",
-        "selective", "recompute-whole", "host",          "fp32-logits", "loss-gradient", NULL
+        "name", "nodes",       "gpus-per-node", "device", "fused-attention", "selective", "recompute-whole",
+        "host", "fp32-logits", "loss-gradient", NULL
       };
       g_auto (GStrv) names = g_key_file_get_keys (keys, group, NULL, NULL);
       for (guint k = 0; names[k] != NULL; k++) {

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "models/ini.h"
+#include "models/inputs/ini.h"
 #include "tests/input-file.h"
 
 static const char good[] = "# a comment\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/rehearse.h"
+#include "models/rehearse/rehearse.h"
 #include "tests/rehearse-cases.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/memory.h"
-#include "models/rehearse.h"
+#include "models/estimate/memory.h"
+#include "models/rehearse/rehearse.h"
 #include "tests/rehearse-cases.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/estimate.h"
-#include "models/scenario.h"
+#include "models/estimate/estimate.h"
+#include "models/inputs/scenario.h"
 #include "models/writer.h"
 #include "tests/count-volume.h"
 

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/block-cache.h"
+
+#include <string.h>
+
+/* Entries are numbered from 0; the index holds numbers + 1, 0 for none, and may point to an entry that was given away since:
+ * its key says so. */
+typedef struct {
+  guint32 *index;
+  guint log2_index;
+  char *entries;
+  gsize stride; /* of an entry */
+  guint32 n, next, last_found;
+} Table;
+
+struct _SpBlockCache {
+  guint n_blocks;
+  Table works, states;
+};
+
+#define WORK_BYTES(blocks) (sizeof (SpWorkSet) + (blocks) * sizeof (SpBlockWork))
+#define STATE_BYTES(blocks) (sizeof (SpStateSet) + (blocks) * sizeof (SpBlockState))
+
+/* The entries' memory is only reserved; what is not written costs nothing. */
+static void
+table_init (Table *table, guint log2_entries, gsize most_stride)
+{
+  table->n = 1u << MAX (log2_entries, 2);
+  table->log2_index = MAX (log2_entries, 2) + 1;
+  table->index = g_new0 (guint32, (gsize) 1 << table->log2_index);
+  table->entries = g_malloc (table->n * most_stride);
+}
+
+static void
+table_clear (Table *table, gsize stride)
+{
+  memset (table->index, 0, sizeof *table->index << table->log2_index);
+  table->stride = stride;
+  table->next = table->last_found = 0;
+}
+
+SpBlockCache *
+sp_block_cache_new (guint log2_entries)
+{
+  SpBlockCache *cache = g_new0 (SpBlockCache, 1);
+
+  table_init (&cache->works, log2_entries, WORK_BYTES (SP_MAX_BLOCKS));
+  table_init (&cache->states, log2_entries, STATE_BYTES (SP_MAX_BLOCKS));
+  return cache;
+}
+
+void
+sp_block_cache_free (SpBlockCache *cache)
+{
+  if (cache == NULL)
+    return;
+  g_free (cache->works.index);
+  g_free (cache->works.entries);
+  g_free (cache->states.index);
+  g_free (cache->states.entries);
+  g_free (cache);
+}
+
+void
+sp_block_cache_clear (SpBlockCache *cache)
+{
+  cache->n_blocks = 0;
+}
+
+static void
+begin (SpBlockCache *cache, const SpProgram *program)
+{
+  if (cache->n_blocks == program->n_blocks)
+    return;
+  cache->n_blocks = program->n_blocks;
+  table_clear (&cache->works, WORK_BYTES (program->n_blocks));
+  table_clear (&cache->states, STATE_BYTES (program->n_blocks));
+}
+
+/* --- keys ------------------------------------------------------------------------------------------------------------- */
+
+static guint64
+pair (gint64 high, gint64 low)
+{
+  return (guint64) high << 32 | (guint32) low;
+}
+
+/* Recipe that enters both parts. The leading 1 makes the word of no key zero. */
+static guint64
+recipe (const SpProgram *program, const SpLayout *layout, const SpRun *run)
+{
+  guint64 bits = 1;
+
+  bits = bits << 1 | program->sequence_regions;
+  bits = bits << 1 | (layout->overlap != 0);
+  bits = bits << 3 | layout->gradient_dtype;
+  bits = bits << 3 | run->precision;
+  return bits << 1 | (program->stages > 1);
+}
+
+static void
+work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, const SpRun *run, gint32 variant,
+          guint64 *key)
+{
+  const SpPath *paths = cost->paths;
+  guint64 bits = recipe (program, layout, run);
+
+  bits = bits << 2 | (guint64) layout->lasp_version;
+  bits = bits << 2 | program->token_split;
+  bits = bits << 3 | layout->ring_gradient_dtype;
+  bits = bits << 2 | layout->recompute;
+  bits = bits << 1 | (run->causal != 0);
+  key[0] = bits << 32 | (guint32) layout->tensor;
+  key[1] = (guint64) run->sequence;
+  key[2] = pair (program->variants[variant].batch, layout->ulysses);
+  key[3] = pair (layout->ring, layout->lasp);
+  key[4] = pair (paths[SP_GROUP_TENSOR].per_node, paths[SP_GROUP_ULYSSES].per_node);
+  key[5] = pair (paths[SP_GROUP_RING].per_node, paths[SP_GROUP_LASP].per_node) ^
+           (guint64) paths[SP_GROUP_ULYSSES_LINEAR].per_node << 16;
+}
+
+static void
+state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, const SpRun *run, guint64 *key)
+{
+  const SpPath *paths = cost->paths;
+  guint64 bits = recipe (program, layout, run);
+
+  bits = bits << 2 | (guint64) layout->zero;
+  bits = bits << 1 | (layout->reshard != 0);
+  bits = bits << 1 | (paths[SP_GROUP_TIE].network != 0);
+  key[0] = bits << 32 | (guint32) layout->tensor;
+  key[1] = (guint64) run->sequence; /* learned positions grow with it */
+  key[2] = (guint64) program->groups[SP_GROUP_ZERO].size;
+  key[3] = pair (paths[SP_GROUP_TENSOR].per_node, paths[SP_GROUP_ZERO].per_node);
+  key[4] = key[5] = 0;
+}
+
+static guint64
+hash_of (const guint64 *key)
+{
+  guint64 hash = 0;
+
+  for (guint i = 0; i < SP_CACHE_WORDS; i++) {
+    hash = (hash ^ key[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+/* --- look-up ----------------------------------------------------------------------------------------------------------- */
+
+static gpointer
+table_find (Table *table, const guint64 *key, gboolean *ret_hit)
+{
+  guint32 *at = &table->index[hash_of (key) >> (64 - table->log2_index)];
+  const gsize key_bytes = SP_CACHE_WORDS * sizeof *key;
+
+  *ret_hit = *at > 0 && memcmp (table->entries + (*at - 1) * table->stride, key, key_bytes) == 0;
+  if (!*ret_hit) {
+    /* The entry found last may still be read. */
+    if (table->next + 1 == table->last_found)
+      table->next = (table->next + 1) % table->n;
+    *at = table->next + 1;
+    table->next = (table->next + 1) % table->n;
+    memcpy (table->entries + (*at - 1) * table->stride, key, key_bytes);
+  }
+  table->last_found = *at;
+  return table->entries + (*at - 1) * table->stride;
+}
+
+SpWorkSet *
+sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *program, const SpLayout *layout,
+                     const SpRun *run, gint32 variant, gboolean *ret_hit)
+{
+  guint64 key[SP_CACHE_WORDS];
+
+  begin (cache, program);
+  work_key (cost, program, layout, run, variant, key);
+  return table_find (&cache->works, key, ret_hit);
+}
+
+SpStateSet *
+sp_block_cache_state (SpBlockCache *cache, const SpCost *cost, const SpProgram *program, const SpLayout *layout,
+                      const SpRun *run, gboolean *ret_hit)
+{
+  guint64 key[SP_CACHE_WORDS];
+
+  begin (cache, program);
+  state_key (cost, program, layout, run, key);
+  return table_find (&cache->states, key, ret_hit);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/block-cost.h"
+
+#include <string.h>
+
+/* Memory of one block's op lists: how much lives at the fullest op, and of what classes. */
+
+#define MAX_OPS 640 /* of a recompute and backward list together */
+
+typedef struct {
+  gint64 bytes;
+  guint16 first[2], last[2]; /* in each list; first > last where it does not live there */
+  guint8 class;
+} Range;
+
+/* Ops [*first, *last] of the list in which a buffer is live; FALSE if it is not, or is a parameter or gradient. Op 0 stands
+ * for the time before the first op, n + 1 for the time after the last one. */
+static gboolean
+live_range (const SpBlock *block, guint slot, guint list, guint n_ops, guint *ret_first, guint *ret_last)
+{
+  guint8 life = block->buffers[slot].life;
+  guint first = block->first_use[list][slot], last = block->last_use[list][slot];
+
+  if (life == SP_LIFE_STASH) {
+    if (list == 1 || slot == SP_SLOT_X)
+      first = 0;
+    if (list == 0 || last == 0)
+      last = n_ops + 1;
+  } else if (first == 0)
+    return FALSE;
+  else if (life == SP_LIFE_HANDOFF) {
+    if (slot == SP_SLOT_DY)
+      first = 0;
+    else
+      last = n_ops + 1;
+  } else if (life != SP_LIFE_SEGMENT && life != SP_LIFE_REBUILT)
+    return FALSE;
+  *ret_first = first;
+  *ret_last = last;
+  return TRUE;
+}
+
+static gint64
+sum_classes (const gint64 *bytes)
+{
+  gint64 sum = 0;
+
+  for (guint c = 0; c < SP_N_CLASSES; c++)
+    sum += bytes[c];
+  return sum;
+}
+
+/* The fullest op, and what lives there. */
+static void
+find_peak (const Range *ranges, guint n_ranges, guint list, guint n_ops, gint64 *delta, SpBlockWork *ret)
+{
+  gint64 live = 0, peak = 0;
+  guint moment = 0;
+
+  memset (delta, 0, (n_ops + 3) * sizeof *delta);
+  for (guint i = 0; i < n_ranges; i++) {
+    delta[ranges[i].first[list]] += ranges[i].bytes;
+    delta[ranges[i].last[list] + 1] -= ranges[i].bytes;
+  }
+  for (guint i = 0; i <= n_ops + 1; i++) {
+    live += delta[i];
+    if (live > peak) {
+      peak = live;
+      moment = i;
+    }
+  }
+  for (guint i = 0; i < n_ranges; i++)
+    if (ranges[i].first[list] <= moment && moment <= ranges[i].last[list])
+      ret->peak[list][ranges[i].class] += ranges[i].bytes;
+  ret->peak_bytes[list] = peak;
+}
+
+static guint
+collect_ranges (const SpBlock *block, const guint *n_ops, Range *ranges, SpBlockWork *ret)
+{
+  guint n = 0, first, last;
+
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    const SpBuffer *buffer = &block->buffers[slot];
+    gboolean lives = FALSE;
+    if (buffer->bytes == 0)
+      continue;
+    if (buffer->life == SP_LIFE_STASH)
+      ret->stash[buffer->class] += buffer->bytes;
+    Range *range = &ranges[n];
+    range->bytes = buffer->bytes;
+    range->class = buffer->class;
+    for (guint list = 0; list < 2; list++) {
+      gboolean here = live_range (block, slot, list, n_ops[list], &first, &last);
+      range->first[list] = (guint16) (here ? first : n_ops[list] + 2);
+      range->last[list] = (guint16) (here ? last : n_ops[list] + 1);
+      lives |= here;
+    }
+    n += lives;
+  }
+  return n;
+}
+
+void
+sp_block_work_memory (const SpBlock *block, SpBlockWork *ret)
+{
+  const guint n_ops[2] = { block->segments[SP_PHASE_FORWARD].n,
+                           block->segments[SP_PHASE_RECOMPUTE].n + block->segments[SP_PHASE_BACKWARD].n };
+  gint64 delta[MAX_OPS + 3];
+  Range ranges[SP_MAX_SLOTS];
+
+  g_assert (n_ops[0] <= MAX_OPS && n_ops[1] <= MAX_OPS);
+  memset (ret->stash, 0, sizeof ret->stash);
+  memset (ret->peak, 0, sizeof ret->peak);
+  guint n = collect_ranges (block, n_ops, ranges, ret);
+  find_peak (ranges, n, 0, n_ops[0], delta, ret);
+  find_peak (ranges, n, 1, n_ops[1], delta, ret);
+  ret->stash_bytes = sum_classes (ret->stash);
+}
+
+/* What is tied lives because of this block only where it does not live ALWAYS. */
+void
+sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockState *ret)
+{
+  guint n;
+  const SpOp *gather = sp_program_segment (program, block, SP_PHASE_GATHER, &n);
+
+  ret->regather = block->regather;
+  ret->gathers_ahead = n > 0 && gather->flags & SP_OP_ASYNC;
+  memset (ret->always, 0, sizeof ret->always);
+  memset (ret->step_end, 0, sizeof ret->step_end);
+  ret->gathered = ret->summed = ret->tied_gathered = ret->tied_summed = 0;
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    const SpBuffer *buffer = &block->buffers[slot];
+    gint64 tied = buffer->tied ? buffer->elements * sp_dtype_bytes (buffer->dtype) : 0;
+    if (buffer->life == SP_LIFE_ALWAYS)
+      ret->always[buffer->class] += buffer->bytes;
+    else if (buffer->life == SP_LIFE_STEP_END)
+      ret->step_end[buffer->class] += buffer->bytes;
+    else if (buffer->life == SP_LIFE_GATHERED) {
+      ret->gathered += buffer->bytes;
+      ret->tied_gathered += block->regather ? tied : 0; /* else what the embedding gathered is still there */
+    } else if (buffer->life == SP_LIFE_SUMMED) {
+      ret->summed += buffer->bytes;
+      ret->tied_summed += tied;
+    }
+  }
+  ret->always_bytes = sum_classes (ret->always);
+  ret->step_end_bytes = sum_classes (ret->step_end);
+}

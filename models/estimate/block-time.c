@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/block-cost.h"
+
+#include <string.h>
+
+/* --- one op list ----------------------------------------------------------------------------------------------------- */
+
+/* The clocks of a list as it is walked. */
+typedef struct {
+  const SpCost *cost;
+  SpListTime *time;
+  double compute; /* when the compute stream is free */
+  double stream[SP_N_STREAMS];
+  double latest; /* of them */
+  guint8 stream_axis[SP_N_STREAMS];
+  double finish[512]; /* of communication ops */
+  guint8 finish_axis[512];
+  guint kernels;
+} Clocks;
+
+static void
+expose (Clocks *c, double until, guint axis)
+{
+  if (until <= c->compute)
+    return;
+  c->time->exposed[axis] += until - c->compute;
+  c->compute = until;
+}
+
+/* How long compute runs beside communication that is under way. */
+static double
+beside (const Clocks *c, double seconds)
+{
+  double busy = 0;
+
+  if (c->latest <= c->compute)
+    return 0;
+  for (guint s = SP_STREAM_COMPUTE + 1; s < SP_N_STREAMS; s++)
+    if (c->stream[s] > c->compute)
+      busy = MAX (busy, c->stream[s] - c->compute);
+  return MIN (busy, seconds);
+}
+
+static void
+wait_for (Clocks *c, const SpOp *op)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (op->wait) && op->wait[i]; i++)
+    expose (c, c->finish[op->wait[i] - 1], c->finish_axis[op->wait[i] - 1]);
+}
+
+static void
+walk_communication (Clocks *c, const SpOp *op, guint index, double seconds)
+{
+  SpListTime *time = c->time;
+
+  time->serial += seconds;
+  time->high += seconds;
+  time->axes[op->axis] += seconds;
+  if (op->stream == SP_STREAM_DATA && op->flags & SP_OP_ASYNC && !(op->flags & SP_OP_AFTER_OPTIMIZER)) {
+    /* Runs beside other lists: the slot places it. */
+    time->data_async += seconds;
+    c->finish[index] = 0;
+    return;
+  }
+  double start = MAX (c->compute, c->stream[op->stream]);
+  c->stream[op->stream] = start + seconds;
+  c->latest = MAX (c->latest, start + seconds);
+  c->stream_axis[op->stream] = op->axis;
+  c->finish[index] = start + seconds;
+  c->finish_axis[index] = op->axis;
+  if (!(op->flags & SP_OP_ASYNC))
+    expose (c, start + seconds, op->axis);
+}
+
+static void
+walk_kernel (Clocks *c, double seconds)
+{
+  c->time->serial += seconds;
+  c->time->compute += seconds;
+  c->time->high += seconds * (1 + c->cost->slowdown);
+  c->compute += seconds + c->cost->slowdown * beside (c, seconds);
+  c->kernels++;
+}
+
+static gboolean
+runs_in_step (const SpOp *op, gboolean first, gboolean last)
+{
+  if (op->guard & SP_GUARD_FIRST_STEP)
+    return first;
+  if (op->guard & SP_GUARD_NOT_FIRST_STEP)
+    return !first;
+  return !(op->guard & SP_GUARD_NOT_LAST_STEP && last);
+}
+
+/* `times` equal steps of a loop. */
+static void
+walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loop, gboolean first, gboolean last,
+            gint32 times)
+{
+  double compute = 0, async = 0, blocking = 0;
+  guint axis = 0, kernels = 0;
+
+  if (times <= 0)
+    return;
+  for (guint i = loop->first; i < loop->end; i++) {
+    double s = seconds[i - loop->first];
+    if (!runs_in_step (&ops[i], first, last))
+      continue;
+    if (!sp_op_is_communication (ops[i].kind)) {
+      compute += s;
+      kernels++;
+      continue;
+    }
+    axis = ops[i].axis;
+    c->time->axes[axis] += times * s;
+    if (ops[i].flags & SP_OP_ASYNC)
+      async += s;
+    else
+      blocking += s;
+  }
+  double slowed = compute + c->cost->slowdown * MIN (compute, async);
+  double hidden_end = MAX (slowed, async);
+  c->time->serial += times * (compute + async + blocking);
+  c->time->high += times * (compute * (1 + c->cost->slowdown) + async + blocking);
+  c->time->compute += times * compute;
+  c->time->exposed[axis] += times * (hidden_end - slowed + blocking);
+  c->compute += times * (hidden_end + blocking);
+  c->kernels += times * kernels;
+}
+
+static void
+walk_loop (Clocks *c, const SpOp *ops, const SpLoop *loop)
+{
+  double seconds[64];
+
+  g_assert (loop->end - loop->first <= 64);
+  for (guint i = loop->first; i < loop->end; i++)
+    seconds[i - loop->first] = sp_cost_op (c->cost, &ops[i]);
+  walk_steps (c, ops, seconds, loop, TRUE, loop->steps == 1, 1);
+  walk_steps (c, ops, seconds, loop, FALSE, FALSE, loop->steps - 2);
+  walk_steps (c, ops, seconds, loop, FALSE, TRUE, loop->steps > 1);
+}
+
+/* A chain: from a RECEIVE to the SEND that passes on; the kernels between and the send are one hop. */
+typedef struct {
+  gboolean open;
+  double hop;
+} Chain;
+
+static void
+note_chain (Chain *chain, SpListTime *time, const SpCost *cost, const SpOp *op, double seconds)
+{
+  if (op->kind == SP_OP_RECEIVE) {
+    chain->open = TRUE;
+    chain->hop = 0;
+  } else if (chain->open && op->kind == SP_OP_SEND) {
+    chain->open = FALSE;
+    time->chain = (cost->paths[op->group].size - 1) * chain->hop + sp_cost_chain (cost, op);
+    time->chain_group = op->group;
+    time->chain_axis = op->axis;
+  } else if (chain->open)
+    chain->hop += seconds;
+}
+
+static gboolean
+selected (const SpOp *op, guint flags, guint mask)
+{
+  return (op->flags & mask) == flags;
+}
+
+void
+sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, guint flags,
+                    guint mask, SpListTime *ret)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+  Clocks c;
+  Chain chain = { 0 };
+
+  memset (ret, 0, sizeof *ret);
+  if (n == 0)
+    return;
+  c.cost = cost;
+  c.time = ret;
+  c.compute = c.latest = 0;
+  c.kernels = 0;
+  memset (c.stream, 0, sizeof c.stream);
+  g_assert (n <= G_N_ELEMENTS (c.finish));
+  for (guint i = 0; i < n; i++) {
+    const SpOp *op = &ops[i];
+    if (op->loop) {
+      const SpLoop *loop = &block->loops[op->loop - 1];
+      walk_loop (&c, ops, loop);
+      for (guint j = loop->first; j < loop->end; j++)
+        c.finish[j] = 0;
+      i = loop->end - 1u;
+      continue;
+    }
+    c.finish[i] = 0;
+    if (!selected (op, flags, mask))
+      continue;
+    double seconds = sp_cost_op (cost, op);
+    note_chain (&chain, ret, cost, op, seconds);
+    wait_for (&c, op);
+    if (sp_op_is_communication (op->kind))
+      walk_communication (&c, op, i, seconds);
+    else
+      walk_kernel (&c, seconds);
+    if (op->group && sp_op_is_communication (op->kind) && op->kind != SP_OP_SEND && op->kind != SP_OP_RECEIVE)
+      ret->groups |= 1u << op->group;
+  }
+  for (guint s = SP_STREAM_COMPUTE + 1; s < SP_N_STREAMS; s++)
+    expose (&c, c.stream[s], c.stream_axis[s]);
+  ret->step = c.compute;
+  /* The host issues kernels one after the other; a list is not over before they are issued. */
+  double host = c.kernels * cost->host_launch_s;
+  ret->host = MAX (0.0, host - ret->step);
+  ret->step += ret->host;
+  ret->serial = MAX (ret->serial, host);
+  ret->high = MAX (ret->high, host);
+}
+
+/* --- blocks ------------------------------------------------------------------------------------------------------------ */
+
+void
+sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
+{
+  ret->kind = block->kind;
+  sp_block_list_time (cost, program, block, SP_PHASE_FORWARD, 0, 0, &ret->forward);
+  sp_block_list_time (cost, program, block, SP_PHASE_RECOMPUTE, 0, 0, &ret->recompute);
+  sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, 0, 0, &ret->backward);
+  sp_block_work_memory (block, ret);
+  sp_block_work_volume (cost, program, block, ret);
+}
+
+void
+sp_block_state (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret)
+{
+  const guint each = SP_OP_PER_MICRO_BATCH;
+
+  sp_block_list_time (cost, program, block, SP_PHASE_GATHER, 0, 0, &ret->gather);
+  sp_block_list_time (cost, program, block, SP_PHASE_SYNC, each, each, &ret->sync_each);
+  sp_block_list_time (cost, program, block, SP_PHASE_SYNC, 0, each, &ret->sync_once);
+  sp_block_list_time (cost, program, block, SP_PHASE_OPTIMIZER, 0, 0, &ret->optimizer);
+  sp_block_state_memory (program, block, ret);
+  sp_block_state_volume (cost, program, block, ret);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The estimate: what a program costs, in closed form. It reads ops, buffers, guards, loops and the schedule; it knows no
+ * strategy.
+ *
+ * Time of an op list. Ops run in order on their streams. Blocking ones (no SP_OP_ASYNC) hold up the compute stream; async
+ * ones run beside compute until an op that waits for them, or the end of the list, or of their loop's step. While the two
+ * run together compute is slower by the device's overlap slowdown.
+ * Four figures a list:
+ *   step    as above: what `step_time_s` is made of
+ *   serial  every op after the other
+ *   high    serial, with compute slowed wherever it could run beside communication
+ *   busy    of each stream: what no schedule can beat
+ * A loop of R steps: its first, R - 2 middle and last steps are timed apart. A place that skips work (SP_GUARD_VISIBLE)
+ * waits for the place that does all of it, so the busiest place's time counts.
+ *
+ * Time of a slot (forward or backward of one micro-batch on a stage): the sum over its layers; async GATHER and SYNC of a
+ * layer run beside the neighbouring layer's compute, the first gather and the last sync in the open. A chain (a RECEIVE that
+ * is followed by a SEND to the next place) delays its last place by all hops: once a slot, or once a layer where a collective of the
+ * layer spans the chain. A hop is the send and the kernels between the two.
+ *
+ * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over stages x micro-batches; beyond some
+ * micro-batches the rest is added at the pace of the slowest stage (step-time.c says how exact that is). Then the gradient
+ * reduction that the last backward did not hide, and the optimizer.
+ * A list is never shorter than the host needs to issue its kernels.
+ *
+ *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.
+ *
+ * Memory. See memory.c: ALWAYS buffers of the stage's layers, stashes of the micro-batches in flight, and the largest
+ * of the lists' own peaks. The GPU with the most is reported.
+ */
+
+#include "models/estimate/cost.h"
+#include "models/layout.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  double min, mean, max; /* over GPUs */
+} SpSpread;
+
+typedef struct {
+  SpSpread payload_bytes, wire_bytes; /* a GPU, a step */
+  double messages;                    /* of the busiest GPU */
+  double time_s, exposed_s; /* of the slowest stage's GPU: its own, waits for a chain with it, and what compute did not
+                                         hide */
+} SpAxisCost;
+
+typedef struct {
+  double total_bytes;
+  double by_class[SP_N_CLASSES];
+  gint32 stage;       /* whose GPUs hold it */
+  const char *moment; /* static string: where in the step */
+} SpMemory;
+
+typedef struct {
+  double step_time_s, low_s, serial_s, high_s;
+  double tokens_per_s;
+  double mfu, mfu_causal, hfu;
+  SpMemory memory;
+  double capacity_bytes, host_bytes;
+  gboolean fits;
+  SpAxisCost axes[SP_N_AXES];
+  /* of the stage that bounds the step; they add up to step_time_s */
+  double compute_s, exposed_communication_s, bubble_s, host_s, idle_s;
+  SpProvenance provenance;
+} SpEstimate;
+
+typedef enum { SP_MFU_SEQPAR, SP_MFU_MEGATRON, SP_MFU_PALM, SP_MFU_LLM_FOUNDRY, SP_N_MFU } SpMfuConvention;
+extern const char *const sp_mfu_names[SP_N_MFU + 1]; /* NULL-terminated */
+
+/* Model FLOP of one token's training step, attention over all pairs and over the causal half. */
+void sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention convention, double *ret_full,
+                     double *ret_causal);
+
+/* What does not change between layouts, computed once for a search. Borrows its arguments. */
+typedef struct {
+  const SpArchitecture *arch;
+  const SpCluster *cluster;
+  const SpFramework *framework;
+  SpMfuConvention convention;
+  SpCost cost;
+  struct _SpBlockCache *cache; /* of models/estimate/block-cache.h; NULL: every layout is written and priced anew */
+} SpEstimator;
+
+void sp_estimator_init (SpEstimator *estimator, const SpArchitecture *arch, const SpCluster *cluster,
+                        const SpFramework *framework, SpMfuConvention convention);
+/* Estimates a written program. Allocates nothing once `program` has its size. */
+void sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret);
+/* sp_program_write, then sp_estimate_program; with a cache, only what it does not hold. `program` is scratch. */
+void sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                         SpEstimate *ret);
+
+/* Notes for people on a run: sequence beyond the trained positions, padded vocabulary, padded last micro-batch ... */
+GPtrArray *sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run);
+
+/* Every term with its formula, source and value. */
+void sp_estimate_why (SpEstimator *estimator, const SpProgram *program, const SpRun *run, GString *out);
+
+G_END_DECLS

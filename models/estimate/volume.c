@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/block-cost.h"
+
+#include <string.h>
+
+/*
+ * Volume: bytes by axis, and FLOP. GPUs differ by stage and, along a chain, by place: the first and the last place send or
+ * receive less. Everything is counted for three places (first, middle, last), and the mean is over all.
+ */
+
+/* --- a block --------------------------------------------------------------------------------------------------------- */
+
+/* Times an op runs in its list. */
+static double
+steps_of (const SpBlock *block, const SpOp *op)
+{
+  if (op->loop == 0)
+    return 1;
+  gint32 steps = block->loops[op->loop - 1].steps;
+  if (op->guard & SP_GUARD_FIRST_STEP)
+    return 1;
+  return op->guard & (SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP) ? steps - 1 : steps;
+}
+
+static void
+count_message (const SpCost *cost, const SpProgram *program, const SpOp *op, double times, SpBlockVolume *volume,
+               gint32 *chain_size)
+{
+  double payload = times * op->bytes, wire = times * sp_cost_wire_bytes (cost, op);
+  gboolean first = !(op->guard & SP_GUARD_NOT_FIRST), last = !(op->guard & SP_GUARD_NOT_LAST);
+
+  volume->payload[SP_PLACE_FIRST] += first ? payload : 0;
+  volume->payload[SP_PLACE_MIDDLE] += payload;
+  volume->payload[SP_PLACE_LAST] += last ? payload : 0;
+  volume->wire[SP_PLACE_FIRST] += first ? wire : 0;
+  volume->wire[SP_PLACE_MIDDLE] += wire;
+  volume->wire[SP_PLACE_LAST] += last ? wire : 0;
+  volume->messages += times;
+  if (!first || !last)
+    *chain_size = program->groups[op->group].size;
+}
+
+/* Mean runs over places: where keys in the future are skipped, place i runs i of the R - 1 steps. */
+static double
+mean_steps (const SpOp *op, double steps)
+{
+  return op->guard & SP_GUARD_VISIBLE ? steps / 2 : steps;
+}
+
+void
+sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
+{
+  memset (ret->volume, 0, sizeof ret->volume);
+  for (guint a = 0; a < SP_N_AXES; a++)
+    ret->chain_size[a] = 1;
+  ret->flops = 0;
+  for (guint phase = SP_PHASE_FORWARD; phase <= SP_PHASE_BACKWARD; phase++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phase, &n);
+    for (guint i = 0; i < n; i++) {
+      double steps = steps_of (block, &ops[i]);
+      ret->flops += ops[i].flops * mean_steps (&ops[i], steps);
+      if (sp_op_is_communication (ops[i].kind) && ops[i].kind != SP_OP_RECEIVE)
+        count_message (cost, program, &ops[i], steps, &ret->volume[ops[i].axis], &ret->chain_size[ops[i].axis]);
+    }
+  }
+}
+
+void
+sp_block_state_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret)
+{
+  static const SpPhase phases[] = { SP_PHASE_GATHER, SP_PHASE_SYNC, SP_PHASE_OPTIMIZER };
+  gint32 unused;
+
+  memset (ret->each, 0, sizeof ret->each);
+  memset (ret->once, 0, sizeof ret->once);
+  for (guint p = 0; p < G_N_ELEMENTS (phases); p++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phases[p], &n);
+    double times = phases[p] == SP_PHASE_GATHER && block->regather ? 2 : 1;
+    for (guint i = 0; i < n; i++) {
+      gboolean each = phases[p] == SP_PHASE_GATHER || ops[i].flags & SP_OP_PER_MICRO_BATCH;
+      if (sp_op_is_communication (ops[i].kind))
+        count_message (cost, program, &ops[i], times, each ? &ret->each[ops[i].axis] : &ret->once[ops[i].axis],
+                       &unused);
+    }
+  }
+}
+
+/* --- a step ----------------------------------------------------------------------------------------------------------- */
+
+static void
+volume_add (SpBlockVolume *sum, const SpBlockVolume *volume, double times)
+{
+  for (guint place = 0; place < SP_N_PLACES; place++) {
+    sum->payload[place] += times * volume->payload[place];
+    sum->wire[place] += times * volume->wire[place];
+  }
+  sum->messages += times * volume->messages;
+}
+
+static void
+spread_add (SpSpread *spread, double value, double share, gboolean first)
+{
+  spread->min = first ? value : MIN (spread->min, value);
+  spread->max = first ? value : MAX (spread->max, value);
+  spread->mean += share * value;
+}
+
+/* `stages` equal stages of `all`. */
+static void
+add_stage (SpAxisCost *axis, const SpBlockVolume *sum, double size, double stages, double all, gboolean first)
+{
+  const double share[SP_N_PLACES] = { 1 / size, (size - 2) / size, 1 / size };
+
+  for (guint place = 0; place < SP_N_PLACES; place++) {
+    gboolean alone = size == 1;
+    if (alone ? place != SP_PLACE_MIDDLE : share[place] <= 0)
+      continue;
+    double part = (alone ? 1 : share[place]) * stages / all;
+    spread_add (&axis->payload_bytes, sum->payload[place], part, first);
+    spread_add (&axis->wire_bytes, sum->wire[place], part, first);
+    first = FALSE;
+  }
+  axis->messages = MAX (axis->messages, sum->messages);
+}
+
+static void
+add_pipe (const SpEstimateContext *e, gint32 stage, SpBlockVolume *sum)
+{
+  const SpProgram *program = e->program;
+
+  for (gint32 v = 0; v < program->n_variants && program->stages > 1; v++) {
+    double times = sp_estimate_runs (program, v) * ((stage < program->stages - 1) + (stage > 0));
+    double bytes = times * e->pipe[v].bytes;
+    for (guint place = 0; place < SP_N_PLACES; place++) {
+      sum->payload[place] += bytes;
+      sum->wire[place] += bytes;
+    }
+    sum->messages += times;
+  }
+}
+
+static void
+sum_stage (const SpEstimateContext *e, guint axis, gint32 stage, const gint32 *counts, SpBlockVolume *sum,
+           gint32 *ret_size)
+{
+  const SpProgram *program = e->program;
+
+  *sum = (SpBlockVolume){ 0 };
+  *ret_size = 1;
+  for (guint b = 0; b < program->n_blocks; b++) {
+    if (counts[b] == 0)
+      continue;
+    if (e->state[b].once[axis].messages > 0)
+      volume_add (sum, &e->state[b].once[axis], counts[b]);
+    if (e->state[b].each[axis].messages > 0)
+      volume_add (sum, &e->state[b].each[axis], (double) program->micro_batches * counts[b]);
+    for (gint32 v = 0; v < program->n_variants; v++)
+      if (e->work[v][b].volume[axis].messages > 0)
+        volume_add (sum, &e->work[v][b].volume[axis], sp_estimate_runs (program, v) * counts[b]);
+    *ret_size = MAX (*ret_size, e->work[0][b].chain_size[axis]);
+  }
+  if (axis == SP_AXIS_PIPELINE)
+    add_pipe (e, stage, sum);
+}
+
+void
+sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret)
+{
+  const SpProgram *program = e->program;
+
+  for (gint32 s = 0, twins; s < program->stages; s += twins) {
+    gint32 counts[SP_MAX_BLOCKS];
+    for (twins = 1; s + twins < program->stages && sp_estimate_is_twin (program, s + twins);)
+      twins++;
+    sp_estimate_counts (program, s, counts);
+    for (guint axis = 0; axis < SP_N_AXES; axis++) {
+      SpBlockVolume sum;
+      gint32 size;
+      sum_stage (e, axis, s, counts, &sum, &size);
+      if (sum.messages > 0 || program->stages > 1)
+        add_stage (&ret->axes[axis], &sum, size, twins, program->stages, s == 0);
+    }
+  }
+}
+
+double
+sp_estimate_flops (const SpEstimateContext *e)
+{
+  const SpProgram *program = e->program;
+  double sum = 0;
+
+  for (gint32 v = 0; v < program->n_variants; v++) {
+    const SpBlockWork *blocks = e->work[v];
+    double all = blocks[0].flops + blocks[program->n_blocks - 1].flops;
+    if (program->n_blocks == 3)
+      all += program->n_layers * blocks[1].flops;
+    else
+      for (guint l = 0; l < program->n_layers; l++)
+        all += blocks[program->layer_block[l]].flops;
+    sum += sp_estimate_runs (program, v) * all;
+  }
+  return sum / program->stages;
+}

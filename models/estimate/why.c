@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/block-cost.h"
+#include "models/estimate/memory.h"
+#include "models/schedules.h"
+
+/* `--why`: every term of the estimate with its formula, its source and its value. Lines of at most 140 columns. */
+
+static void
+quantity (GString *out, const char *name, const SpQuantity *q, double scale, const char *unit)
+{
+  g_string_append_printf (out, "  %-28s %12.6g %-9s %s: %s\n", name, q->value / scale, unit,
+                          sp_provenance_name (q->provenance), q->source ? q->source : "no source");
+}
+
+static void
+profiles (const SpEstimator *e, GString *out)
+{
+  const SpCluster *c = e->cluster;
+  const SpDevice *d = c->device;
+  const SpFramework *f = e->framework;
+
+  g_string_append_printf (out, "Device %s\n", d->name);
+  quantity (out, "peak bf16", &d->peak_bf16_flops_per_s, 1e12, "TFLOP/s");
+  quantity (out, "gemm efficiency", &d->gemm_efficiency, 1, "");
+  quantity (out, "attention efficiency", &d->attention_efficiency, 1, "");
+  quantity (out, "attention backward eff.", &d->attention_backward_efficiency, 1, "");
+  quantity (out, "linear attention efficiency", &d->linear_efficiency, 1, "");
+  quantity (out, "memory rate", &d->memory_bytes_per_s, 1e9, "GB/s");
+  quantity (out, "memory efficiency", &d->memory_efficiency, 1, "");
+  quantity (out, "memory", &d->memory_bytes, 1073741824.0, "GiB");
+  quantity (out, "SMs", &d->sms, 1, "");
+  quantity (out, "launch", &d->launch_s, 1e-6, "us");
+  quantity (out, "overlap slowdown", &d->overlap_slowdown, 1, "");
+  quantity (out, "link rate", &d->link_bytes_per_s, 1e9, "GB/s");
+  g_string_append_printf (out, "Cluster %s: %d nodes of %d\n", c->name, c->nodes, c->gpus_per_node);
+  quantity (out, "link efficiency", &c->link_efficiency, 1, "");
+  quantity (out, "link latency", &c->link_latency_s, 1e-6, "us");
+  if (c->nodes > 1) {
+    quantity (out, "NICs a node", &c->nics, 1, "");
+    quantity (out, "NIC rate", &c->nic_bytes_per_s, 1e9, "GB/s");
+    quantity (out, "network efficiency", &c->network_efficiency, 1, "");
+    quantity (out, "network latency", &c->network_latency_s, 1e-6, "us");
+  }
+  g_string_append_printf (out, "Framework %s: %s attention, host %s\n", f->name,
+                          f->fused_attention ? "fused" : "unfused", f->host_eager ? "eager" : "out of the way");
+  quantity (out, "host launch", &f->host_launch_s, 1e-6, "us");
+  quantity (out, "reserved", &f->reserved_bytes, 1073741824.0, "GiB");
+  quantity (out, "allocator slack", &f->allocator_slack, 1, "");
+}
+
+static void
+paths (const SpCost *cost, GString *out)
+{
+  g_string_append (
+      out,
+      "Groups (ring rate = min (link, members in a node x the GPU's share of the NICs); send = the slowest hop)\n");
+  for (guint g = 1; g < SP_N_GROUPS; g++) {
+    const SpPath *p = &cost->paths[g];
+    if (p->size == 1)
+      continue;
+    g_string_append_printf (
+        out,
+        "  %-16s %5d ranks, %d a node over %d nodes: ring %.4g GB/s, send %.4g GB/s, ring steps %.4g us, hop %.4g us\n",
+        sp_group_name (g), p->size, p->per_node, p->nodes, p->ring_bytes_per_s / 1e9, p->send_bytes_per_s / 1e9,
+        (p->ring_latency_link_s + p->ring_latency_network_s) * 1e6, p->hop_latency_s * 1e6);
+  }
+}
+
+/* Which of the kernel's two terms it is, and the formula with its numbers. */
+static void
+op_formula (const SpCost *cost, const SpOp *op, GString *out)
+{
+  if (sp_op_is_communication (op->kind)) {
+    g_string_append_printf (out, "payload %.6g MB over %s, wire %.6g MB", op->bytes / 1e6, sp_group_name (op->group),
+                            sp_cost_wire_bytes (cost, op) / 1e6);
+    return;
+  }
+  double memory = op->bytes * cost->s_per_byte, all = sp_cost_op (cost, op) - cost->launch_s;
+  if (all > memory)
+    g_string_append_printf (out, "launch + %.6g GFLOP / (peak e)", op->flops / 1e9);
+  else
+    g_string_append_printf (out, "launch + %.6g MB / (rate e)", op->bytes / 1e6);
+  if (op->kind == SP_OP_GEMM)
+    g_string_append_printf (out, ", shape reaches %.1f %%", 100 * sp_cost_gemm_use (cost, op->m, op->n, op->k));
+}
+
+static void
+op_line (const SpCost *cost, const SpBlock *block, const SpOp *op, GString *out)
+{
+  g_autofree char *dims = op->m ? g_strdup_printf ("%dx%dx%d", op->m, op->n, op->k) : g_strdup ("");
+
+  g_string_append_printf (out, "    %-20s %-22s %11.3f us  ", sp_op_name (op->kind), dims, sp_cost_op (cost, op) * 1e6);
+  op_formula (cost, op, out);
+  if (op->loop)
+    g_string_append_printf (out, "; in a loop of %d steps%s%s%s", block->loops[op->loop - 1].steps,
+                            op->guard & SP_GUARD_FIRST_STEP ? ", the first" : "",
+                            op->guard & SP_GUARD_NOT_FIRST_STEP ? ", all but the first" : "",
+                            op->guard & SP_GUARD_NOT_LAST_STEP ? ", all but the last" : "");
+  if (op->flags & SP_OP_ASYNC)
+    g_string_append (out, "; beside compute");
+  if (op->guard & SP_GUARD_NOT_FIRST)
+    g_string_append (out, "; not on the first place");
+  if (op->guard & SP_GUARD_NOT_LAST)
+    g_string_append (out, "; not on the last place");
+  g_string_append_c (out, '\n');
+}
+
+static void
+list (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, GString *out)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+  SpListTime time;
+
+  if (n == 0)
+    return;
+  sp_block_list_time (cost, program, block, phase, 0, 0, &time);
+  g_string_append_printf (out, "  %s: step %.6g ms, serial %.6g ms, kernels %.6g ms", sp_phase_name (phase),
+                          time.step * 1e3, time.serial * 1e3, time.compute * 1e3);
+  if (time.data_async > 0)
+    g_string_append_printf (out, ", beside the neighbours %.6g ms", time.data_async * 1e3);
+  if (time.host > 0)
+    g_string_append_printf (out, ", waiting for the host %.6g ms", time.host * 1e3);
+  if (time.chain > 0)
+    g_string_append_printf (out, ", the chain's last place starts %.6g ms late", time.chain * 1e3);
+  g_string_append_c (out, '\n');
+  for (guint i = 0; i < n; i++)
+    op_line (cost, block, &ops[i], out);
+}
+
+static void
+blocks (const SpCost *cost, const SpProgram *program, GString *out)
+{
+  for (guint b = 0; b < program->n_blocks; b++) {
+    const SpBlock *block = &program->variants[0].blocks[b];
+    guint times = b == 0 || b == program->n_blocks - 1;
+    for (guint l = 0; l < program->n_layers; l++)
+      times += program->layer_block[l] == b;
+    g_string_append_printf (out, "Block %s, %u in the model: always %.6g MiB, stash a micro-batch %.6g MiB\n",
+                            sp_block_name (block->kind), times, sp_memory_block_always (program, block) / 1048576.0,
+                            sp_memory_block_stash (block) / 1048576.0);
+    for (guint phase = 0; phase < SP_N_PHASES; phase++)
+      list (cost, program, block, phase, out);
+  }
+}
+
+static void
+step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const SpRun *run, GString *out)
+{
+  double full, causal;
+
+  sp_model_flops (e->arch, program->sequence, e->convention, &full, &causal);
+  g_string_append_printf (out, "Step: %d stages, %d micro-batches, schedule %s (bubble %.4g with equal stages)\n",
+                          program->stages, program->micro_batches, sp_schedule_get (program->schedule)->name,
+                          sp_schedule_get (program->schedule)->bubble (program->stages, program->micro_batches));
+  g_string_append_printf (
+      out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
+      r->step_time_s, r->compute_s, r->exposed_communication_s, r->bubble_s, r->host_s, r->idle_s);
+  g_string_append_printf (out, "  low %.6g s, serial %.6g s, high %.6g s\n", r->low_s, r->serial_s, r->high_s);
+  g_string_append_printf (out,
+                          "  MFU (%s) = %.6g FLOP a token x %" G_GINT64_FORMAT
+                          " tokens x %d sequences / (%d GPUs x peak x step) = %.4f; "
+                          "causal half %.6g: %.4f\n",
+                          sp_mfu_names[e->convention], full, program->sequence, run->global_batch, program->world,
+                          r->mfu, causal, r->mfu_causal);
+  g_string_append_printf (out, "Memory: stage %d, %s\n", r->memory.stage, r->memory.moment);
+  for (guint c = 0; c < SP_N_CLASSES; c++)
+    g_string_append_printf (out, "  %-16s %12.6g MiB\n", sp_class_name (c), r->memory.by_class[c] / 1048576.0);
+  g_string_append_printf (out, "  %-16s %12.6g MiB of %.6g\n", "total", r->memory.total_bytes / 1048576.0,
+                          r->capacity_bytes / 1048576.0);
+}
+
+void
+sp_estimate_why (SpEstimator *estimator, const SpProgram *program, const SpRun *run, GString *out)
+{
+  SpEstimate estimate;
+
+  sp_estimate_program (estimator, program, run, &estimate);
+  profiles (estimator, out);
+  paths (&estimator->cost, out);
+  blocks (&estimator->cost, program, out);
+  step (estimator, program, &estimate, run, out);
+}
+
+/* --- notes -------------------------------------------------------------------------------------------------------------- */
+
+GPtrArray *
+sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)
+{
+  const SpArchitecture *arch = estimator->arch;
+  GPtrArray *notes = g_ptr_array_new_with_free_func (g_free);
+  gint32 padded = (arch->vocabulary + layout->tensor - 1) / layout->tensor * layout->tensor;
+  gint32 each = layout->data * run->micro_batch;
+
+  for (guint i = 0; arch->notes && i < arch->notes->len; i++)
+    g_ptr_array_add (notes, g_strdup (g_ptr_array_index (arch->notes, i)));
+  gint32 trained = MAX (arch->trained_positions, arch->positions);
+  if (trained && run->sequence > trained)
+    g_ptr_array_add (notes, g_strdup_printf ("sequence %" G_GINT64_FORMAT
+                                             " is longer than the %d positions that the model has; costs hold "
+                                             "for a model made for it",
+                                             run->sequence, trained));
+  if (padded != arch->vocabulary)
+    g_ptr_array_add (notes, g_strdup_printf ("vocabulary %d is padded to %d, a multiple of tensor = %d",
+                                             arch->vocabulary, padded, layout->tensor));
+  if (run->global_batch % each != 0)
+    g_ptr_array_add (
+        notes,
+        g_strdup_printf ("global batch %d is no multiple of data x micro-batch = %d: the last micro-batch is smaller%s",
+                         run->global_batch, each, run->global_batch % layout->data ? ", padded on some replicas" : ""));
+  if (arch->layers % layout->pipeline != 0 && layout->stage_split[0] == 0)
+    g_ptr_array_add (notes, g_strdup_printf ("%d layers over %d stages: the first %d stages have one more",
+                                             arch->layers, layout->pipeline, arch->layers % layout->pipeline));
+  return notes;
+}

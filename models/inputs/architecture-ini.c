@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our own model files: one group, [model], with the fields of SpArchitecture. layers, hidden, heads, ffn and vocabulary
+ * must stand in it; the rest defaults to a LLaMA-like block: rms norms, swiglu, no biases, rotary unless there are
+ * learned positions, untied.
+ */
+#include "models/inputs/architecture.h"
+#include "models/inputs/ini.h"
+
+#define GROUP "model"
+
+typedef struct {
+  const char *key;
+  SpIniNeed need;
+  gint32 min, max;
+  gsize offset;
+} IntKey;
+
+#define FIELD(name) G_STRUCT_OFFSET (SpArchitecture, name)
+
+static const IntKey int_keys[] = {
+  { "layers", SP_INI_REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
+  { "hidden", SP_INI_REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
+  { "heads", SP_INI_REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
+  { "kv-heads", SP_INI_OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
+  { "head-size", SP_INI_OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (head_size) },
+  { "ffn", SP_INI_REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
+  { "vocabulary", SP_INI_REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
+};
+
+static const struct {
+  const char *key;
+  gsize offset;
+} bool_keys[] = {
+  { "qkv-bias", FIELD (qkv_bias) }, { "projection-bias", FIELD (projection_bias) },
+  { "mlp-bias", FIELD (mlp_bias) }, { "tied", FIELD (tied) },
+  { "rotary", FIELD (rotary) },
+};
+
+static gboolean
+read_ints (SpIni *ini, SpArchitecture *arch, GError **error)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (int_keys); i++) {
+    const IntKey *row = &int_keys[i];
+    gint32 *field = G_STRUCT_MEMBER_P (arch, row->offset);
+    if (!sp_ini_int (ini, GROUP, row->key, row->need, row->min, row->max, field, error))
+      return FALSE;
+  }
+  if (arch->kv_heads == 0)
+    arch->kv_heads = arch->heads;
+  if (arch->heads % arch->kv_heads != 0)
+    return sp_ini_refuse (ini, GROUP, "kv-heads", error, "expected a divisor of heads = %d", arch->heads);
+  if (arch->head_size == 0 && arch->hidden % arch->heads != 0)
+    return sp_ini_refuse (ini, GROUP, "heads", error, "expected a divisor of hidden = %d, or a head-size",
+                          arch->hidden);
+  if (arch->head_size == 0)
+    arch->head_size = arch->hidden / arch->heads;
+
+  gint64 positions = 0;
+  if (!sp_ini_tokens (ini, GROUP, "positions", SP_INI_OPTIONAL, 0, SP_MAX_POSITIONS, &positions, error))
+    return FALSE;
+  gint64 trained = positions;
+  if (!sp_ini_tokens (ini, GROUP, "trained-positions", SP_INI_OPTIONAL, 0, SP_MAX_POSITIONS, &trained, error))
+    return FALSE;
+  arch->positions = (gint32) positions;
+  arch->trained_positions = (gint32) trained;
+  return TRUE;
+}
+
+static gboolean
+read_choices (SpIni *ini, SpArchitecture *arch, GError **error)
+{
+  static const char *const norms[] = { "rms", "layer", "rms-no-gain", NULL };
+  static const char *const mlps[] = { "swiglu", "linear-glu", "gelu", NULL };
+  guint8 norm = SP_NORM_RMS, mlp = SP_MLP_SWIGLU;
+  if (!sp_ini_choice (ini, GROUP, "norm", SP_INI_OPTIONAL, norms, &norm, error) ||
+      !sp_ini_choice (ini, GROUP, "mlp", SP_INI_OPTIONAL, mlps, &mlp, error))
+    return FALSE;
+  arch->norm = norm;
+  arch->mlp = mlp;
+  arch->rotary = arch->positions == 0 && sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0;
+  for (guint i = 0; i < G_N_ELEMENTS (bool_keys); i++) {
+    gboolean *field = G_STRUCT_MEMBER_P (arch, bool_keys[i].offset);
+    if (!sp_ini_bool (ini, GROUP, bool_keys[i].key, SP_INI_OPTIONAL, field, error))
+      return FALSE;
+  }
+  return sp_ini_quantity (ini, GROUP, "rope-theta", SP_INI_OPTIONAL, SP_UNIT_NUMBER, 1, 1e12, &arch->rope_theta,
+                          error) &&
+         sp_ini_quantity (ini, GROUP, "norm-epsilon", SP_INI_OPTIONAL, SP_UNIT_NUMBER, 0, 1, &arch->norm_epsilon,
+                          error) &&
+         sp_ini_quantity (ini, GROUP, "dropout", SP_INI_OPTIONAL, SP_UNIT_FRACTION, 0, 0.99, &arch->dropout, error);
+}
+
+/* What must hold between the fields. */
+static gboolean
+check (SpIni *ini, const SpArchitecture *arch, GError **error)
+{
+  gboolean linear = sp_architecture_count (arch, SP_LAYER_LINEAR) > 0;
+  gboolean softmax = sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0;
+  const char *size_key = sp_ini_has (ini, GROUP, "head-size") ? "head-size" : "heads";
+  if ((gint64) arch->heads * arch->head_size > SP_MAX_FFN)
+    return sp_ini_refuse (ini, GROUP, size_key, error, "expected heads x head-size of at most %d", SP_MAX_FFN);
+  if (arch->rotary && arch->head_size % 2 != 0)
+    return sp_ini_refuse (ini, GROUP, size_key, error, "expected an even head size, for rotary embedding");
+  if (linear && !softmax && arch->kv_heads != arch->heads)
+    return sp_ini_refuse (ini, GROUP, "kv-heads", error, "expected heads = %d: linear layers have no grouped heads",
+                          arch->heads);
+  if (linear && arch->qkv_bias)
+    return sp_ini_refuse (ini, GROUP, "qkv-bias", error, "expected false: linear layers have no bias on q, k and v");
+  return TRUE;
+}
+
+/* `linear*3,softmax`: a pattern that repeats through the model. */
+static gboolean
+read_layer_kinds (SpIni *ini, SpArchitecture *arch, GError **error)
+{
+  static const char *const kinds[] = { "softmax", "linear", NULL };
+  g_autofree char *value = g_strdup ("softmax");
+  if (!sp_ini_string (ini, GROUP, "layer-kinds", SP_INI_OPTIONAL, &value, error))
+    return FALSE;
+  gint32 length = 0;
+  g_auto (GStrv) parts = g_strsplit (value, ",", -1);
+  for (guint i = 0; parts[i] != NULL; i++) {
+    double repeat = 1;
+    char *star = strchr (parts[i], '*');
+    if (star != NULL) {
+      *star = '\0';
+      g_autofree char *problem = sp_quantity_problem (g_strstrip (star + 1), SP_UNIT_COUNT, 1, arch->layers, &repeat);
+      if (problem != NULL)
+        return sp_ini_refuse (ini, GROUP, "layer-kinds", error, "after *: %s", problem);
+    }
+    const char *word = g_strstrip (parts[i]);
+    guint kind = 0;
+    while (kinds[kind] != NULL && !g_str_equal (kinds[kind], word))
+      kind++;
+    if (kinds[kind] == NULL)
+      return sp_ini_refuse (ini, GROUP, "layer-kinds", error,
+                            "expected softmax, linear, or a pattern such as linear*3,softmax");
+    for (gint32 j = 0; j < (gint32) repeat; j++, length++)
+      if (length < SP_MAX_LAYERS)
+        arch->layer_kind[length] = (guint8) kind;
+  }
+  if (arch->layers % length != 0)
+    return sp_ini_refuse (ini, GROUP, "layer-kinds", error, "a pattern of %d layers, expected a divisor of layers = %d",
+                          length, arch->layers);
+  for (gint32 i = length; i < arch->layers; i++)
+    arch->layer_kind[i] = arch->layer_kind[i - length];
+  return TRUE;
+}
+
+SpArchitecture *
+sp_architecture_load_ini (const char *path, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  if (ini == NULL)
+    return NULL;
+  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
+  arch->family = g_strdup ("own");
+  if (!sp_ini_string (ini, GROUP, "name", SP_INI_OPTIONAL, &arch->name, error) || !read_ints (ini, arch, error) ||
+      !read_layer_kinds (ini, arch, error) || !read_choices (ini, arch, error) || !check (ini, arch, error) ||
+      !sp_ini_finish (ini, error))
+    return NULL;
+  return g_steal_pointer (&arch);
+}

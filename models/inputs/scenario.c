@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One table has every key of a scenario: it reads them, resolves a bare key of --set, and writes the scenario out. A
+ * new key that is a plain field is one row.
+ */
+#include "models/inputs/scenario.h"
+
+#include <string.h>
+
+#include "models/inputs/ini.h"
+#include "models/schedules.h"
+
+typedef enum {
+  KEY_INT,    /* gint32 */
+  KEY_TOKENS, /* gint64 */
+  KEY_BOOL,   /* gboolean */
+  KEY_CHOICE, /* guint8: index in `names`, of which the first `available` can be chosen */
+  KEY_ONLY,   /* names[0] and nothing else yet */
+  KEY_WORD,   /* char*, a file */
+  KEY_SPECIAL /* `read` and `write` */
+} KeyType;
+
+typedef struct {
+  char *model, *cluster, *framework; /* as written in the file */
+  SpLayout layout;
+  SpRun run;
+} Values;
+
+typedef struct Key Key;
+struct Key {
+  const char *group, *name;
+  KeyType type;
+  SpIniNeed need;
+  gint64 min, max;
+  gsize offset; /* in Values */
+  const char *names[8];
+  guint8 available;
+  const guint8 *codes; /* what the field holds for each name, if it is not the index */
+  gboolean (*read) (SpIni *ini, const Key *key, Values *values, GError **error);
+  void (*write) (const Values *values, GString *out);
+};
+
+static gboolean read_order (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_order (const Values *values, GString *out);
+static gboolean read_split (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_split (const Values *values, GString *out);
+static gboolean read_schedule (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_schedule (const Values *values, GString *out);
+
+#define FIELD(name) .offset = G_STRUCT_OFFSET (Values, name)
+/* clang-format off */
+#define DEGREE(name) { "layout", #name, KEY_INT, .min = 1, .max = 1 << 20, FIELD (layout.name) }
+#define FLAG(name, field) { "layout", name, KEY_BOOL, FIELD (layout.field) }
+#define ONLY(group, name, value) { group, name, KEY_ONLY, .names = { value } }
+
+static const guint8 gradient_codes[] = { SP_DTYPE_BF16, SP_DTYPE_FP32 };
+#define GRADIENT(name, field)                                                                                          \
+  { "layout", name, KEY_CHOICE, FIELD (layout.field), .names = { "bf16", "fp32" }, .available = 2,                     \
+    .codes = gradient_codes }
+/* clang-format on */
+
+static const Key keys[] = {
+  { "model", "config", KEY_WORD, SP_INI_REQUIRED, FIELD (model) },
+  { "cluster", "file", KEY_WORD, SP_INI_REQUIRED, FIELD (cluster) },
+  DEGREE (data),
+  DEGREE (tensor),
+  DEGREE (pipeline),
+  DEGREE (ulysses),
+  DEGREE (ring),
+  DEGREE (lasp),
+  ONLY ("layout", "expert", "1"),
+  { "layout", "lasp-version", KEY_INT, .min = 1, .max = 2, FIELD (layout.lasp_version) },
+  ONLY ("layout", "ring-kind", "p2p"),
+  GRADIENT ("ring-gradient-dtype", ring_gradient_dtype),
+  { "layout", "ring-split", KEY_CHOICE, FIELD (layout.token_split), .names = { "contiguous", "zigzag", "striped" },
+    .available = 2 },
+  FLAG ("sequence-regions", sequence_regions),
+  { "layout", "zero", KEY_INT, .min = 0, .max = 3, FIELD (layout.zero) },
+  ONLY ("layout", "zero-group", "all"),
+  FLAG ("reshard", reshard),
+  GRADIENT ("gradient-dtype", gradient_dtype),
+  FLAG ("overlap", overlap),
+  { "layout", "recompute", KEY_CHOICE, FIELD (layout.recompute), .names = { "none", "selective", "full" },
+    .available = SP_N_RECOMPUTES },
+  ONLY ("layout", "offload", "none"),
+  ONLY ("layout", "loss", "full"),
+  { "layout", "schedule", KEY_SPECIAL, .read = read_schedule, .write = write_schedule },
+  ONLY ("layout", "virtual-stages", "1"),
+  { "layout", "stage-split", KEY_SPECIAL, .read = read_split, .write = write_split },
+  { "layout", "order", KEY_SPECIAL, .read = read_order, .write = write_order },
+  { "run", "sequence", KEY_TOKENS, SP_INI_REQUIRED, 1, 1 << 30, FIELD (run.sequence) },
+  { "run", "micro-batch", KEY_INT, .min = 1, .max = 1 << 16, FIELD (run.micro_batch) },
+  { "run", "global-batch", KEY_INT, .min = 1, .max = 1 << 24, FIELD (run.global_batch) },
+  { "run", "precision", KEY_CHOICE, FIELD (run.precision), .names = { "bf16", "fp16", "fp8" }, .available = 2 },
+  { "run", "causal", KEY_BOOL, FIELD (run.causal) },
+  { "run", "framework", KEY_WORD, FIELD (framework) },
+  ONLY ("run", "packing", "none"),
+  ONLY ("run", "scope", "step"),
+  ONLY ("run", "optimizer", "adamw"),
+};
+G_STATIC_ASSERT (SP_DTYPE_BF16 == 0 && SP_DTYPE_FP16 == 1);
+G_STATIC_ASSERT (SP_TOKENS_CONTIGUOUS == 0 && SP_TOKENS_ZIGZAG == 1);
+
+/* --- special keys ------------------------------------------------------------------------------------------------- */
+
+static gboolean
+read_order (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  static const char *const names[] = { "tensor", "ulysses", "ring", "lasp", "data", "pipeline", "expert", NULL };
+  static const char all[] = "tensor, ulysses, ring, lasp, data and pipeline, each once, nearest ranks first";
+  G_STATIC_ASSERT (SP_AXIS_TENSOR == 0 && SP_AXIS_ULYSSES == 1 && SP_AXIS_RING == 2 && SP_AXIS_LASP == 3 &&
+                   SP_AXIS_DATA == 4 && SP_AXIS_PIPELINE == 5);
+  g_autofree char *text = NULL;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  SpOrder order = { { 0 } };
+  guint n = 0;
+  gboolean seen[G_N_ELEMENTS (names)] = { FALSE };
+  g_auto (GStrv) words = g_strsplit (text, ",", -1);
+  for (guint i = 0; words[i] != NULL; i++) {
+    guint axis = 0;
+    while (names[axis] != NULL && !g_str_equal (names[axis], g_strstrip (words[i])))
+      axis++;
+    const char *near = names[axis] == NULL ? sp_nearest (words[i], names) : NULL;
+    if (names[axis] == NULL)
+      return sp_ini_refuse (ini, key->group, key->name, error, "\"%.20s\" is no axis, expected %s%s%s%s", words[i], all,
+                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    if (seen[axis])
+      return sp_ini_refuse (ini, key->group, key->name, error, "%s stands twice, expected %s", names[axis], all);
+    seen[axis] = TRUE;
+    if (axis < SP_N_AXES) /* expert has no ranks of its own yet */
+      order.axis[n++] = (guint8) axis;
+  }
+  for (guint axis = 0; axis < SP_N_AXES; axis++)
+    if (!seen[axis])
+      return sp_ini_refuse (ini, key->group, key->name, error, "%s is missing, expected %s", names[axis], all);
+  values->layout.order = order;
+  return TRUE;
+}
+
+static void
+write_order (const Values *values, GString *out)
+{
+  static const char *const names[] = { "tensor", "ulysses", "ring", "lasp", "data", "pipeline" };
+  for (guint i = 0; i < SP_N_AXES; i++)
+    g_string_append_printf (out, "%s%s", i > 0 ? "," : "", names[values->layout.order.axis[i]]);
+}
+
+/* Layers of each stage. Whether they are as many as the stages, and add up, is a matter of legality. */
+static gboolean
+read_split (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  const guint most = G_N_ELEMENTS (values->layout.stage_split);
+  g_autofree char *text = g_strdup ("auto");
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  memset (values->layout.stage_split, 0, sizeof values->layout.stage_split);
+  if (g_str_equal (text, "auto"))
+    return TRUE;
+  g_auto (GStrv) parts = g_strsplit (text, ",", -1);
+  for (guint i = 0; parts[i] != NULL; i++) {
+    double layers;
+    g_autofree char *problem = sp_quantity_problem (g_strstrip (parts[i]), SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers);
+    if (problem != NULL || i == most)
+      return sp_ini_refuse (ini, key->group, key->name, error,
+                            "expected auto, or the layers of each of at most %u stages, such as 8,8,7,7", most);
+    values->layout.stage_split[i] = (gint32) layers;
+  }
+  return TRUE;
+}
+
+static void
+write_split (const Values *values, GString *out)
+{
+  const gint32 *split = values->layout.stage_split;
+  if (split[0] == 0)
+    g_string_append (out, "auto");
+  for (guint i = 0; i < G_N_ELEMENTS (values->layout.stage_split) && split[i] > 0; i++)
+    g_string_append_printf (out, "%s%d", i > 0 ? "," : "", split[i]);
+}
+
+/* The row of the schedule table, which grows without this file. */
+static gboolean
+read_schedule (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  g_autofree char *text = NULL;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  gint row = text != NULL ? sp_schedule_find (text) : values->layout.schedule;
+  if (row < 0) {
+    g_autoptr (GString) all = g_string_new (NULL);
+    for (guint i = 0; i < sp_schedule_count (); i++)
+      g_string_append_printf (all, "%s%s", i > 0 ? ", " : "", sp_schedule_get (i)->name);
+    return sp_ini_refuse (ini, key->group, key->name, error, "not available yet; choose %s", all->str);
+  }
+  values->layout.schedule = (guint8) row;
+  return TRUE;
+}
+
+static void
+write_schedule (const Values *values, GString *out)
+{
+  g_string_append (out, sp_schedule_get (values->layout.schedule)->name);
+}
+
+/* --- the table at work -------------------------------------------------------------------------------------------- */
+
+static gboolean
+read_choice (SpIni *ini, const Key *key, guint8 *field, GError **error)
+{
+  g_autofree char *value = NULL;
+  guint8 index = G_MAXUINT8;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &value, error))
+    return FALSE;
+  if (value != NULL && key->available == SP_N_RECOMPUTES && g_str_has_prefix (value, "every-"))
+    return sp_ini_refuse (ini, key->group, key->name, error, "not available yet; choose none, selective or full");
+  if (!sp_ini_choice (ini, key->group, key->name, SP_INI_OPTIONAL, key->names, &index, error))
+    return FALSE;
+  if (index == G_MAXUINT8)
+    return TRUE;
+  if (index >= key->available)
+    return sp_ini_refuse (ini, key->group, key->name, error, "not available yet; choose %s or %s", key->names[0],
+                          key->names[1]);
+  *field = key->codes != NULL ? key->codes[index] : index;
+  return TRUE;
+}
+
+static gboolean
+read_only (SpIni *ini, const Key *key, GError **error)
+{
+  g_autofree char *value = NULL;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &value, error))
+    return FALSE;
+  if (value == NULL || g_str_equal (value, key->names[0]))
+    return TRUE;
+  return sp_ini_refuse (ini, key->group, key->name, error, "not available yet; choose %s", key->names[0]);
+}
+
+static gboolean
+read_key (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  gpointer field = G_STRUCT_MEMBER_P (values, key->offset);
+  switch (key->type) {
+  case KEY_INT:
+    return sp_ini_int (ini, key->group, key->name, key->need, key->min, key->max, field, error);
+  case KEY_TOKENS:
+    return sp_ini_tokens (ini, key->group, key->name, key->need, key->min, key->max, field, error);
+  case KEY_BOOL:
+    return sp_ini_bool (ini, key->group, key->name, key->need, field, error);
+  case KEY_CHOICE:
+    return read_choice (ini, key, field, error);
+  case KEY_ONLY:
+    return read_only (ini, key, error);
+  case KEY_WORD:
+    return sp_ini_string (ini, key->group, key->name, key->need, field, error);
+  case KEY_SPECIAL:
+    return key->read (ini, key, values, error);
+  }
+  g_return_val_if_reached (FALSE);
+}
+
+static void
+write_value (const Key *key, const Values *values, GString *out)
+{
+  gconstpointer field = (const char *) values + key->offset;
+  g_autofree char *tokens = NULL;
+  guint8 index = 0;
+  switch (key->type) {
+  case KEY_INT:
+    g_string_append_printf (out, "%d", *(const gint32 *) field);
+    break;
+  case KEY_TOKENS:
+    tokens = sp_format_quantity ((double) *(const gint64 *) field, SP_UNIT_TOKENS);
+    g_string_append (out, tokens);
+    break;
+  case KEY_BOOL:
+    g_string_append (out, *(const gboolean *) field ? "true" : "false");
+    break;
+  case KEY_CHOICE:
+    while (index < key->available && (key->codes != NULL ? key->codes[index] : index) != *(const guint8 *) field)
+      index++;
+    G_GNUC_FALLTHROUGH;
+  case KEY_ONLY:
+    g_string_append (out, key->names[index]);
+    break;
+  case KEY_WORD:
+    g_string_append (out, *(char *const *) field);
+    break;
+  case KEY_SPECIAL:
+    key->write (values, out);
+    break;
+  }
+}
+
+static void
+values_clear (Values *values)
+{
+  g_free (values->model);
+  g_free (values->cluster);
+  g_free (values->framework);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Values, values_clear)
+
+static gboolean
+read_values (SpIni *ini, Values *values, GError **error)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    if (!read_key (ini, &keys[i], values, error))
+      return FALSE;
+  if (!sp_ini_has (ini, "run", "global-batch")) /* one micro-batch a replica */
+    values->run.global_batch = (gint32) MIN ((gint64) values->layout.data * values->run.micro_batch, 1 << 24);
+  return sp_ini_finish (ini, error);
+}
+
+/* "key=value" or "group.key=value". */
+static gboolean
+apply_set (SpIni *ini, const char *set, GError **error)
+{
+  g_autofree char *shown = sp_shown (set);
+  const char *equals = strchr (set, '=');
+  if (equals == NULL || equals == set)
+    return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "--set %s: expected key=value or group.key=value", shown);
+  g_autofree char *name = g_strstrip (g_strndup (set, (gsize) (equals - set)));
+  const char *known[2 * G_N_ELEMENTS (keys) + 1] = { NULL };
+  g_autoptr (GPtrArray) full = g_ptr_array_new_with_free_func (g_free);
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++) {
+    g_ptr_array_add (full, g_strconcat (keys[i].group, ".", keys[i].name, NULL));
+    known[2 * i] = keys[i].name;
+    known[2 * i + 1] = full->pdata[i];
+    if (g_str_equal (name, keys[i].name) || g_str_equal (name, full->pdata[i])) {
+      sp_ini_set (ini, keys[i].group, keys[i].name, equals + 1);
+      return TRUE;
+    }
+  }
+  const char *near = sp_nearest (name, known);
+  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "--set %s: unknown key%s%s%s", shown, near ? "; did you mean " : "",
+                        near ? near : "", near ? "?" : "");
+}
+
+/* --- scenario ----------------------------------------------------------------------------------------------------- */
+
+/* A file that the scenario names: absolute, beside the scenario, or shipped. */
+static char *
+resolve (const SpIni *ini, const char *group, const char *key, const char *name, const char *folder, GError **error)
+{
+  gboolean bare = strchr (name, G_DIR_SEPARATOR) == NULL;
+  g_autofree char *beside = g_path_get_dirname (sp_ini_path (ini));
+  g_autofree char *path = g_path_is_absolute (name) ? g_strdup (name) : g_build_filename (beside, name, NULL);
+  if (g_file_test (path, bare ? G_FILE_TEST_IS_REGULAR : G_FILE_TEST_EXISTS))
+    return g_canonicalize_filename (path, NULL);
+  g_autoptr (GError) cause = NULL;
+  g_autofree char *shipped = bare ? sp_find_shipped (folder, name, &cause) : NULL;
+  if (shipped != NULL)
+    return g_canonicalize_filename (shipped, NULL);
+  if (cause == NULL)
+    sp_ini_refuse (ini, group, key, error, "expected a file; there is no %s", path);
+  else
+    sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: [%s] %s = %s", sp_ini_path (ini), group, key, cause->message);
+  return NULL;
+}
+
+static gboolean
+load_files (SpScenario *scenario, const SpIni *ini, const Values *values, GError **error)
+{
+  scenario->model_path = resolve (ini, "model", "config", values->model, "models", error);
+  if (scenario->model_path == NULL)
+    return FALSE;
+  scenario->cluster_path = resolve (ini, "cluster", "file", values->cluster, "clusters", error);
+  if (scenario->cluster_path == NULL)
+    return FALSE;
+  scenario->framework_path = resolve (ini, "run", "framework", values->framework, "frameworks", error);
+  if (scenario->framework_path == NULL)
+    return FALSE;
+  scenario->arch = sp_architecture_load (scenario->model_path, error);
+  if (scenario->arch == NULL)
+    return FALSE;
+  scenario->cluster = sp_cluster_load (scenario->cluster_path, error);
+  if (scenario->cluster == NULL)
+    return FALSE;
+  scenario->framework = sp_framework_load (scenario->framework_path, error);
+  return scenario->framework != NULL;
+}
+
+SpScenario *
+sp_scenario_load (const char *path, const char *const *sets, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  if (ini == NULL)
+    return NULL;
+  for (guint i = 0; sets != NULL && sets[i] != NULL; i++)
+    if (!apply_set (ini, sets[i], error))
+      return NULL;
+  g_auto (Values) values = {
+    .framework = g_strdup ("flash"),
+    .layout = SP_LAYOUT_DEFAULT,
+    .run = { .micro_batch = 1, .global_batch = 1, .precision = SP_DTYPE_BF16, .causal = TRUE },
+  };
+  g_autoptr (SpScenario) scenario = g_new0 (SpScenario, 1);
+  if (!read_values (ini, &values, error) || !load_files (scenario, ini, &values, error))
+    return NULL;
+  scenario->path = g_strdup (path);
+  scenario->layout = values.layout;
+  scenario->run = values.run;
+  return g_steal_pointer (&scenario);
+}
+
+void
+sp_scenario_free (SpScenario *scenario)
+{
+  if (scenario == NULL)
+    return;
+  g_free (scenario->path);
+  g_free (scenario->model_path);
+  g_free (scenario->cluster_path);
+  g_free (scenario->framework_path);
+  sp_architecture_free (scenario->arch);
+  sp_cluster_free (scenario->cluster);
+  sp_framework_free (scenario->framework);
+  g_free (scenario);
+}
+
+/* A shipped file by its bare name, so that what is printed is the same on every machine; others by their path. */
+static char *
+written_name (const char *path, const char *folder)
+{
+  g_autofree char *shipped = g_build_filename (sp_data_dir (), folder, NULL);
+  g_autofree char *canonical = g_canonicalize_filename (shipped, NULL);
+  g_autofree char *own = g_path_get_dirname (path);
+  return g_str_equal (own, canonical) ? g_path_get_basename (path) : g_strdup (path);
+}
+
+void
+sp_scenario_write (const SpScenario *scenario, GString *out)
+{
+  g_auto (Values) values = {
+    .model = written_name (scenario->model_path, "models"),
+    .cluster = written_name (scenario->cluster_path, "clusters"),
+    .framework = written_name (scenario->framework_path, "frameworks"),
+    .layout = scenario->layout,
+    .run = scenario->run,
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++) {
+    if (i == 0 || !g_str_equal (keys[i].group, keys[i - 1].group))
+      g_string_append_printf (out, "%s[%s]\n", i > 0 ? "\n" : "", keys[i].group);
+    g_string_append_printf (out, "%s = ", keys[i].name);
+    write_value (&keys[i], &values, out);
+    g_string_append_c (out, '\n');
+  }
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/rehearse/private.h"
+
+#include <string.h>
+
+/* Attention kernels, softmax and linear: operands of [tokens of a sequence, batch, heads, size]. */
+
+#define IN(i, elements) sp_call_read (c, c->op->in[i], elements)
+#define OUT(i, elements) sp_call_write (c, c->op->out[i], elements)
+
+/* Dimensions, with the sizes that operands have. */
+typedef struct {
+  SpRefShape shape;
+  gint64 q;      /* [m, batch, heads, k] */
+  gint64 kv;     /* [n, batch, kv_heads, k] */
+  gint64 scores; /* [batch, heads, m, n] */
+  gint64 rows;   /* [m, batch, heads] */
+  gint64 v;      /* linear attention: [m, batch, heads, n] */
+  gint64 state;  /* [batch, heads, k, n] */
+} Sizes;
+
+static Sizes
+sizes_of (SpCall *c)
+{
+  const SpOp *op = c->op;
+  SpRefShape s = {
+    .m = op->m, .n = op->n, .k = op->k, .batch = op->batch, .heads = op->heads, .kv_heads = op->kv_heads
+  };
+
+  if (op->batch != c->variant->batch || op->heads < 1)
+    sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "is for %d sequences and %d heads", op->batch, op->heads);
+  return (Sizes){ .shape = s,
+                  .q = s.m * s.batch * s.heads * s.k,
+                  .kv = s.n * s.batch * s.kv_heads * s.k,
+                  .scores = s.batch * s.heads * s.m * s.n,
+                  .rows = s.m * s.batch * s.heads,
+                  .v = s.m * s.batch * s.heads * s.n,
+                  .state = s.batch * s.heads * s.k * s.n };
+}
+
+static gboolean
+is_causal (const SpCall *c)
+{
+  return (c->op->flags & SP_OP_CAUSAL) != 0;
+}
+
+/* --- in steps ----------------------------------------------------------------------------------------------------- */
+
+void
+sp_run_scores (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *q = IN (0, z.q), *k = IN (1, z.kv);
+  double *s = OUT (0, z.scores);
+
+  if (!c->failed)
+    sp_ref_scores (z.shape, q, k, s);
+}
+
+void
+sp_run_scores_bwd (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *q = IN (0, z.q), *k = IN (1, z.kv), *ds = IN (2, z.scores);
+  double *dq = OUT (0, z.q), *dk = OUT (1, z.kv);
+
+  if (!c->failed)
+    sp_ref_scores_bwd (z.shape, q, k, ds, dq, dk);
+}
+
+void
+sp_run_softmax (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *s = IN (0, z.scores);
+  double *p = OUT (0, z.scores);
+  const gint64 *qpos = sp_call_positions (c, z.shape.m);
+  const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
+
+  if (!c->failed)
+    sp_ref_softmax (z.shape.batch * z.shape.heads, z.shape.m, z.shape.n, s, is_causal (c), qpos, kpos, p);
+}
+
+void
+sp_run_softmax_bwd (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *p = IN (0, z.scores), *dp = IN (1, z.scores);
+  double *ds = OUT (0, z.scores);
+
+  if (!c->failed)
+    sp_ref_softmax_bwd (z.rows, z.shape.n, p, dp, ds);
+}
+
+void
+sp_run_context (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *p = IN (0, z.scores), *v = IN (1, z.kv);
+  double *o = OUT (0, z.q);
+
+  if (!c->failed)
+    sp_ref_context (z.shape, p, v, o);
+}
+
+void
+sp_run_context_bwd (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *p = IN (0, z.scores), *v = IN (1, z.kv), *d_o = IN (2, z.q);
+  double *dp = OUT (0, z.scores), *dv = OUT (1, z.kv);
+
+  if (!c->failed)
+    sp_ref_context_bwd (z.shape, p, v, d_o, dp, dv);
+}
+
+/* --- fused -------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+is_first_block (const SpCall *c)
+{
+  return c->loop == NULL || c->rank->step == 0;
+}
+
+void
+sp_run_attention (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *q = IN (0, z.q), *k = IN (1, z.kv), *v = IN (2, z.kv);
+  double *o = OUT (0, z.q), *lse = OUT (1, z.rows);
+  const gint64 *qpos = sp_call_positions (c, z.shape.m);
+  const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
+
+  if (!c->failed)
+    sp_ref_attention (z.shape, q, k, v, is_causal (c), qpos, kpos, is_first_block (c), o, lse);
+}
+
+void
+sp_run_attention_delta (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *d_o = IN (0, z.q), *o = IN (1, z.q);
+  double *delta = OUT (0, z.rows);
+
+  if (!c->failed)
+    sp_ref_attention_delta (z.rows, z.shape.k, d_o, o, delta);
+}
+
+void
+sp_run_attention_bwd (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *q = IN (0, z.q), *k = IN (1, z.kv), *v = IN (2, z.kv), *d_o = IN (3, z.q), *lse = IN (4, z.rows);
+  const double *delta = IN (5, z.rows);
+  double *dq = OUT (0, z.q), *dk = OUT (1, z.kv), *dv = OUT (2, z.kv);
+  const gint64 *qpos = sp_call_positions (c, z.shape.m);
+  const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
+
+  if (!c->failed)
+    sp_ref_attention_bwd (z.shape, q, k, v, d_o, lse, delta, is_causal (c), qpos, kpos, is_first_block (c), dq, dk, dv);
+}
+
+/* An output that the op leaves out still has to be computed somewhere. */
+static double *
+or_temporary (SpCall *c, double *out, gint64 n)
+{
+  return out != NULL ? out : sp_call_temporary (c, n * sizeof *out);
+}
+
+/* Nor does it read what only that output needs. */
+static const double *
+or_zeros (SpCall *c, const double *in, gint64 n)
+{
+  return in != NULL || c->failed ? in : memset (sp_call_temporary (c, n * sizeof *in), 0, n * sizeof *in);
+}
+
+/* --- linear ------------------------------------------------------------------------------------------------------- */
+
+/* At the ends of a chain there is no state before, or no gradient after. */
+static gboolean
+is_end (const SpCall *c, gboolean reverse)
+{
+  gint32 size = MAX (c->in->program->groups[SP_GROUP_LASP].size, 1);
+
+  return sp_program_place (c->in->program, SP_GROUP_LASP, c->rank->number) == (reverse ? size - 1 : 0);
+}
+
+void
+sp_run_linear_local (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *q = IN (0, z.q), *k = IN (1, z.q), *v = IN (2, z.v);
+  double *o = OUT (0, z.v), *state = OUT (1, z.state);
+
+  sp_call_check_chain (c, z.shape.m);
+  if (!c->failed)
+    sp_ref_linear_local (z.shape, sp_call_slopes (c), or_zeros (c, q, z.q), k, v, or_temporary (c, o, z.v), state);
+}
+
+void
+sp_run_linear_inter (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *q = IN (0, z.q), *state = IN (1, z.state);
+  double *o = OUT (0, z.v);
+
+  if (!c->failed)
+    sp_ref_linear_inter (z.shape, sp_call_slopes (c), q, state, o);
+}
+
+void
+sp_run_linear_local_bwd (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *q = IN (0, z.q), *k = IN (1, z.q), *v = IN (2, z.v), *d_o = IN (3, z.v);
+  double *dq = OUT (0, z.q), *dk = OUT (1, z.q), *dv = OUT (2, z.v), *dstate = OUT (3, z.state);
+
+  sp_call_check_chain (c, z.shape.m);
+  if (!c->failed)
+    sp_ref_linear_local_bwd (z.shape, sp_call_slopes (c), q, or_zeros (c, k, z.q), or_zeros (c, v, z.v), d_o,
+                             or_temporary (c, dq, z.q), or_temporary (c, dk, z.q), or_temporary (c, dv, z.v), dstate);
+}
+
+void
+sp_run_linear_inter_bwd (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *k = IN (0, z.q), *v = IN (1, z.v), *d_o = IN (2, z.v);
+  const double *before = is_end (c, FALSE) ? NULL : IN (3, z.state), *after = is_end (c, TRUE) ? NULL : IN (4, z.state);
+  double *dq = OUT (0, z.q), *dk = OUT (1, z.q), *dv = OUT (2, z.v);
+
+  if (!c->failed)
+    sp_ref_linear_inter_bwd (z.shape, sp_call_slopes (c), k, v, d_o, before, after, dq, dk, dv);
+}
+
+void
+sp_run_state_update (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *in = is_end (c, (c->op->flags & SP_OP_REVERSE) != 0) ? NULL : IN (0, z.state), *own = IN (1, z.state);
+  double *out = OUT (0, z.state);
+
+  if (!c->failed)
+    sp_ref_state_update (z.shape, sp_call_slopes (c), in, own, out);
+}
+
+void
+sp_run_state_prefix (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  gint64 places = MAX (c->in->program->groups[SP_GROUP_LASP].size, 1);
+  const double *states = IN (0, places * z.state);
+  double *out = OUT (0, z.state);
+
+  if (!c->failed)
+    sp_ref_state_prefix (z.shape, sp_call_slopes (c), places,
+                         sp_program_place (c->in->program, SP_GROUP_LASP, c->rank->number),
+                         (c->op->flags & SP_OP_REVERSE) != 0, states, out);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/rehearse/private.h"
+
+/* When storage ends: the rules of rehearse.h. */
+
+/* --- last uses ---------------------------------------------------------------------------------------------------- */
+
+static guint8
+root_of (const SpBlock *block, guint8 slot)
+{
+  while (block->buffers[slot].alias != 0)
+    slot = block->buffers[slot].alias;
+  return slot;
+}
+
+/* Ops of FORWARD are list 0, of RECOMPUTE and BACKWARD list 1; uses count from 1. FALSE: a loop of another list. */
+static gboolean
+loop_uses (const SpBlock *block, const SpLoop *loop, guint list, guint *ret_first, guint *ret_last)
+{
+  guint offset = loop->phase == SP_PHASE_BACKWARD ? block->segments[SP_PHASE_RECOMPUTE].n : 0;
+
+  *ret_first = offset + loop->first + 1;
+  *ret_last = offset + loop->end;
+  return list == 0 ? loop->phase == SP_PHASE_FORWARD
+                   : loop->phase == SP_PHASE_RECOMPUTE || loop->phase == SP_PHASE_BACKWARD;
+}
+
+/* Of a use in a loop, the loop's last op. */
+static guint16
+end_of_loop (const SpBlock *block, guint list, guint16 use)
+{
+  guint first, last;
+
+  for (guint i = 0; i < block->n_loops; i++)
+    if (loop_uses (block, &block->loops[i], list, &first, &last) && use >= first && use <= last)
+      return (guint16) last;
+  return use;
+}
+
+/* What starts a carry is used by the loop, whose ops call it `current`; its two memories end together. */
+static void
+plan_loop (const SpBlock *block, const SpLoop *loop, guint list, guint16 last_use[SP_MAX_SLOTS])
+{
+  guint first, last;
+
+  if (!loop_uses (block, loop, list, &first, &last))
+    return;
+  for (guint i = 0; i < loop->n_carries; i++) {
+    const SpCarry *carry = &loop->carries[i];
+    guint8 init = root_of (block, carry->init);
+    guint16 end = MAX ((guint16) last, MAX (last_use[carry->current], last_use[carry->next]));
+
+    last_use[carry->current] = last_use[carry->next] = end;
+    if (init != 0)
+      last_use[init] = MAX (last_use[init], (guint16) last);
+  }
+}
+
+static void
+plan_block (const SpBlock *block, guint16 last_use[2][SP_MAX_SLOTS])
+{
+  for (guint list = 0; list < 2; list++) {
+    for (guint slot = 1; slot < block->n_buffers; slot++) {
+      guint8 root = root_of (block, slot);
+      guint16 use = end_of_loop (block, list, block->last_use[list][slot]);
+
+      last_use[list][root] = MAX (last_use[list][root], use);
+    }
+    for (guint i = 0; i < block->n_loops; i++)
+      plan_loop (block, &block->loops[i], list, last_use[list]);
+  }
+}
+
+gboolean
+sp_memory_plan (SpInterpreter *in)
+{
+  for (gint32 i = 0; i < in->program->n_variants; i++)
+    for (guint j = 0; j < in->program->n_blocks; j++) {
+      const SpBlock *block = &in->program->variants[i].blocks[j];
+
+      if (block->buffers[SP_SLOT_Y].alias != 0 || block->buffers[SP_SLOT_DX].alias != 0) {
+        g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
+                     "block %u: Y or DX is a view, and cannot be handed over", j);
+        return FALSE;
+      }
+      plan_block (block, in->last_use[i][j]);
+    }
+  return TRUE;
+}
+
+/* Does a slot end with its last use in this list? */
+static gboolean
+ends_with_use (const SpBuffer *buffer, guint8 slot, guint list)
+{
+  switch (buffer->life) {
+  case SP_LIFE_SEGMENT:
+  case SP_LIFE_REBUILT:
+    return TRUE;
+  case SP_LIFE_STASH:
+    return list == 1;
+  case SP_LIFE_HANDOFF:
+    return slot != SP_SLOT_DX && (slot != SP_SLOT_Y || list == 1);
+  default:
+    return FALSE;
+  }
+}
+
+void
+sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op)
+{
+  const SpVariant *variant = sp_item_variant (in, item);
+  guint8 index = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  const SpBlock *block = &variant->blocks[index];
+  guint list = item->phase == SP_PHASE_FORWARD ? 0 : 1;
+  guint use = op + 1 + (item->phase == SP_PHASE_BACKWARD ? block->segments[SP_PHASE_RECOMPUTE].n : 0);
+  const guint16 *last = in->last_use[variant - in->program->variants][index][list];
+  SpFrame *frame;
+
+  if (item->phase != SP_PHASE_FORWARD && item->phase != SP_PHASE_RECOMPUTE && item->phase != SP_PHASE_BACKWARD)
+    return;
+  frame = sp_rank_frame (rank, item->position, item->micro_batch);
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (last[slot] == use && ends_with_use (&block->buffers[slot], slot, list))
+      sp_storage_release (rank, &frame->slots[slot]);
+}
+
+/* Parameters that were gathered, the tied matrix's of another block too, have one more or one less use. */
+static void
+claim_gathered (SpInterpreter *in, SpRank *rank, const SpVariant *variant, const SpBlock *block, const SpItem *item,
+                gint32 claim)
+{
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    const SpBuffer *buffer = &block->buffers[slot];
+    gboolean is_other = buffer->tied && sp_rank_has_both_ends (in, rank);
+    guint8 root = is_other ? buffer->tied_slot : slot;
+    gboolean is_view = (is_other ? variant->blocks : block)->buffers[root].alias != 0;
+    SpStorage **at = &sp_rank_frame (rank, is_other ? 0 : item->position, -1)->slots[root];
+
+    if (buffer->life != SP_LIFE_GATHERED || is_view || *at == NULL)
+      continue;
+    (*at)->claims += claim;
+    if ((*at)->claims <= 0)
+      sp_storage_release (rank, at);
+  }
+}
+
+/* What a list leaves behind although it ends with it. */
+static void
+release_rest (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpItem *item)
+{
+  SpFrame *frame = sp_rank_frame (rank, item->position, item->micro_batch);
+  gboolean is_first = item->position == 0, is_last = item->position == (gint32) rank->agenda->positions->len - 1;
+
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    guint8 life = block->buffers[slot].life;
+    gboolean is_sent = (slot == SP_SLOT_Y && is_last && rank->stage < in->program->stages - 1) ||
+                       (slot == SP_SLOT_DX && is_first && rank->stage > 0);
+    gboolean ends = life == SP_LIFE_SEGMENT;
+
+    if (item->phase == SP_PHASE_FORWARD)
+      ends = life == SP_LIFE_SEGMENT || life == SP_LIFE_REBUILT || (life == SP_LIFE_HANDOFF && !is_sent);
+    else if (item->phase == SP_PHASE_RECOMPUTE)
+      ends = FALSE; /* goes on in BACKWARD */
+    else if (item->phase == SP_PHASE_BACKWARD)
+      ends = sp_life_is_of_micro_batch (life) && !is_sent;
+    if (ends)
+      sp_storage_release (rank, &frame->slots[slot]);
+  }
+}
+
+/* Gradients that are summed in this backward are there from its start, the tied matrix's of another block too. */
+void
+sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item)
+{
+  guint8 index = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  const SpVariant *variant = sp_item_variant (in, item);
+  const SpBlock *block = &variant->blocks[index];
+
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    const SpBuffer *buffer = &block->buffers[slot];
+    gboolean is_other = buffer->tied && sp_rank_has_both_ends (in, rank);
+    guint8 root = is_other ? buffer->tied_slot : slot;
+    SpStorage **at = &sp_rank_frame (rank, is_other ? 0 : item->position, -1)->slots[root];
+
+    if (buffer->life == SP_LIFE_SUMMED && buffer->alias == 0 && *at == NULL)
+      *at = sp_storage_new (rank, &(is_other ? variant->blocks : block)->buffers[root]);
+  }
+}
+
+void
+sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item)
+{
+  guint8 index = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  const SpVariant *variant = sp_item_variant (in, item);
+  const SpBlock *block = &variant->blocks[index];
+  SpFrame *frame = sp_rank_frame (rank, item->position, item->micro_batch);
+
+  if (item->kind == SP_ITEM_RECEIVE)
+    return;
+  if (item->kind == SP_ITEM_SEND) {
+    guint8 slot = item->backward ? SP_SLOT_DX : SP_SLOT_Y;
+
+    if (item->backward || block->buffers[slot].life != SP_LIFE_STASH)
+      sp_storage_release (rank, &frame->slots[slot]);
+    return;
+  }
+  release_rest (in, rank, block, item);
+  if (item->phase == SP_PHASE_GATHER)
+    claim_gathered (in, rank, variant, block, item, 1);
+  if (item->phase == SP_PHASE_BACKWARD || (item->phase == SP_PHASE_FORWARD && block->regather))
+    claim_gathered (in, rank, variant, block, item, -1);
+  for (guint slot = 1; item->phase == SP_PHASE_SYNC && slot < block->n_buffers; slot++)
+    if (block->buffers[slot].life == SP_LIFE_SUMMED)
+      sp_storage_release (rank, &sp_rank_frame (rank, item->position, -1)->slots[slot]);
+}

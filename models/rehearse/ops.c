@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/rehearse/private.h"
+
+#include <string.h>
+
+#include <math.h>
+
+/*
+ * Kernels: one handler and one row of the table for each kind. A handler names the size of each operand, which must be
+ * that of its slot, and calls the reference.
+ */
+
+#define IN(i, elements) sp_call_read (c, c->op->in[i], elements)
+#define OUT(i, elements) sp_call_write (c, c->op->out[i], elements)
+#define M ((gint64) c->op->m)
+#define N ((gint64) c->op->n)
+#define K ((gint64) c->op->k)
+#define HEADS ((gint64) c->op->heads)
+#define FLAG(name) ((c->op->flags & SP_OP_##name) != 0)
+
+static SpRefShape
+shape_of (const SpCall *c)
+{
+  return (SpRefShape){ .m = M, .n = N, .k = K, .batch = c->op->batch, .heads = HEADS, .kv_heads = c->op->kv_heads };
+}
+
+/* x[m,n] + bias[n], or x itself without a bias. */
+static const double *
+with_bias (SpCall *c, const double *x, const double *bias)
+{
+  double *sum;
+
+  if (bias == NULL || c->failed)
+    return x;
+  sum = sp_call_temporary (c, M * N * sizeof *sum);
+  for (gint64 i = 0; i < M * N; i++)
+    sum[i] = x[i] + bias[i % N];
+  return sum;
+}
+
+/* --- matrices ----------------------------------------------------------------------------------------------------- */
+
+static void
+gemm (SpCall *c)
+{
+  gint64 batch = MAX (c->op->batch, 1);
+  const double *a = IN (0, batch * M * K), *b = IN (1, batch * K * N), *bias = IN (2, batch * N);
+  double *out = OUT (0, batch * M * N);
+
+  if (!c->failed)
+    sp_ref_gemm (FLAG (TRANS_A), FLAG (TRANS_B), FLAG (ACCUMULATE), batch, M, N, K, a, M * K, b, K * N, bias, N, out,
+                 M * N);
+}
+
+/* --- dropout and norms -------------------------------------------------------------------------------------------- */
+
+static const gint64 *
+column_ids (SpCall *c, gint64 first, gint64 n)
+{
+  gint64 *ids = sp_call_temporary (c, n * sizeof *ids);
+
+  for (gint64 i = 0; i < n; i++)
+    ids[i] = first + i;
+  return ids;
+}
+
+static gint32
+tensor_place (const SpCall *c)
+{
+  return sp_program_place (c->in->program, SP_GROUP_TENSOR, c->rank->number);
+}
+
+static void
+dropout (SpCall *c)
+{
+  gint64 rows = HEADS > 0 ? c->op->batch * HEADS * M : M, hidden = c->in->program->numbers.hidden;
+  const double *bias = HEADS > 0 ? NULL : IN (1, N), *x = with_bias (c, IN (0, rows * N), bias);
+  double *y = OUT (0, rows * N), *mask = OUT (1, rows * N);
+  const gint64 *row_ids, *col_ids;
+
+  if (c->failed)
+    return;
+  row_ids = HEADS > 0 ? sp_call_score_ids (c) : sp_call_row_ids (c, M);
+  if (HEADS > 0)
+    col_ids = sp_call_key_positions (c, N, M);
+  else
+    col_ids = column_ids (c, N < hidden ? tensor_place (c) * N : 0, N);
+  if (!c->failed)
+    sp_ref_dropout (rows, N, x, sp_call_dropout_seed (c), row_ids, col_ids, c->in->program->numbers.dropout, y, mask);
+}
+
+static void
+dropout_bwd (SpCall *c)
+{
+  gint64 n = (HEADS > 0 ? c->op->batch * HEADS : 1) * M * N;
+  const double *dy = IN (0, n), *mask = IN (1, n);
+  double *dx = OUT (0, n);
+
+  if (!c->failed)
+    sp_ref_dropout_bwd (1, n, dy, mask, c->in->program->numbers.dropout, dx);
+}
+
+static void
+norm (SpCall *c)
+{
+  const double *x = IN (0, M * N), *gain = IN (1, N), *bias = IN (2, N), *squares = IN (3, M);
+  double *y = OUT (0, M * N), *stat = OUT (1, FLAG (LAYERNORM) ? 2 * M : M);
+
+  if (!c->failed)
+    sp_ref_norm (FLAG (LAYERNORM), M, N, K, x, gain, bias, squares, c->in->program->numbers.norm_epsilon, y, stat);
+}
+
+static void
+norm_stat (SpCall *c)
+{
+  const double *x = IN (0, M * N);
+  double *squares = OUT (0, M);
+
+  if (!c->failed)
+    sp_ref_norm_stat (M, N, x, squares);
+}
+
+static void
+norm_bwd (SpCall *c)
+{
+  const double *dy = IN (0, M * N), *x = IN (1, M * N), *stat = IN (2, FLAG (LAYERNORM) ? 2 * M : M), *gain = IN (3, N);
+  const double *dr = IN (4, M * N), *dot = IN (5, M);
+  double *dx = OUT (0, M * N), *dgain = OUT (1, N), *dbias = OUT (2, N);
+
+  if (!c->failed)
+    sp_ref_norm_bwd (FLAG (LAYERNORM), M, N, K, dy, x, stat, gain, dr, dot, dx, dgain, dbias);
+}
+
+static void
+norm_stat_bwd (SpCall *c)
+{
+  const double *dy = IN (0, M * N), *x = IN (1, M * N), *gain = IN (2, N);
+  double *dot = OUT (0, M);
+
+  if (!c->failed)
+    sp_ref_norm_stat_bwd (M, N, dy, x, gain, dot);
+}
+
+/* --- between projections and attention ---------------------------------------------------------------------------- */
+
+static void
+rope (SpCall *c)
+{
+  gint64 kv = M * c->op->kv_heads * K;
+  const double *qkv = IN (0, M * (HEADS + 2 * c->op->kv_heads) * K);
+  const gint64 *positions = sp_call_row_positions (c, M);
+  double *q = OUT (0, M * HEADS * K), *k = OUT (1, kv), *v = OUT (2, kv);
+
+  if (!c->failed)
+    sp_ref_rope (shape_of (c), qkv, !FLAG (NO_ROTATE), positions, c->in->program->numbers.rope_theta, q, k, v);
+}
+
+static void
+rope_bwd (SpCall *c)
+{
+  gint64 kv = M * c->op->kv_heads * K;
+  const double *dq = IN (0, M * HEADS * K), *dk = IN (1, kv), *dv = IN (2, kv);
+  const gint64 *positions = sp_call_row_positions (c, M);
+  double *dqkv = OUT (0, M * (HEADS + 2 * c->op->kv_heads) * K);
+
+  if (!c->failed)
+    sp_ref_rope_bwd (shape_of (c), dq, dk, dv, !FLAG (NO_ROTATE), positions, c->in->program->numbers.rope_theta, dqkv);
+}
+
+static void
+feature (SpCall *c)
+{
+  gint64 w = HEADS * K;
+  const double *qkvu = IN (0, 4 * M * w);
+  double *q = OUT (0, M * w), *k = OUT (1, M * w), *v = OUT (2, M * w);
+
+  if (!c->failed)
+    sp_ref_feature (M, w, qkvu, q, k, v);
+}
+
+static void
+feature_bwd (SpCall *c)
+{
+  gint64 w = HEADS * K;
+  const double *qkvu = IN (0, 4 * M * w), *dq = IN (1, M * w), *dk = IN (2, M * w), *dv = IN (3, M * w);
+  const double *du = IN (4, M * w);
+  double *dqkvu = OUT (0, 4 * M * w);
+
+  if (!c->failed)
+    sp_ref_feature_bwd (M, w, qkvu, dq, dk, dv, du, dqkvu);
+}
+
+static void
+pack (SpCall *c)
+{
+  const double *x = IN (0, M * HEADS * K);
+  double *out = OUT (0, N * M * K);
+
+  if (!c->failed)
+    sp_ref_pack (M, N, K, HEADS, x, out);
+}
+
+static void
+unpack (SpCall *c)
+{
+  const double *x = IN (0, N * M * K);
+  double *out = OUT (0, M * HEADS * K);
+
+  if (!c->failed)
+    sp_ref_unpack (M, N, K, HEADS, x, out);
+}
+
+/* --- elementwise -------------------------------------------------------------------------------------------------- */
+
+static void
+glu (SpCall *c)
+{
+  const double *gu = IN (0, 2 * M * N);
+  double *out = OUT (0, M * N);
+
+  if (!c->failed)
+    sp_ref_glu (FLAG (LINEAR_GATE), M, N, gu, out);
+}
+
+static void
+glu_bwd (SpCall *c)
+{
+  const double *da = IN (0, M * N), *gu = IN (1, 2 * M * N);
+  double *dgu = OUT (0, 2 * M * N);
+
+  if (!c->failed)
+    sp_ref_glu_bwd (FLAG (LINEAR_GATE), M, N, da, gu, dgu);
+}
+
+static void
+gelu (SpCall *c)
+{
+  const double *x = IN (0, M * N);
+  double *out = OUT (0, M * N);
+
+  if (!c->failed)
+    sp_ref_gelu (M * N, x, out);
+}
+
+static void
+gelu_bwd (SpCall *c)
+{
+  const double *da = IN (0, M * N), *x = IN (1, M * N);
+  double *dx = OUT (0, M * N);
+
+  if (!c->failed)
+    sp_ref_gelu_bwd (M * N, da, x, dx);
+}
+
+static void
+gate (SpCall *c)
+{
+  const double *o = IN (0, M * N), *qkvu = IN (1, 4 * M * N);
+  double *out = OUT (0, M * N);
+
+  if (!c->failed)
+    sp_ref_gate (M, N, o, qkvu, out);
+}
+
+static void
+gate_bwd (SpCall *c)
+{
+  const double *d = IN (0, M * N), *o = IN (1, M * N), *qkvu = IN (2, 4 * M * N);
+  double *d_o = OUT (0, M * N), *du = OUT (1, M * N);
+
+  if (!c->failed)
+    sp_ref_gate_bwd (M, N, d, o, qkvu, d_o, du);
+}
+
+static void
+add (SpCall *c)
+{
+  const double *a = IN (0, M * N), *b = IN (1, M * N), *bias = IN (2, N);
+  double *out;
+
+  b = with_bias (c, b, bias);
+  out = OUT (0, M * N);
+  if (!c->failed)
+    sp_ref_add (M * N, a, b, out);
+}
+
+static void
+accumulate (SpCall *c)
+{
+  const double *x = IN (0, M * N);
+  double *out = OUT (0, M * N);
+
+  if (!c->failed)
+    sp_ref_accumulate (M * N, x, out);
+}
+
+static void
+copy (SpCall *c)
+{
+  const double *x = IN (0, M * N);
+  double *out = OUT (0, M * N);
+
+  if (!c->failed)
+    sp_ref_copy (M * N, x, out);
+}
+
+static void
+column_sum (SpCall *c)
+{
+  const double *x = IN (0, M * N);
+  double *out = OUT (0, N);
+
+  if (!c->failed)
+    sp_ref_column_sum (M, N, x, out);
+}
+
+static void
+zero (SpCall *c)
+{
+  double *out = OUT (0, N);
+
+  if (!c->failed)
+    sp_ref_zero (N, out);
+}
+
+/* --- embeddings and loss ------------------------------------------------------------------------------------------ */
+
+static void
+embed (SpCall *c)
+{
+  const double *table = IN (0, N * K);
+  double *out = OUT (0, M * K);
+  const gint64 *ids = sp_call_ids (c, M, 0);
+
+  if (!c->failed)
+    sp_ref_embed (M, N, K, ids, sp_call_vocabulary_first (c, N), table, out);
+}
+
+static void
+embed_bwd (SpCall *c)
+{
+  const double *dx = IN (0, M * K);
+  double *dtable = OUT (0, N * K);
+  const gint64 *ids = sp_call_ids (c, M, 0);
+
+  if (!c->failed)
+    sp_ref_embed_bwd (M, N, K, ids, sp_call_vocabulary_first (c, N), dx, dtable);
+}
+
+static void
+check_positions (SpCall *c, const gint64 *positions)
+{
+  for (gint64 i = 0; i < M && !c->failed; i++)
+    if (positions[i] >= N)
+      sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has %" G_GINT64_FORMAT " rows for position %" G_GINT64_FORMAT, N,
+                    positions[i]);
+}
+
+static void
+position (SpCall *c)
+{
+  const double *x = IN (0, M * K), *table = IN (1, N * K);
+  double *out = OUT (0, M * K);
+  const gint64 *positions = sp_call_row_positions (c, M);
+
+  check_positions (c, positions);
+  if (!c->failed)
+    sp_ref_position (M, N, K, positions, x, table, out);
+}
+
+static void
+position_bwd (SpCall *c)
+{
+  const double *dx = IN (0, M * K);
+  double *dtable = OUT (0, N * K);
+  const gint64 *positions = sp_call_row_positions (c, M);
+
+  check_positions (c, positions);
+  if (!c->failed)
+    sp_ref_position_bwd (M, N, K, positions, dx, dtable);
+}
+
+/* in0 = logits[m,n], the padding's columns -inf. */
+static const double *
+real_logits (SpCall *c)
+{
+  const double *logits = IN (0, M * N);
+  gint64 columns = c->in->program->numbers.vocabulary - sp_call_vocabulary_first (c, N);
+  double *masked;
+
+  if (c->failed || columns >= N)
+    return logits;
+  masked = sp_call_temporary (c, M * N * sizeof *masked);
+  for (gint64 i = 0; i < M * N; i++)
+    masked[i] = i % N < columns ? logits[i] : -INFINITY;
+  return masked;
+}
+
+static void
+loss_max (SpCall *c)
+{
+  const double *logits = real_logits (c);
+  double *max = OUT (0, M);
+
+  if (!c->failed)
+    sp_ref_loss_max (M, N, logits, max);
+}
+
+static void
+loss_sum (SpCall *c)
+{
+  const double *logits = real_logits (c), *max = IN (1, M);
+  double *sums = OUT (0, 2 * M);
+  const gint64 *labels = sp_call_ids (c, M, 1);
+
+  if (!c->failed)
+    sp_ref_loss_sum (M, N, logits, max, labels, sp_call_vocabulary_first (c, N), sums);
+}
+
+/* Tensor ranks that have the same rows have the same loss: it counts on the first. */
+static void
+loss (SpCall *c)
+{
+  const double *logits = real_logits (c), *max = IN (1, M), *sums = IN (2, 2 * M);
+  double *dlogits = OUT (0, M * N), *scratch = OUT (1, M * N), value = 0;
+  const gint64 *labels = sp_call_ids (c, M, 1);
+  const double *weights = sp_call_weights (c, M);
+
+  if (c->failed)
+    return;
+  if (scratch != NULL)
+    memset (scratch, 0, (gsize) (M * N) * sizeof *scratch);
+  sp_ref_loss (M, N, logits, max, sums, labels, sp_call_vocabulary_first (c, N), weights, &value, dlogits);
+  if (!sp_call_rows_are_shared (c, M) || tensor_place (c) == 0)
+    c->rank->loss += value;
+}
+
+static void
+adam (SpCall *c)
+{
+  const SpNumbers *numbers = &c->in->program->numbers;
+  const double *gradient = IN (0, N);
+  double *master = OUT (0, N), *moment1 = OUT (1, N), *moment2 = OUT (2, N), *parameter = OUT (3, N);
+
+  if (!c->failed)
+    sp_ref_adam (N, gradient, 1, numbers->learning_rate, numbers->adam_beta1, numbers->adam_beta2,
+                 numbers->adam_epsilon, master, moment1, moment2, parameter);
+}
+
+/* --- table -------------------------------------------------------------------------------------------------------- */
+
+static const SpHandler handlers[SP_OP_ALL_GATHER] = {
+  [SP_OP_GEMM] = gemm,
+  [SP_OP_SCORES] = sp_run_scores,
+  [SP_OP_SCORES_BWD] = sp_run_scores_bwd,
+  [SP_OP_SOFTMAX] = sp_run_softmax,
+  [SP_OP_SOFTMAX_BWD] = sp_run_softmax_bwd,
+  [SP_OP_CONTEXT] = sp_run_context,
+  [SP_OP_CONTEXT_BWD] = sp_run_context_bwd,
+  [SP_OP_DROPOUT] = dropout,
+  [SP_OP_DROPOUT_BWD] = dropout_bwd,
+  [SP_OP_NORM] = norm,
+  [SP_OP_NORM_STAT] = norm_stat,
+  [SP_OP_NORM_BWD] = norm_bwd,
+  [SP_OP_NORM_STAT_BWD] = norm_stat_bwd,
+  [SP_OP_ROPE] = rope,
+  [SP_OP_ROPE_BWD] = rope_bwd,
+  [SP_OP_FEATURE] = feature,
+  [SP_OP_FEATURE_BWD] = feature_bwd,
+  [SP_OP_PACK] = pack,
+  [SP_OP_UNPACK] = unpack,
+  [SP_OP_ATTENTION] = sp_run_attention,
+  [SP_OP_ATTENTION_DELTA] = sp_run_attention_delta,
+  [SP_OP_ATTENTION_BWD] = sp_run_attention_bwd,
+  [SP_OP_LINEAR_LOCAL] = sp_run_linear_local,
+  [SP_OP_LINEAR_INTER] = sp_run_linear_inter,
+  [SP_OP_LINEAR_LOCAL_BWD] = sp_run_linear_local_bwd,
+  [SP_OP_LINEAR_INTER_BWD] = sp_run_linear_inter_bwd,
+  [SP_OP_STATE_UPDATE] = sp_run_state_update,
+  [SP_OP_STATE_PREFIX] = sp_run_state_prefix,
+  [SP_OP_GLU] = glu,
+  [SP_OP_GLU_BWD] = glu_bwd,
+  [SP_OP_GELU] = gelu,
+  [SP_OP_GELU_BWD] = gelu_bwd,
+  [SP_OP_GATE] = gate,
+  [SP_OP_GATE_BWD] = gate_bwd,
+  [SP_OP_ADD] = add,
+  [SP_OP_ACCUMULATE_INTO] = accumulate,
+  [SP_OP_COPY] = copy,
+  [SP_OP_COLUMN_SUM] = column_sum,
+  [SP_OP_EMBED] = embed,
+  [SP_OP_EMBED_BWD] = embed_bwd,
+  [SP_OP_POSITION] = position,
+  [SP_OP_POSITION_BWD] = position_bwd,
+  [SP_OP_LOSS_MAX] = loss_max,
+  [SP_OP_LOSS_SUM] = loss_sum,
+  [SP_OP_LOSS] = loss,
+  [SP_OP_ADAM] = adam,
+  [SP_OP_ZERO] = zero,
+};
+
+void
+sp_call_run (SpCall *call)
+{
+  handlers[call->op->kind](call);
+  sp_call_check_written (call);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the files of the rehearsal share. An SpInterpreter runs the ranks; an SpCall is one op at one rank's cursor,
+ * with its operands as arrays of double.
+ */
+
+#include "kernels/reference.h"
+#include "models/rehearse/rehearse.h"
+
+G_BEGIN_DECLS
+
+/* A buffer's memory. `refs`: slots that hold it. */
+typedef struct {
+  gint32 refs;
+  gint32 claims; /* of SP_LIFE_GATHERED: uses that are not over */
+  guint8 class;
+  gint64 bytes;
+  gint64 elements;
+  double *data;
+} SpStorage;
+
+/* Storage of a layer's slots: of one micro-batch, or of the step. */
+typedef struct {
+  SpStorage *slots[SP_MAX_SLOTS];
+} SpFrame;
+
+/* A block instance of a stage. */
+typedef struct {
+  gint32 layer;
+  guint8 block;
+} SpPosition;
+
+typedef enum { SP_ITEM_LIST, SP_ITEM_SEND, SP_ITEM_RECEIVE } SpItemKind;
+
+/* One op list to run, or the pipeline's op. */
+typedef struct {
+  guint8 kind;
+  guint8 phase;           /* of a list */
+  guint8 backward;        /* of the pipeline's */
+  guint8 per_micro_batch; /* SYNC: run the ops flagged so, else the others */
+  gint32 position;
+  gint32 micro_batch; /* -1: of the step */
+} SpItem;
+
+/* All that a rank of one stage does, in order. */
+typedef struct {
+  GArray *positions; /* SpPosition */
+  GArray *items;     /* SpItem */
+} SpAgenda;
+
+typedef struct {
+  gint32 number;
+  gint32 stage;
+  const SpAgenda *agenda;
+
+  guint item, op;                   /* the cursor */
+  gint32 step;                      /* of the loop that it stands in */
+  gboolean begun;                   /* the op's surroundings (item, loop step) are set up */
+  gboolean waits;                   /* for others */
+  gboolean passed;                  /* others have done the collective that it stood at */
+  gboolean sent;                    /* of a send-receive, the first half is over */
+  gboolean arrived[SP_MAX_CARRIES]; /* carry's `next` was written in this step */
+
+  SpFrame **frames;   /* [1 + micro-batch][position] */
+  double **gradients; /* [position]: flat or shard, when the optimizer began */
+  double loss;
+  gint64 live_bytes, live_by_class[SP_N_CLASSES];
+  SpRehearsedRank *report;
+} SpRank;
+
+typedef struct {
+  const SpProgram *program;
+  guint64 seed;
+  const SpNudge *nudge; /* or NULL */
+  SpAgenda *agendas;    /* [stages] */
+  SpRank *ranks;        /* [world] */
+  GHashTable *mail;     /* gint64 key -> GQueue of messages */
+  /* Last use of each slot in a list, uses of views and of loops counted in. */
+  guint16 last_use[2][SP_MAX_BLOCKS][2][SP_MAX_SLOTS];
+  GError *error;
+} SpInterpreter;
+
+typedef struct {
+  SpInterpreter *in;
+  SpRank *rank;
+  const SpItem *item;
+  const SpVariant *variant;
+  const SpBlock *block;
+  const SpPosition *position;
+  const SpOp *op;
+  const SpLoop *loop; /* that the op stands in, or NULL */
+  SpOp pipe;          /* *op of the pipeline's items */
+  gboolean failed;
+  GPtrArray *temporaries;
+} SpCall;
+
+/* --- agenda.c -------------------------------------------------------------------------------------------- */
+
+void sp_agenda_init (const SpProgram *program, gint32 stage, SpAgenda *agenda);
+void sp_agenda_clear (SpAgenda *agenda);
+/* The block of a position, in its first variant. */
+const SpBlock *sp_agenda_block (const SpProgram *program, const SpAgenda *agenda, gint32 position);
+
+/* --- rehearse.c --------------------------------------------------------------------------------------------------- */
+
+/* The call at a rank's cursor, which stands at an op. */
+void sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret);
+void sp_call_close (SpCall *call);
+/* Ops of an item in a variant; NULL for the pipeline's, which has one. */
+const SpOp *sp_item_ops (const SpInterpreter *in, const SpRank *rank, const SpItem *item, guint *ret_n);
+const SpVariant *sp_item_variant (const SpInterpreter *in, const SpItem *item);
+/* Where a rank stands, in words. */
+char *sp_rank_where (const SpInterpreter *in, const SpRank *rank);
+/* Sets the error, unless one is set already. */
+void sp_call_fail (SpCall *call, SpRehearseError code, const char *format, ...) G_GNUC_PRINTF (3, 4);
+
+/* --- memory.c, lives.c -------------------------------------------------------------------------- */
+
+gboolean sp_memory_plan (SpInterpreter *in);
+void sp_memory_free_rank (SpInterpreter *in, SpRank *rank);
+/* The step's frame of a position, or that of a micro-batch. */
+SpFrame *sp_rank_frame (SpRank *rank, gint32 position, gint32 micro_batch);
+gboolean sp_rank_has_both_ends (const SpInterpreter *in, const SpRank *rank);
+gboolean sp_life_is_of_micro_batch (guint8 life);
+SpStorage *sp_storage_new (SpRank *rank, const SpBuffer *buffer);
+/* A slot lets go of its storage. */
+void sp_storage_release (SpRank *rank, SpStorage **at);
+
+/* Operands. `elements` is what the op's dimensions say; the slot must have as many. Slot 0: NULL. An input that is
+ * also written comes as a copy. On failure NULL, and call->failed. */
+const double *sp_call_read (SpCall *call, guint8 slot, gint64 elements);
+double *sp_call_write (SpCall *call, guint8 slot, gint64 elements);
+const SpBuffer *sp_call_buffer (const SpCall *call, guint8 slot);
+/* Memory that lives as long as the call. */
+gpointer sp_call_temporary (SpCall *call, gsize bytes);
+/* After the op: nothing that it wrote is NaN. */
+void sp_call_check_written (SpCall *call);
+
+void sp_loop_step_begin (SpCall *call);
+void sp_loop_step_end (SpCall *call);
+/* After the op at the cursor, outside a loop or at its end: slots whose last use it was. */
+void sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op);
+void sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item);
+void sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item);
+
+/* --- tokens.c -------------------------------------------------------------------------------------------- */
+
+guint64 sp_mix (guint64 a, guint64 b);
+/* All of these: NULL if the call has failed. Positions of `tokens` rows of one sequence here. */
+const gint64 *sp_call_positions (SpCall *call, gint64 tokens);
+/* Of `tokens` keys, of which `own` would be this rank's: in a ring's loop those that are here at this step. */
+const gint64 *sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own);
+/* The same for the `m` rows of a [tokens x batch, features] operand. */
+const gint64 *sp_call_row_positions (SpCall *call, gint64 m);
+const gint64 *sp_call_ids (SpCall *call, gint64 m, gint64 shift);
+const double *sp_call_weights (SpCall *call, gint64 m);
+const gint64 *sp_call_row_ids (SpCall *call, gint64 m);
+const gint64 *sp_call_score_ids (SpCall *call);
+guint64 sp_call_dropout_seed (const SpCall *call);
+/* Rows that every tensor rank has, rather than a part of them. */
+gboolean sp_call_rows_are_shared (const SpCall *call, gint64 m);
+gint64 sp_call_vocabulary_first (const SpCall *call, gint64 n);
+const double *sp_call_slopes (SpCall *call);
+/* Checks that the `tokens` of a sequence here follow each other and those of the places before, as a chain needs. */
+void sp_call_check_chain (SpCall *call, gint64 tokens);
+
+/* --- ops.c, attention.c, comm.c -------------------------------------------------------- */
+
+typedef void (*SpHandler) (SpCall *call);
+
+void sp_call_run (SpCall *call);
+
+void sp_run_scores (SpCall *call);
+void sp_run_scores_bwd (SpCall *call);
+void sp_run_softmax (SpCall *call);
+void sp_run_softmax_bwd (SpCall *call);
+void sp_run_context (SpCall *call);
+void sp_run_context_bwd (SpCall *call);
+void sp_run_attention (SpCall *call);
+void sp_run_attention_delta (SpCall *call);
+void sp_run_attention_bwd (SpCall *call);
+void sp_run_linear_local (SpCall *call);
+void sp_run_linear_inter (SpCall *call);
+void sp_run_linear_local_bwd (SpCall *call);
+void sp_run_linear_inter_bwd (SpCall *call);
+void sp_run_state_update (SpCall *call);
+void sp_run_state_prefix (SpCall *call);
+
+/* TRUE when the communication at the cursor is over for this rank; else it waits (or failed). */
+gboolean sp_call_communicate (SpCall *call);
+void sp_mail_free (gpointer queue);
+
+/* --- state.c --------------------------------------------------------------------------------------------- */
+
+/* Everything that lives ALWAYS, with its values at the start of a step. */
+gboolean sp_state_start (SpInterpreter *in, SpRank *rank);
+void sp_state_keep_gradients (SpInterpreter *in, SpRank *rank, gint32 position);
+/* Global tensors from all ranks; FALSE if replicas differ. */
+gboolean sp_state_collect (SpInterpreter *in, SpRehearsal *rehearsal);
+
+G_END_DECLS

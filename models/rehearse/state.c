@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/rehearse/private.h"
+
+#include <math.h>
+#include <string.h>
+
+/*
+ * Parameters at the start of a step, and gradients and parameters at its end, between the flat buffers of the ranks and
+ * the model's tensors in their global shapes.
+ *
+ * A weight of the head that has the name of a weight of the embedding is the tied matrix: it starts with the same
+ * values, must end with the same values and is reported as the embedding's.
+ *
+ * Rows that pad the vocabulary start with numbers like all others, so that it shows if they count for something, must
+ * end with no gradient and are not reported.
+ */
+
+/* --- weights ------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  const SpWeight *weight;
+  gint32 layer;       /* that it is reported under */
+  gint64 offset;      /* in the flat buffer */
+  gint64 rows, cols;  /* global */
+  gint32 part, parts; /* tensor place and size, 0 of 1 if it is not split */
+} Weight;
+
+static const SpWeight *
+find_weight (const SpBlock *block, const char *name)
+{
+  for (guint i = 0; i < block->n_weights; i++)
+    if (g_str_equal (block->weights[i].name, name))
+      return &block->weights[i];
+  return NULL;
+}
+
+/* FALSE: a weight that is no view of the flat buffer. */
+static gboolean
+describe (const SpInterpreter *in, const SpRank *rank, const SpPosition *position, guint index, Weight *ret)
+{
+  const SpProgram *program = in->program;
+  const SpBlock *embedding = &program->variants[0].blocks[0], *block = embedding + position->block;
+  const SpWeight *weight = &block->weights[index];
+  gboolean tied = position->layer == SP_LAYER_HEAD && find_weight (embedding, weight->name) != NULL;
+  guint8 slot = weight->slot;
+
+  *ret = (Weight){ .weight = weight, .rows = weight->rows, .cols = weight->cols, .parts = 1 };
+  ret->layer = tied ? SP_LAYER_EMBEDDING : position->layer;
+  for (; block->buffers[slot].alias != 0; slot = block->buffers[slot].alias)
+    ret->offset += block->buffers[slot].offset;
+  if (weight->split == SP_SPLIT_NONE)
+    return slot == block->flat_parameters;
+  ret->parts = MAX (program->groups[SP_GROUP_TENSOR].size, 1);
+  ret->part = sp_program_place (program, SP_GROUP_TENSOR, rank->number);
+  if (weight->split == SP_SPLIT_COLS)
+    ret->cols *= ret->parts;
+  else
+    ret->rows *= ret->parts;
+  if (weight->split == SP_SPLIT_VOCABULARY)
+    ret->rows = MIN (ret->rows, program->numbers.vocabulary);
+  return slot == block->flat_parameters;
+}
+
+/* Index in the global tensor of local element (row, col). A row split cuts each section. */
+static gint64
+global_index (const Weight *w, gint64 row, gint64 col)
+{
+  gint64 before = 0;
+
+  if (w->parts == 1)
+    return row * w->cols + col;
+  if (w->weight->split == SP_SPLIT_COLS)
+    return row * w->cols + w->part * w->weight->cols + col;
+  for (guint i = 0; i < w->weight->n_sections; i++) {
+    gint64 n = w->weight->sections[i];
+
+    if (row < before + n)
+      return (before * w->parts + w->part * n + row - before) * w->cols + col;
+    before += n;
+  }
+  return (w->part * (gint64) w->weight->rows + row) * w->cols + col;
+}
+
+/* Uniform in [-1, 1). */
+static double
+draw (guint64 key, gint64 index)
+{
+  return (double) (gint64) (sp_mix (key, (guint64) index) >> 11) * 0x1p-52 - 1;
+}
+
+static double
+nudge_of (const SpInterpreter *in, const Weight *w, gint64 index)
+{
+  const SpNudge *nudge = in->nudge;
+
+  if (nudge == NULL || nudge->layer != w->layer || nudge->index != index || !g_str_equal (nudge->name, w->weight->name))
+    return 0;
+  return nudge->delta;
+}
+
+static void
+draw_weight (const SpInterpreter *in, const Weight *w, double *flat)
+{
+  guint64 key = sp_mix (sp_mix (in->seed, (guint64) (w->layer + 3)), g_str_hash (w->weight->name));
+  gboolean is_gain = w->rows == 1 && !g_str_has_suffix (w->weight->name, "bias");
+
+  for (gint64 row = 0; row < w->weight->rows; row++)
+    for (gint64 col = 0; col < w->weight->cols; col++) {
+      gint64 index = global_index (w, row, col);
+      double value = is_gain ? 1 + 0.2 * draw (key, index) : 0.35 * draw (key, index);
+
+      flat[w->offset + row * w->weight->cols + col] = value + nudge_of (in, w, index);
+    }
+}
+
+/* --- the start ---------------------------------------------------------------------------------------------------- */
+
+/* Fills a slot that lives ALWAYS with its part of the flat parameters. */
+static void
+fill (const SpInterpreter *in, SpRank *rank, SpFrame *frame, guint8 slot, const double *flat, gint64 n)
+{
+  SpStorage *storage = frame->slots[slot];
+  gint64 parts = MAX (in->program->groups[SP_GROUP_ZERO].size, 1);
+  gint64 first = sp_program_place (in->program, SP_GROUP_ZERO, rank->number) * (n / parts);
+
+  if (slot == 0 || storage == NULL || n == 0)
+    return;
+  if (storage->elements == n)
+    first = 0;
+  memcpy (storage->data, flat + first, MIN (storage->elements, n) * sizeof *flat);
+}
+
+static gboolean
+check_shard (SpInterpreter *in, const SpBlock *block, guint8 slot)
+{
+  gint64 n = block->buffers[block->flat_parameters].elements, parts = MAX (in->program->groups[SP_GROUP_ZERO].size, 1);
+  gint64 elements = block->buffers[slot].elements;
+
+  if (slot == 0 || elements == n || (n % parts == 0 && elements == n / parts))
+    return TRUE;
+  g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
+               "%s block: slot %u has %" G_GINT64_FORMAT " elements, neither the %" G_GINT64_FORMAT
+               " flat parameters nor one of %" G_GINT64_FORMAT " equal parts",
+               sp_block_name (block->kind), slot, elements, n, parts);
+  return FALSE;
+}
+
+static gboolean
+start_position (SpInterpreter *in, SpRank *rank, gint32 index)
+{
+  const SpPosition *position = &g_array_index (rank->agenda->positions, SpPosition, index);
+  const SpBlock *block = &in->program->variants[0].blocks[position->block];
+  SpFrame *frame = sp_rank_frame (rank, index, -1);
+  gint64 n = block->buffers[block->flat_parameters].elements;
+  g_autofree double *flat = g_new0 (double, MAX (n, 1));
+  const guint8 filled[] = { block->flat_parameters, block->shard_parameters, block->master };
+
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    const SpBuffer *buffer = &block->buffers[slot];
+
+    if (buffer->life == SP_LIFE_ALWAYS && buffer->alias == 0 && !(buffer->tied && sp_rank_has_both_ends (in, rank)))
+      frame->slots[slot] = sp_storage_new (rank, buffer);
+  }
+  for (guint i = 0; i < block->n_weights; i++) {
+    Weight w;
+
+    if (!describe (in, rank, position, i, &w) || w.offset + (gint64) w.weight->rows * w.weight->cols > n) {
+      g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
+                   "%s block: weight %s is no part of the flat parameters", sp_block_name (block->kind),
+                   block->weights[i].name);
+      return FALSE;
+    }
+    draw_weight (in, &w, flat);
+  }
+  for (guint i = 0; i < G_N_ELEMENTS (filled); i++) {
+    if (!check_shard (in, block, filled[i]))
+      return FALSE;
+    if (block->buffers[filled[i]].life == SP_LIFE_ALWAYS)
+      fill (in, rank, frame, filled[i], flat, n);
+  }
+  return check_shard (in, block, block->shard_gradients);
+}
+
+gboolean
+sp_state_start (SpInterpreter *in, SpRank *rank)
+{
+  for (guint i = 0; i < rank->agenda->positions->len; i++)
+    if (!start_position (in, rank, (gint32) i))
+      return FALSE;
+  return TRUE;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static guint8
+gradient_slot (const SpBlock *block)
+{
+  return block->shard_gradients != 0 ? block->shard_gradients : block->flat_gradients;
+}
+
+/* Where the next step would read its parameters. */
+static guint8
+parameter_slot (const SpBlock *block)
+{
+  return block->buffers[block->flat_parameters].life == SP_LIFE_ALWAYS ? block->flat_parameters
+                                                                       : block->shard_parameters;
+}
+
+void
+sp_state_keep_gradients (SpInterpreter *in, SpRank *rank, gint32 position)
+{
+  guint8 index = g_array_index (rank->agenda->positions, SpPosition, position).block;
+  const SpBlock *block = &in->program->variants[0].blocks[index];
+  const SpStorage *storage = sp_rank_frame (rank, position, -1)->slots[gradient_slot (block)];
+
+  g_clear_pointer (&rank->gradients[position], g_free);
+  if (storage != NULL)
+    rank->gradients[position] = g_memdup2 (storage->data, storage->elements * sizeof *storage->data);
+}
+
+typedef struct {
+  SpInterpreter *in;
+  GArray *tensors;
+  GHashTable *index; /* "layer name" -> 1 + index in tensors */
+} Collector;
+
+static SpRehearsedTensor *
+tensor_of (Collector *c, const Weight *w)
+{
+  g_autofree char *key = g_strdup_printf ("%d %s", w->layer, w->weight->name);
+  guint at = GPOINTER_TO_UINT (g_hash_table_lookup (c->index, key));
+
+  if (at == 0) {
+    SpRehearsedTensor tensor = { .layer = w->layer, .rows = w->rows, .cols = w->cols };
+
+    g_strlcpy (tensor.name, w->weight->name, sizeof tensor.name);
+    tensor.gradient = g_new (double, w->rows * w->cols);
+    tensor.parameter = g_new (double, w->rows * w->cols);
+    for (gint64 i = 0; i < w->rows * w->cols; i++)
+      tensor.gradient[i] = tensor.parameter[i] = NAN;
+    g_array_append_val (c->tensors, tensor);
+    at = c->tensors->len;
+    g_hash_table_insert (c->index, g_steal_pointer (&key), GUINT_TO_POINTER (at));
+  }
+  return &g_array_index (c->tensors, SpRehearsedTensor, at - 1);
+}
+
+/* Puts an element of a rank's part into the whole; another rank must not have put something else. */
+static gboolean
+put (Collector *c, const SpRank *rank, const Weight *w, const char *what, double *whole, gint64 at, double value,
+     double scale)
+{
+  if (!isfinite (value))
+    g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_UNWRITTEN,
+                 "rank %d: the %s of %s of layer %d is not a finite number at element %" G_GINT64_FORMAT, rank->number,
+                 what, w->weight->name, w->layer, at);
+  else if (!isnan (whole[at]) && !(fabs (whole[at] - value) <= 1e-9 * scale))
+    g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_MISMATCH,
+                 "rank %d: the %s of %s of layer %d is %.17g at element %" G_GINT64_FORMAT
+                 ", but another rank's copy is %.17g",
+                 rank->number, what, w->weight->name, w->layer, value, at, whole[at]);
+  else
+    whole[at] = value;
+  return c->in->error == NULL;
+}
+
+static gboolean
+check_padding (Collector *c, const SpRank *rank, const Weight *w, const char *what, double value)
+{
+  if (*what != 'g' || value == 0)
+    return TRUE;
+  g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_MISMATCH,
+               "rank %d: a row of %s of layer %d that pads the vocabulary has a gradient, %.17g", rank->number,
+               w->weight->name, w->layer, value);
+  return FALSE;
+}
+
+/* One rank's flat buffer, or its shard of it, into the tensors. */
+static gboolean
+collect_flat (Collector *c, const SpRank *rank, const SpPosition *position, const char *what, const double *part,
+              gint64 first, gint64 n)
+{
+  const SpBlock *block = &c->in->program->variants[0].blocks[position->block];
+  double largest = 0;
+
+  for (gint64 i = 0; i < n; i++)
+    largest = MAX (largest, fabs (part[i]));
+  for (guint i = 0; i < block->n_weights; i++) {
+    Weight w;
+    SpRehearsedTensor *tensor;
+
+    describe (c->in, rank, position, i, &w);
+    tensor = tensor_of (c, &w);
+    if (tensor->rows != w.rows || tensor->cols != w.cols) {
+      g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM, "weight %s has two shapes",
+                   tensor->name);
+      return FALSE;
+    }
+    for (gint64 j = 0; j < (gint64) w.weight->rows * w.weight->cols; j++) {
+      gint64 at = w.offset + j - first, index = global_index (&w, j / w.weight->cols, j % w.weight->cols);
+      double *whole = *what == 'g' ? tensor->gradient : tensor->parameter;
+
+      if (at < 0 || at >= n)
+        continue;
+      if (!(index < w.rows * w.cols ? put (c, rank, &w, what, whole, index, part[at], largest)
+                                    : check_padding (c, rank, &w, what, part[at])))
+        return FALSE;
+    }
+  }
+  return TRUE;
+}
+
+static gboolean
+collect_position (Collector *c, SpRank *rank, gint32 index)
+{
+  const SpPosition *position = &g_array_index (rank->agenda->positions, SpPosition, index);
+  const SpBlock *block = &c->in->program->variants[0].blocks[position->block];
+  gint64 whole = block->buffers[block->flat_parameters].elements;
+  gint64 place = sp_program_place (c->in->program, SP_GROUP_ZERO, rank->number);
+  guint8 gradient = gradient_slot (block), parameter = parameter_slot (block);
+  gint64 n_gradient = block->buffers[gradient].elements, n_parameter = block->buffers[parameter].elements;
+  gint64 first_gradient = n_gradient < whole ? place * n_gradient : 0;
+  gint64 first_parameter = n_parameter < whole ? place * n_parameter : 0;
+  const SpStorage *parameters = sp_rank_frame (rank, index, -1)->slots[parameter];
+
+  if (whole == 0)
+    return TRUE;
+  if (rank->gradients[index] == NULL || parameters == NULL) {
+    g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_UNWRITTEN,
+                 "rank %d: the step leaves no gradients or no parameters of layer %d", rank->number, position->layer);
+    return FALSE;
+  }
+  return collect_flat (c, rank, position, "gradient", rank->gradients[index], first_gradient, n_gradient) &&
+         collect_flat (c, rank, position, "parameter", parameters->data, first_parameter, n_parameter);
+}
+
+/* No shard may be missing. */
+static gboolean
+check_whole (SpInterpreter *in, const SpRehearsedTensor *tensor)
+{
+  for (gint64 i = 0; i < tensor->rows * tensor->cols; i++)
+    if (isnan (tensor->gradient[i]) || isnan (tensor->parameter[i])) {
+      g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_UNWRITTEN,
+                   "no rank has element %" G_GINT64_FORMAT " of %s of layer %d", i, tensor->name, tensor->layer);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
+sp_state_collect (SpInterpreter *in, SpRehearsal *rehearsal)
+{
+  Collector c = { .in = in,
+                  .tensors = rehearsal->tensors,
+                  .index = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL) };
+
+  for (gint32 stage = 0; stage < in->program->stages && in->error == NULL; stage++)
+    for (guint i = 0; i < in->agendas[stage].positions->len; i++)
+      for (gint32 r = 0; r < in->program->world && in->error == NULL; r++)
+        if (in->ranks[r].stage == stage)
+          collect_position (&c, &in->ranks[r], (gint32) i);
+  g_hash_table_unref (c.index);
+  for (guint i = 0; i < c.tensors->len && in->error == NULL; i++)
+    check_whole (in, &g_array_index (c.tensors, SpRehearsedTensor, i));
+  return in->error == NULL;
+}
