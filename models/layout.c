@@ -3,7 +3,8 @@
 
 #include "models/schedules.h"
 
-/* Degrees come from files, so their product may be anything: more ranks than any cluster has, rather than a wrapped sum. */
+/* Degrees come from files, so their product may be anything: more ranks than any cluster has, rather than a wrapped
+ * sum. */
 static gint32
 product (gint64 a, gint64 b)
 {

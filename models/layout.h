@@ -55,15 +55,15 @@ typedef struct {
 #define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
 /* clang-format on */
 
-/* Sequence ranks S: ulysses x ring where the model has softmax layers, else ulysses x lasp. In a hybrid the linear layers
- * factor the same S as lasp x (S / lasp of their own Ulysses). */
+/* Sequence ranks S: ulysses x ring where the model has softmax layers, else ulysses x lasp. In a hybrid the linear
+ * layers factor the same S as lasp x (S / lasp of their own Ulysses). */
 gint32 sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
 
-/* TRUE, or an error that names the rule, the value and the nearest legal choice. `ranks` = GPUs of the cluster, 0 not to
- * ask. The same table with error == NULL is the search's filter (no allocation). */
+/* TRUE, or an error that names the rule, the value and the nearest legal choice. `ranks` = GPUs of the cluster, 0 not
+ * to ask. The same table with error == NULL is the search's filter (no allocation). */
 gboolean sp_layout_check (const SpLayout *layout, const SpArchitecture *arch, const SpFramework *framework,
                           const SpRun *run, gint32 ranks, GError **error);
 

@@ -31,7 +31,7 @@ typedef struct {
   guint n_splits;
 } Search;
 
-/* --- ranking --------------------------------------------------------------------------------------------------------- */
+/* --- ranking ------------------------------------------------------------------------------------------------------ */
 
 static double
 lacking (const SpPlanEntry *entry)
@@ -77,8 +77,8 @@ rank (Search *s, const SpPlanEntry *entry)
   g_array_insert_val (entries, at, *entry);
 }
 
-/* Layouts that do not fit and that no other one beats in both time and bytes lacking: quicker first, so each lacks less than
- * the one before. */
+/* Layouts that do not fit and that no other one beats in both time and bytes lacking: quicker first, so each lacks less
+ * than the one before. */
 #define MOST_MISSES 256
 
 typedef struct {
@@ -122,7 +122,7 @@ nearest_miss (const Misses *misses, const SpPlanEntry *best)
   return nearest ? nearest : misses->n > 0 ? &misses->front[misses->n - 1] : NULL;
 }
 
-/* --- candidates ------------------------------------------------------------------------------------------------------- */
+/* --- candidates --------------------------------------------------------------------------------------------------- */
 
 static void
 try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batch)
@@ -236,7 +236,7 @@ find_splits (Search *s, const SpLayout *layout, gint32 rest)
     }
 }
 
-/* --- recipes ---------------------------------------------------------------------------------------------------------- */
+/* --- recipes ------------------------------------------------------------------------------------------------------ */
 
 static gint32
 share_of (const Search *s, gint32 data)
@@ -334,7 +334,7 @@ try_degrees (Search *s, Misses *misses)
   }
 }
 
-/* --- the plan ----------------------------------------------------------------------------------------------------------- */
+/* --- the plan ----------------------------------------------------------------------------------------------------- */
 
 SpPlan *
 sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)

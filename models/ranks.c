@@ -2,9 +2,9 @@
 #include "models/layout.h"
 
 /*
- * Ranks: the layout's order gives each axis its digit (two where a hybrid's linear layers cut the sequence otherwise), the
- * nearest first. Groups list digits in logical order: the place in the sequence is ring * ulysses + ulysses' place, wherever
- * the order puts the two.
+ * Ranks: the layout's order gives each axis its digit (two where a hybrid's linear layers cut the sequence otherwise),
+ * the nearest first. Groups list digits in logical order: the place in the sequence is ring * ulysses + ulysses' place,
+ * wherever the order puts the two.
  */
 
 typedef struct {

@@ -17,7 +17,7 @@ static const guint8 block_of_layer[SP_N_LAYER_KINDS] = {
   [SP_LAYER_LINEAR] = SP_BLOCK_LINEAR,
 };
 
-/* --- recompute ------------------------------------------------------------------------------------------------------ */
+/* --- recompute ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   guint8 needed[SP_MAX_SLOTS];  /* root slots whose contents have to be rebuilt */
@@ -162,7 +162,7 @@ write_recompute (SpWriter *w)
   sp_write_end (w);
 }
 
-/* --- blocks ----------------------------------------------------------------------------------------------------------- */
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 static void
 begin_block (SpWriter *w, guint index, SpBlockKind kind)
@@ -217,7 +217,7 @@ write_variant (SpWriter *w, SpVariant *variant)
   sp_pipeline_write (w);
 }
 
-/* --- the program ------------------------------------------------------------------------------------------------------ */
+/* --- the program -------------------------------------------------------------------------------------------------- */
 
 static void
 write_numbers (SpProgram *program, const SpArchitecture *arch)
@@ -277,7 +277,8 @@ write_layers (SpProgram *program, const SpArchitecture *arch)
   program->n_blocks++;
 }
 
-/* The last micro-batch takes what is left, spread over the replicas; where that does not come out even, some replicas pad. */
+/* The last micro-batch takes what is left, spread over the replicas; where that does not come out even, some replicas
+ * pad. */
 static gint32
 last_batch (const SpLayout *layout, const SpRun *run, gint32 micro_batches)
 {

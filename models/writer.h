@@ -5,9 +5,9 @@
  * The writer: what strategies and layers use to write a program.
  *
  * sp_program_write (at the end of this file) is what readers call. It writes, for each batch size, each block: weights
- * first, then the forward list, then the backward list; the RECOMPUTE list is derived: the forward ops that rebuild what
- * the backward reads and the layout did not keep. Life times, HBM bytes of kernels and cross-stream waits follow from the
- * operands, so a strategy only says what it does.
+ * first, then the forward list, then the backward list; the RECOMPUTE list is derived: the forward ops that rebuild
+ * what the backward reads and the layout did not keep. Life times, HBM bytes of kernels and cross-stream waits follow
+ * from the operands, so a strategy only says what it does.
  *
  * To add a strategy: one file under strategies/ and one row in strategies.c. To add a kind of layer: one file under
  * layers/ and one row in the table of write.c.
@@ -103,8 +103,8 @@ typedef struct {
   guint8 value, grad;
 } SpWeightSlots;
 
-/* Declares a weight of the open block. Local shape. `sections`: NULL or the local rows of each of n_sections. Weights whose
- * gradient each tensor rank has only a part of (`partial`) must come before the others. */
+/* Declares a weight of the open block. Local shape. `sections`: NULL or the local rows of each of n_sections. Weights
+ * whose gradient each tensor rank has only a part of (`partial`) must come before the others. */
 SpWeightSlots sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSplit split,
                                const gint32 *sections, guint n_sections, gboolean partial);
 
@@ -115,7 +115,8 @@ void sp_write_end (SpWriter *w);
 
 /* A new op, all zero but its kind and the open loop; fill it, then sp_write_op_done before the next. */
 SpOp *sp_write_op (SpWriter *w, SpOpKind kind);
-/* Adds uses, waits and, for kernels whose `bytes` is 0, the HBM traffic: every operand once (accumulated ones twice). */
+/* Adds uses, waits and, for kernels whose `bytes` is 0, the HBM traffic: every operand once (accumulated ones
+ * twice). */
 void sp_write_op_done (SpWriter *w, SpOp *op);
 
 /* c[m,n] (+)= a b; see SP_OP_GEMM. `bias` may be 0. */
@@ -165,7 +166,8 @@ typedef struct {
 void sp_write_residual (SpWriter *w, SpResidualSlots *r, guint8 x, guint8 branch, guint8 y);
 guint8 sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy);
 
-/* A layer: norm, attention, residual, norm, MLP, residual. What is particular to a kind of layer is its attention part. */
+/* A layer: norm, attention, residual, norm, MLP, residual. What is particular to a kind of layer is its attention
+ * part. */
 typedef struct {
   SpNormSlots norm;
   SpResidualSlots residual;

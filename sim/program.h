@@ -22,13 +22,13 @@
  *      backward slot: pipe-receive; for each layer, last to first: GATHER (if it was resharded), RECOMPUTE, BACKWARD,
  *                     SYNC (ops flagged SP_OP_PER_MICRO_BATCH); pipe-send
  *    for each layer, last to first: SYNC (ops not flagged so);  for each layer: OPTIMIZER
- * Once-a-step lists (OPTIMIZER, and the ops of SYNC not flagged) are variant 0's. Parameters that ZeRO-3 keeps gathered are
- * gathered for each micro-batch all the same, as FSDP does.
+ * Once-a-step lists (OPTIMIZER, and the ops of SYNC not flagged) are variant 0's. Parameters that ZeRO-3 keeps gathered
+ * are gathered for each micro-batch all the same, as FSDP does.
  * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
  * is flagged, so that a schedule that splits them runs the list twice, filtered.
  *
- * Units. Bytes are int64 counts, FLOP are counted in double. Shapes are in elements. `bytes` of a kernel is its HBM traffic, of a
- * communication its PAYLOAD as nccl-tests counts sizes: the full (unsharded) buffer of an all-gather or
+ * Units. Bytes are int64 counts, FLOP are counted in double. Shapes are in elements. `bytes` of a kernel is its HBM
+ * traffic, of a communication its PAYLOAD as nccl-tests counts sizes: the full (unsharded) buffer of an all-gather or
  * reduce-scatter, the buffer of an all-reduce, the whole send buffer of an all-to-all, the message of a send.
  *
  * Tokens are stored sequence-major: row (s * batch + b) of a [tokens, features] matrix, so that gathering the sequence
@@ -135,8 +135,9 @@ typedef struct {
  *                 scores: [batch,heads,m,n].
  * DROPOUT_BWD     in0 = d, in1 = mask -> out0
  * NORM            in0 = X[m,n], [in1 = gain[n]], [in2 = bias[n]], [in3 = sum of squares[m] over the whole row, of
- *                 k features; RMS only] -> out0 = Y[m,n], out1 = statistics fp32 (1/rms [m]; LayerNorm: mean[m] then 1/std[m]).
- *                 SP_OP_LAYERNORM, else RMS. k = features that the statistics are taken over (= n unless in3).
+ *                 k features; RMS only] -> out0 = Y[m,n], out1 = statistics fp32 (1/rms [m]; LayerNorm: mean[m] then
+ *                 1/std[m]). SP_OP_LAYERNORM, else RMS. k = features that the statistics are taken over (= n unless
+ *                 in3).
  * NORM_STAT       in0 = X[m,n] -> out0[m] = sum of squares (a row split over tensor ranks; reduced after)
  * NORM_BWD        in0 = dY, in1 = X, in2 = statistics, [in3 = gain], [in4 = dR[m,n] added to the result],
  *                 [in5 = dot[m] over the whole row] -> out0 = dX, [out1 = dgain +=], [out2 = dbias +=]
@@ -147,23 +148,25 @@ typedef struct {
  * FEATURE         linear attention's input: in0 = QKVU[m, 4 heads k] -> out0 = silu(Q), out1 = silu(K), out2 = V, each
  *                 [m,heads,k]
  * FEATURE_BWD     in0 = QKVU, in1 = dQ, in2 = dK, in3 = dV, in4 = dU -> out0 = dQKVU
- * PACK            in0[m, heads*k] -> out0[n][m][k]: n = group size, destination j gets part floor(j * heads / n) of `heads`
- *                 parts of k features (heads = n, or a divisor of it: K/V heads repeated)
+ * PACK            in0[m, heads*k] -> out0[n][m][k]: n = group size, destination j gets part floor(j * heads / n) of
+ *                 `heads` parts of k features (heads = n, or a divisor of it: K/V heads repeated)
  * UNPACK          in0[n][m][k] -> out0[m, heads*k]: PACK's transpose; what was repeated is summed
  * ATTENTION       in0 = Q[m,batch,heads,k], in1 = K[n,batch,kv_heads,k], in2 = V -> out0 = O, out1 = lse[m,batch,heads]
  *                 fp32. Merges into out0/out1 inside a loop from the second step on. SP_OP_CAUSAL: by position
  * ATTENTION_DELTA in0 = dO, in1 = O -> out0 = delta[m,batch,heads] = sum over k of dO * O, fp32
  * ATTENTION_BWD   in0 = Q, in1 = K, in2 = V, in3 = dO, in4 = lse, in5 = delta -> out0 = dQ, out1 = dK, out2 = dV (this
  *                 block's; inside a loop out0 += from the second step on)
- * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only); without it no in0],
- *                 [out1 = M[batch,heads,k,n] fp32, the state that the own tokens leave]
+ * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only); without
+ *                 it no in0], [out1 = M[batch,heads,k,n] fp32, the state that the own tokens leave]
  * LINEAR_INTER    in0 = Q, in1 = state from before -> out0 = O +=
  * LINEAR_LOCAL_BWD in0 = Q, in1 = K, in2 = V, in3 = dO -> [out0 = dQ, out1 = dK, out2 = dV; without them
  *                 no in1, in2], [out3 = dM: gradient of the
  *                 state from before]
- * LINEAR_INTER_BWD in0 = K, in1 = V, in2 = dO, in3 = state before (counts as zero at the first place), in4 = dS gradient
+ * LINEAR_INTER_BWD in0 = K, in1 = V, in2 = dO, in3 = state before (counts as zero at the first place), in4 = dS
+ * gradient
  *                 of the state after (zero at the last) -> out0 = dQ +=, out1 = dK +=, out2 = dV +=
- * STATE_UPDATE    out0 = decay^m * in0 + in1, over m tokens; in0 counts as zero at the first place (SP_OP_REVERSE: last)
+ * STATE_UPDATE    out0 = decay^m * in0 + in1, over m tokens; in0 counts as zero at the first place (SP_OP_REVERSE:
+ *                 last)
  * STATE_PREFIX    in0 = states of all places -> out0 = state before this place. SP_OP_REVERSE: gradient after it
  * GLU             in0 = GU[m,2n] -> out0 = f(G) * U [m,n]; f = silu, or the identity with SP_OP_LINEAR_GATE
  * GLU_BWD         in0 = dA, in1 = GU -> out0 = dGU
@@ -183,8 +186,8 @@ typedef struct {
  * LOSS_MAX        in0 = logits[m,n] (n = vocabulary part, as in EMBED) -> out0[m] = row maximum, fp32. In LOSS_MAX,
  *                 LOSS_SUM and LOSS the padding's columns count as -inf, whatever is in them; their dlogits are 0
  * LOSS_SUM        in0 = logits, in1 = maximum -> out0[m,2] = (sum of exp, target's logit or 0), fp32
- * LOSS            in0 = logits, in1 = maximum, in2 = sums -> out0 = dlogits[m,n] of the mean loss over the global batch,
- *                 [out1 = scratch of the same size]
+ * LOSS            in0 = logits, in1 = maximum, in2 = sums -> out0 = dlogits[m,n] of the mean loss over the global
+ *                 batch, [out1 = scratch of the same size]
  * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, out3 = parameter shard;
  *                 n elements
  * ZERO            out0[n] = 0
@@ -412,8 +415,8 @@ typedef struct {
   guint8 n_loops;
   guint8 n_weights;
   guint8 regather; /* GATHER again before BACKWARD */
-  /* All parameters of the block in one flat buffer (the weights are views of it), padded with zeros to a multiple of the
-   * ZeRO group; a shard is the equal part of this rank's place in SP_GROUP_ZERO, shard_* = 0 where there is
+  /* All parameters of the block in one flat buffer (the weights are views of it), padded with zeros to a multiple of
+   * the ZeRO group; a shard is the equal part of this rank's place in SP_GROUP_ZERO, shard_* = 0 where there is
    * none. Which of the two lives ALWAYS, and so holds the values at the start of a step, says its life. The optimizer's
    * three belong to the shard if there is one. */
   guint8 flat_parameters, flat_gradients, shard_parameters, shard_gradients, master, moment1, moment2;

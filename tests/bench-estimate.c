@@ -11,8 +11,8 @@
  * Layouts a second, on one thread, by CPU time. A layout is checked for legality and fully estimated (time, memory,
  * volume).
  *   anew      legal layouts of three models in random order, every one written and priced anew
- *   cold      all of them (degrees that are powers of two, every recipe, four orders) in random order, with a cache of priced
- *             blocks that is empty at the start
+ *   cold      all of them (degrees that are powers of two, every recipe, four orders) in random order, with a cache of
+ *             priced blocks that is empty at the start
  *   search    sp_plan: the order of the search, with its cache
  * Each figure is the median of five repeats of at least half a second.
  */

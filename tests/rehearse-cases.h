@@ -130,7 +130,7 @@ rehearse_case_write (const RehearseCase *c, SpProgram *program)
   g_assert_true (sp_layout_check (&layout, arch, &framework, &run, 0, &error));
   g_assert_no_error (error);
   sp_program_write (program, arch, &framework, &layout, &run);
-  /* Softmax does not feel a shift of all keys, so the gradient of the keys' bias is rounding alone; Adam divides it by itself
-   * unless its epsilon is well above. */
+  /* Softmax does not feel a shift of all keys, so the gradient of the keys' bias is rounding alone; Adam divides it by
+   * itself unless its epsilon is well above. */
   program->numbers.adam_epsilon = 1e-5;
 }

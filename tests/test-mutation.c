@@ -5,10 +5,10 @@
 #include <string.h>
 
 /*
- * Is the rehearsal a test? An op of a program is spoilt, and the rehearsal has to notice: by an error, or by a difference
- * from the one-rank run that is more than rounding. Every op is removed in turn, from every case; in a few varied programs
- * operands change places, sums are not carried on, and communication and guards speak of other ranks or steps. What
- * survives is listed by name: it is dead code in the program, or a gap in the rehearsal.
+ * Is the rehearsal a test? An op of a program is spoilt, and the rehearsal has to notice: by an error, or by a
+ * difference from the one-rank run that is more than rounding. Every op is removed in turn, from every case; in a few
+ * varied programs operands change places, sums are not carried on, and communication and guards speak of other ranks or
+ * steps. What survives is listed by name: it is dead code in the program, or a gap in the rehearsal.
  */
 
 #define SEED 7
@@ -171,8 +171,8 @@ try_swaps (Trial *trial, const Site *site)
   }
 }
 
-/* Of ops that could also write: the kinds that always add say it for the price. What lives for one micro-batch starts at
- * zero and is written once. */
+/* Of ops that could also write: the kinds that always add say it for the price. What lives for one micro-batch starts
+ * at zero and is written once. */
 static void
 try_accumulate (Trial *trial, const Site *site)
 {

@@ -3,8 +3,8 @@
 #include "models/rehearse/rehearse.h"
 #include "tests/rehearse-cases.h"
 
-/* The text form on programs as they are written: what is read back rehearses to the very same numbers, and written again
- * it is the very same text. */
+/* The text form on programs as they are written: what is read back rehearses to the very same numbers, and written
+ * again it is the very same text. */
 
 static SpRehearsal *
 rehearse (const SpProgram *program)

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Entries are numbered from 0; the index holds numbers + 1, 0 for none, and may point to an entry that was given away since:
- * its key says so. */
+/* Entries are numbered from 0; the index holds numbers + 1, 0 for none, and may point to an entry that was given away
+ * since: its key says so. */
 typedef struct {
   guint32 *index;
   guint log2_index;
@@ -77,7 +77,7 @@ begin (SpBlockCache *cache, const SpProgram *program)
   table_clear (&cache->states, STATE_BYTES (program->n_blocks));
 }
 
-/* --- keys ------------------------------------------------------------------------------------------------------------- */
+/* --- keys --------------------------------------------------------------------------------------------------------- */
 
 static guint64
 pair (gint64 high, gint64 low)
@@ -147,7 +147,7 @@ hash_of (const guint64 *key)
   return hash;
 }
 
-/* --- look-up ----------------------------------------------------------------------------------------------------------- */
+/* --- look-up ------------------------------------------------------------------------------------------------------ */
 
 static gpointer
 table_find (Table *table, const guint64 *key, gboolean *ret_hit)

@@ -2,13 +2,14 @@
 #pragma once
 
 /*
- * Priced blocks, kept over a search: the work and the state of a layout's blocks (models/estimate/block-cost.h), each under what
- * enters it, and for each group of ranks how many of it share a node. Layouts that differ in the rest recombine them.
+ * Priced blocks, kept over a search: the work and the state of a layout's blocks (models/estimate/block-cost.h), each
+ * under what enters it, and for each group of ranks how many of it share a node. Layouts that differ in the rest
+ * recombine them.
  *
- * Two tables, each a ring of a fixed number of entries, packed so that what is used lies close together, with an index by the
- * key's hash; a new entry takes the oldest one's place. So memory is bounded, nothing is allocated after the start, and
- * results do not depend on what is held. A cache belongs to one estimator (one architecture, cluster and framework) and one
- * thread; it starts anew when it meets a program with another number of blocks.
+ * Two tables, each a ring of a fixed number of entries, packed so that what is used lies close together, with an index
+ * by the key's hash; a new entry takes the oldest one's place. So memory is bounded, nothing is allocated after the
+ * start, and results do not depend on what is held. A cache belongs to one estimator (one architecture, cluster and
+ * framework) and one thread; it starts anew when it meets a program with another number of blocks.
  */
 
 #include "models/estimate/block-cost.h"
@@ -36,8 +37,8 @@ void sp_block_cache_free (SpBlockCache *cache);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpBlockCache, sp_block_cache_free)
 void sp_block_cache_clear (SpBlockCache *cache);
 
-/* The entry of a layout's work (of a variant) or state, and whether it is priced; if not, the caller prices it in place. The
- * program's frame is written and the cost's paths are set. An entry holds until
+/* The entry of a layout's work (of a variant) or state, and whether it is priced; if not, the caller prices it in
+ * place. The program's frame is written and the cost's paths are set. An entry holds until
  * the second next call for its table. */
 SpWorkSet *sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *program,
                                 const SpLayout *layout, const SpRun *run, gint32 variant, gboolean *ret_hit);

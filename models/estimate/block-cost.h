@@ -3,11 +3,12 @@
 
 /*
  * What a block costs, in two parts, for one layer and one micro-batch:
- *   work   its forward, recompute and backward lists. It depends on tensor, ulysses, ring, lasp, sequence, batch, recompute
- *   state  its parameters, gradients and optimizer: the gather, sync and optimizer lists. It depends on tensor, the ZeRO
- *          stage and how many ranks shard
- * Data, pipeline, order and schedule only recombine them: so a search keeps them (models/estimate/block-cache.h), and the estimate
- * puts them together to stages and steps.
+ *   work   its forward, recompute and backward lists. It depends on tensor, ulysses, ring, lasp, sequence, batch,
+ *          recompute
+ *   state  its parameters, gradients and optimizer: the gather, sync and optimizer lists. It depends on tensor, the
+ *          ZeRO stage and how many ranks shard
+ * Data, pipeline, order and schedule only recombine them: so a search keeps them (models/estimate/block-cache.h), and
+ * the estimate puts them together to stages and steps.
  */
 
 #include "models/estimate/estimate.h"
@@ -40,8 +41,8 @@ typedef struct {
   SpBlockVolume volume[SP_N_AXES];
   gint32 chain_size[SP_N_AXES]; /* of the group whose places differ, 1 none */
   double flops;                 /* mean over places */
-  /* Bytes by class, and their sums: what is kept for the backward, and what lives at the fullest op of the forward, and of
-   * the recompute and backward list. Parameters and gradients are not in it. */
+  /* Bytes by class, and their sums: what is kept for the backward, and what lives at the fullest op of the forward, and
+   * of the recompute and backward list. Parameters and gradients are not in it. */
   gint64 stash[SP_N_CLASSES], peak[2][SP_N_CLASSES];
   gint64 stash_bytes, peak_bytes[2];
 } SpBlockWork;
@@ -68,7 +69,8 @@ void sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBl
 void sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret);
 void sp_block_state_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret);
 
-/* The blocks of a program and what frames them: the program's ranks, stages, layers and micro-batches, but not its ops. */
+/* The blocks of a program and what frames them: the program's ranks, stages, layers and micro-batches, but not its
+ * ops. */
 typedef struct {
   const SpCost *cost;
   const SpProgram *program;
@@ -104,7 +106,8 @@ sp_estimate_counts (const SpProgram *program, gint32 stage, gint32 *ret)
   ret[program->n_blocks - 1] = stage == program->stages - 1;
 }
 
-/* Whether the stage has the same blocks as the one before and is no end of the pipeline: what costs the one costs the other. */
+/* Whether the stage has the same blocks as the one before and is no end of the pipeline: what costs the one costs the
+ * other. */
 static inline gboolean
 sp_estimate_is_twin (const SpProgram *program, gint32 stage)
 {

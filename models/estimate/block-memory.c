@@ -13,8 +13,8 @@ typedef struct {
   guint8 class;
 } Range;
 
-/* Ops [*first, *last] of the list in which a buffer is live; FALSE if it is not, or is a parameter or gradient. Op 0 stands
- * for the time before the first op, n + 1 for the time after the last one. */
+/* Ops [*first, *last] of the list in which a buffer is live; FALSE if it is not, or is a parameter or gradient. Op 0
+ * stands for the time before the first op, n + 1 for the time after the last one. */
 static gboolean
 live_range (const SpBlock *block, guint slot, guint list, guint n_ops, guint *ret_first, guint *ret_last)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* --- one op list ----------------------------------------------------------------------------------------------------- */
+/* --- one op list -------------------------------------------------------------------------------------------------- */
 
 /* The clocks of a list as it is walked. */
 typedef struct {
@@ -220,7 +220,7 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   ret->high = MAX (ret->high, host);
 }
 
-/* --- blocks ------------------------------------------------------------------------------------------------------------ */
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 void
 sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)

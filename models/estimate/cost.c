@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* --- kernels ------------------------------------------------------------------------------------------------------- */
+/* --- kernels ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
   gint32 log2_m, log2_n;
@@ -12,8 +12,8 @@ typedef struct {
 
 static const Tile tiles[] = { { 7, 8, 1.0 }, { 7, 7, 0.9 }, { 6, 6, 0.6 } };
 
-/* A tile's prologue and epilogue take as long as this much of K: with it the largest error over the GEMMs above 100 us that
- * were measured on an H100 (cuBLAS, bf16) falls from 23 % to 14 %. */
+/* A tile's prologue and epilogue take as long as this much of K: with it the largest error over the GEMMs above 100 us
+ * that were measured on an H100 (cuBLAS, bf16) falls from 23 % to 14 %. */
 #define PROLOGUE_K 256
 
 /* K of one part when the library splits K to fill the SMs. */
@@ -83,7 +83,7 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
   return cost->launch_s + MAX (compute, memory);
 }
 
-/* --- communication ------------------------------------------------------------------------------------------------- */
+/* --- communication ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
   double rate;                    /* of the wire that carries data */
@@ -190,7 +190,7 @@ sp_cost_op (const SpCost *cost, const SpOp *op)
   return sp_op_is_communication (op->kind) ? communication_seconds (cost, op) : kernel_seconds (cost, op);
 }
 
-/* --- set-up --------------------------------------------------------------------------------------------------------- */
+/* --- set-up ------------------------------------------------------------------------------------------------------- */
 
 /* Of the peak; 0 for kernels that memory alone bounds. */
 static double
@@ -237,8 +237,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
   }
 }
 
-/* Members of a group in one node. Ranks fill nodes in order, so a digit whose stride is below the node's size has values
- * inside; where node and digits do not line up the smallest count that a node can have is taken. */
+/* Members of a group in one node. Ranks fill nodes in order, so a digit whose stride is below the node's size has
+ * values inside; where node and digits do not line up the smallest count that a node can have is taken. */
 static gint32
 members_per_node (const SpProgram *program, const SpGroup *group, gint32 node)
 {

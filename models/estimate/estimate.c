@@ -10,10 +10,10 @@
 
 const char *const sp_mfu_names[SP_N_MFU + 1] = { "seqpar", "megatron", "palm", "llm-foundry", NULL };
 
-/* 6 FLOP a parameter and token; attention 12 s h a softmax layer (forward 4 s h: two products over s keys; backward twice
- * that), half of it under the causal mask; linear attention 12 k n a head, recurrent (build and apply the state, twice 2 k n,
- * and their backward). seqpar and megatron (2205.05198, section 5) count matrices, the output matrix once, no embedding;
- * palm (2204.02311, appendix B) and llm-foundry count all parameters. */
+/* 6 FLOP a parameter and token; attention 12 s h a softmax layer (forward 4 s h: two products over s keys; backward
+ * twice that), half of it under the causal mask; linear attention 12 k n a head, recurrent (build and apply the state,
+ * twice 2 k n, and their backward). seqpar and megatron (2205.05198, section 5) count matrices, the output matrix once,
+ * no embedding; palm (2204.02311, appendix B) and llm-foundry count all parameters. */
 void
 sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention convention, double *ret_full,
                 double *ret_causal)
@@ -34,7 +34,7 @@ sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention con
   *ret_causal = others + attention / 2;
 }
 
-/* --- a step -------------------------------------------------------------------------------------------------------- */
+/* --- a step ------------------------------------------------------------------------------------------------------- */
 
 static void
 estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * The estimate: what a program costs, in closed form. It reads ops, buffers, guards, loops and the schedule; it knows no
- * strategy.
+ * The estimate: what a program costs, in closed form. It reads ops, buffers, guards, loops and the schedule; it knows
+ * no strategy.
  *
- * Time of an op list. Ops run in order on their streams. Blocking ones (no SP_OP_ASYNC) hold up the compute stream; async
- * ones run beside compute until an op that waits for them, or the end of the list, or of their loop's step. While the two
- * run together compute is slower by the device's overlap slowdown.
+ * Time of an op list. Ops run in order on their streams. Blocking ones (no SP_OP_ASYNC) hold up the compute stream;
+ * async ones run beside compute until an op that waits for them, or the end of the list, or of their loop's step. While
+ * the two run together compute is slower by the device's overlap slowdown.
  * Four figures a list:
  *   step    as above: what `step_time_s` is made of
  *   serial  every op after the other
@@ -16,14 +16,14 @@
  * A loop of R steps: its first, R - 2 middle and last steps are timed apart. A place that skips work (SP_GUARD_VISIBLE)
  * waits for the place that does all of it, so the busiest place's time counts.
  *
- * Time of a slot (forward or backward of one micro-batch on a stage): the sum over its layers; async GATHER and SYNC of a
- * layer run beside the neighbouring layer's compute, the first gather and the last sync in the open. A chain (a RECEIVE that
- * is followed by a SEND to the next place) delays its last place by all hops: once a slot, or once a layer where a collective of the
- * layer spans the chain. A hop is the send and the kernels between the two.
+ * Time of a slot (forward or backward of one micro-batch on a stage): the sum over its layers; async GATHER and SYNC of
+ * a layer run beside the neighbouring layer's compute, the first gather and the last sync in the open. A chain (a
+ * RECEIVE that is followed by a SEND to the next place) delays its last place by all hops: once a slot, or once a layer
+ * where a collective of the layer spans the chain. A hop is the send and the kernels between the two.
  *
  * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over stages x micro-batches; beyond some
- * micro-batches the rest is added at the pace of the slowest stage (step-time.c says how exact that is). Then the gradient
- * reduction that the last backward did not hide, and the optimizer.
+ * micro-batches the rest is added at the pace of the slowest stage (step-time.c says how exact that is). Then the
+ * gradient reduction that the last backward did not hide, and the optimizer.
  * A list is never shorter than the host needs to issue its kernels.
  *
  *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.

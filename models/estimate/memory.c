@@ -16,8 +16,8 @@ typedef struct {
   gint32 others;                /* micro-batches in flight besides this one */
 } Peak;
 
-/* Parameters gathered at the same time: this block's, and all that a forward gathered and keeps for its backward, or the one
- * that is gathered ahead. */
+/* Parameters gathered at the same time: this block's, and all that a forward gathered and keeps for its backward, or
+ * the one that is gathered ahead. */
 static gint64
 gathered_at (const SpEstimateContext *e, const Peak *place, guint block)
 {
@@ -36,8 +36,8 @@ gathered_at (const SpEstimateContext *e, const Peak *place, guint block)
   return own + (keeps ? kept : ahead ? largest : 0);
 }
 
-/* Gradients that are summed at the same time: this block's; the head's backward starts that of the tied matrix, and it is
- * complete when the embedding's is over. */
+/* Gradients that are summed at the same time: this block's; the head's backward starts that of the tied matrix, and it
+ * is complete when the embedding's is over. */
 static gint64
 summed_at (const SpEstimateContext *e, const Peak *place, guint block)
 {
@@ -114,7 +114,7 @@ consider_stage (const SpEstimateContext *e, gint32 stage, Peak *best)
     }
 }
 
-/* --- classes ---------------------------------------------------------------------------------------------------------- */
+/* --- classes ------------------------------------------------------------------------------------------------------ */
 
 static void
 add_classes (SpMemory *ret, const gint64 *bytes, double times)

@@ -4,15 +4,15 @@
 /*
  * Memory of a program, from its buffers' lives (sim/program.h).
  *
- * A stage holds its ALWAYS buffers, and the stashes of the micro-batches in flight by the schedule. Each op list adds its own
- * peak: what lives in it at its fullest op. The peak of a stage is the largest of
+ * A stage holds its ALWAYS buffers, and the stashes of the micro-batches in flight by the schedule. Each op list adds
+ * its own peak: what lives in it at its fullest op. The peak of a stage is the largest of
  *   - the forward list of a block, with the stashes of the blocks before it and of the other micro-batches in flight,
  *   - the recompute and backward lists of a block, likewise (its own stash goes as its ops go),
  *   - the end of the step, with the shards that live then.
  * Blocks of one kind differ only by how much lies before them, so the last one of each kind is looked at.
- * Where gathers run ahead (overlap) one more gathered block is held. The framework adds its allocator's slack and what the
- * CUDA context, NCCL and libraries hold ("reserved"). Exact against the rehearsal's own count, but for a smaller last
- * micro-batch in a pipeline, which counts as a full one.
+ * Where gathers run ahead (overlap) one more gathered block is held. The framework adds its allocator's slack and what
+ * the CUDA context, NCCL and libraries hold ("reserved"). Exact against the rehearsal's own count, but for a smaller
+ * last micro-batch in a pipeline, which counts as a full one.
  */
 
 #include "models/estimate/estimate.h"

@@ -7,7 +7,7 @@
 
 /* From the times of blocks to that of a step: slots, stages, the schedule's pass. The rules stand in estimate.h. */
 
-/* --- slots ------------------------------------------------------------------------------------------------------------- */
+/* --- slots -------------------------------------------------------------------------------------------------------- */
 
 /* What a slot of a stage takes, summed over its layers. */
 typedef struct {
@@ -36,7 +36,8 @@ slot_add (Slot *slot, const SpListTime *list, double n)
   }
 }
 
-/* `n` times a layer's async data communication beside `compute` seconds of a neighbour; the serial figures have it already. */
+/* `n` times a layer's async data communication beside `compute` seconds of a neighbour; the serial figures have it
+ * already. */
 static void
 slot_hide (Slot *slot, double slowdown, double data, double compute, double n)
 {
@@ -130,8 +131,8 @@ forward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32 
   add_chains (e, work, counts, FALSE, slot);
 }
 
-/* Beside a block's backward the next one's parameters are gathered and the gradients of the one before are scattered; those
- * of the last in the open. */
+/* Beside a block's backward the next one's parameters are gathered and the gradients of the one before are scattered;
+ * those of the last in the open. */
 static void
 backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32 *counts, Slot *slot)
 {
@@ -160,7 +161,7 @@ backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32
   add_chains (e, work, counts, TRUE, slot);
 }
 
-/* --- stages ------------------------------------------------------------------------------------------------------------ */
+/* --- stages ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   Slot forward[2], backward[2]; /* of each variant */
@@ -219,7 +220,7 @@ estimate_stage (const SpEstimateContext *e, gint32 s, Stage *stage)
   tail_of (e, stage, program->n_variants - 1);
 }
 
-/* --- the schedule -------------------------------------------------------------------------------------------------------- */
+/* --- the schedule ------------------------------------------------------------------------------------------------- */
 
 /* The three figures of a slot, and of a step, side by side. */
 enum { STEP, SERIAL, HIGH, N_FIGURES };
@@ -272,8 +273,8 @@ schedule_pass (const SpProgram *program, const Stage *const *stages, gint32 m, g
       SpSlot slot;
       for (; schedule->slot (p, s, m, next[s], &slot); next[s]++) {
         gint32 i = slot.micro_batch, here = s * m + i;
-        /* Forward needs the stage before, backward the one after; the first forward nothing, the last stage's backward its
-         * own forward. */
+        /* Forward needs the stage before, backward the one after; the first forward nothing, the last stage's backward
+         * its own forward. */
         gboolean first = !slot.backward && s == 0, turn = slot.backward && s == p - 1;
         guint needs = slot.backward && !turn;
         gint32 from = turn ? here : slot.backward ? here + m : here - m;
@@ -305,9 +306,9 @@ slowest_period (const SpProgram *program, const Stage *const *stages)
   return period;
 }
 
-/* A stage that waits for nothing but its first backward and, after its last forward, for its last one: the time until then
- * and from then on is its neighbours'. No schedule of this order beats it for any stage, and where the stages are alike it is
- * the step. */
+/* A stage that waits for nothing but its first backward and, after its last forward, for its last one: the time until
+ * then and from then on is its neighbours'. No schedule of this order beats it for any stage, and where the stages are
+ * alike it is the step. */
 static Figures
 longest_stage (const SpProgram *program, const Stage *const *stages)
 {
@@ -337,10 +338,10 @@ longest_stage (const SpProgram *program, const Stage *const *stages)
   return longest;
 }
 
-/* Micro-batches are walked up to 2 p + 2 of them. Beyond, a step is at most the slowest stage's period for each more, and at
- * least longest_stage: mostly the two are one. Where they are not, it is also at least what the last walked one added, for
- * each more. Against the whole pass, stages drawn at random: exact with equal micro-batches; with a smaller last one 0.3 % less
- * at worst. */
+/* Micro-batches are walked up to 2 p + 2 of them. Beyond, a step is at most the slowest stage's period for each more,
+ * and at least longest_stage: mostly the two are one. Where they are not, it is also at least what the last walked one
+ * added, for each more. Against the whole pass, stages drawn at random: exact with equal micro-batches; with a smaller
+ * last one 0.3 % less at worst. */
 static Figures
 schedule_seconds (const SpProgram *program, const Stage *const *stages)
 {
@@ -364,7 +365,7 @@ schedule_seconds (const SpProgram *program, const Stage *const *stages)
   return end;
 }
 
-/* --- the step ------------------------------------------------------------------------------------------------------------ */
+/* --- the step ----------------------------------------------------------------------------------------------------- */
 
 static void
 total_of (const SpProgram *program, const Stage *stage, Slot *total)
@@ -389,8 +390,8 @@ total_of (const SpProgram *program, const Stage *stage, Slot *total)
   }
 }
 
-/* No schedule beats the busiest resource of any stage, nor one micro-batch's way through all of them. Axes share streams at
- * most with each other, so the largest axis is a bound of its stream. */
+/* No schedule beats the busiest resource of any stage, nor one micro-batch's way through all of them. Axes share
+ * streams at most with each other, so the largest axis is a bound of its stream. */
 static double
 lowest (const SpProgram *program, const Stage *const *stages)
 {

@@ -4,11 +4,11 @@
 #include <string.h>
 
 /*
- * Volume: bytes by axis, and FLOP. GPUs differ by stage and, along a chain, by place: the first and the last place send or
- * receive less. Everything is counted for three places (first, middle, last), and the mean is over all.
+ * Volume: bytes by axis, and FLOP. GPUs differ by stage and, along a chain, by place: the first and the last place send
+ * or receive less. Everything is counted for three places (first, middle, last), and the mean is over all.
  */
 
-/* --- a block --------------------------------------------------------------------------------------------------------- */
+/* --- a block ------------------------------------------------------------------------------------------------------ */
 
 /* Times an op runs in its list. */
 static double
@@ -87,7 +87,7 @@ sp_block_state_volume (const SpCost *cost, const SpProgram *program, const SpBlo
   }
 }
 
-/* --- a step ----------------------------------------------------------------------------------------------------------- */
+/* --- a step ------------------------------------------------------------------------------------------------------- */
 
 static void
 volume_add (SpBlockVolume *sum, const SpBlockVolume *volume, double times)

@@ -182,7 +182,7 @@ sp_estimate_why (SpEstimator *estimator, const SpProgram *program, const SpRun *
   step (estimator, program, &estimate, run, out);
 }
 
-/* --- notes -------------------------------------------------------------------------------------------------------------- */
+/* --- notes -------------------------------------------------------------------------------------------------------- */
 
 GPtrArray *
 sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)

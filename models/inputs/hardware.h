@@ -78,9 +78,9 @@ typedef struct {
                                    activations */
   gboolean recompute_whole; /* full recompute runs a block to its end, not only to the last tensor needed */
   gboolean host_eager;      /* each op costs the host host_launch_s; false: captured or compiled away */
-  gboolean
-      loss_copies; /* the loss' backward holds three fp32 copies of the logits at once (PyTorch's cross entropy: output of
-                                 the log-softmax, its gradient, the logits' gradient); false: the gradient takes the logits' place */
+  gboolean loss_copies;         /* the loss' backward holds three fp32 copies of the logits at once (PyTorch's cross
+                                   entropy: the log-softmax, its gradient, the logits' gradient); false: the gradient
+                                   takes the logits' place */
   gboolean fp32_logits; /* the loss keeps an fp32 copy of the logits */
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */

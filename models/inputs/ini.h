@@ -5,9 +5,9 @@
  * Strict reading of INI files over GKeyFile: units, ranges, duplicates, unknown keys. One function per type of value;
  * each reports file, group, key, value and what was expected.
  *
- * Units. Sizes: B KiB MiB GiB TiB kB MB GB TB. Rates: the same with /s, or b Kb Mb Gb Tb with /s (bits). Times: ns us ms
- * s. Token counts: a plain integer, or with K M G (powers of 1024). FLOP rates: GFLOP/s TFLOP/s PFLOP/s. Fractions: 0.5
- * or 50%. A bare number where a unit is needed is an error (but 0 is not).
+ * Units. Sizes: B KiB MiB GiB TiB kB MB GB TB. Rates: the same with /s, or b Kb Mb Gb Tb with /s (bits). Times: ns us
+ * ms s. Token counts: a plain integer, or with K M G (powers of 1024). FLOP rates: GFLOP/s TFLOP/s PFLOP/s. Fractions:
+ * 0.5 or 50%. A bare number where a unit is needed is an error (but 0 is not).
  */
 
 #include <glib.h>

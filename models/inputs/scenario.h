@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run]; files in it are relative
- * to it. Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are errors
- * that name file, group, key, value, what was expected and the nearest valid choice.
+ * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run]; files in it are
+ * relative to it. Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are
+ * errors that name file, group, key, value, what was expected and the nearest valid choice.
  */
 
 #include "models/layout.h"

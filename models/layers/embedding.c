@@ -2,8 +2,8 @@
 #include "models/strategies/strategies.h"
 #include "models/writer.h"
 
-/* The embedding, split over tensor ranks by vocabulary: ids of other parts give zero rows and the sum over the group is the
- * row. Learned positions and dropout are on this rank's rows. */
+/* The embedding, split over tensor ranks by vocabulary: ids of other parts give zero rows and the sum over the group is
+ * the row. Learned positions and dropout are on this rank's rows. */
 
 typedef struct {
   SpWeightSlots table, positions;

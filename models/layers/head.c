@@ -3,8 +3,8 @@
 #include "models/writer.h"
 
 /*
- * Final norm, output matrix and the loss, split over tensor ranks by vocabulary: the softmax's maximum and sum are reduced
- * over the group (Megatron-LM's vocabulary-parallel cross entropy). Its gradient
+ * Final norm, output matrix and the loss, split over tensor ranks by vocabulary: the softmax's maximum and sum are
+ * reduced over the group (Megatron-LM's vocabulary-parallel cross entropy). Its gradient
  * takes the logits' place, or, as PyTorch's does, a copy of its own with another one beside it.
  */
 
@@ -42,8 +42,8 @@ tie (SpWriter *w, Head *h)
   h->matrix.grad = sp_write_view (w, tied_slot (w, embedding->flat_gradients), offset, elements);
 }
 
-/* With sharded parameters the tied matrix has to be gathered for the head too, unless what the embedding's forward gathered
- * is still there. */
+/* With sharded parameters the tied matrix has to be gathered for the head too, unless what the embedding's forward
+ * gathered is still there. */
 static void
 gather_tied (SpWriter *w, const Head *h)
 {

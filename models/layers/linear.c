@@ -4,8 +4,9 @@
 
 /*
  * TransNormerLLM's layer (Qin et al., 2307.14995): q, k, v and an output gate u in one GEMM, silu on q and k, linear
- * attention with a decay a head, a norm over the whole row of the output, the gate, projection, MLP. Over tensor ranks the
- * norm's row is split, so its sum of squares is reduced: one fp32 a token each way, beside the two large reductions.
+ * attention with a decay a head, a norm over the whole row of the output, the gate, projection, MLP. Over tensor ranks
+ * the norm's row is split, so its sum of squares is reduced: one fp32 a token each way, beside the two large
+ * reductions.
  */
 
 typedef struct {

@@ -70,7 +70,7 @@ sp_write_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 
   sp_write_op_done (w, op);
 }
 
-/* --- residual ------------------------------------------------------------------------------------------------------ */
+/* --- residual ----------------------------------------------------------------------------------------------------- */
 
 void
 sp_write_residual (SpWriter *w, SpResidualSlots *r, guint8 x, guint8 branch, guint8 y)
@@ -102,7 +102,7 @@ sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy)
   return d;
 }
 
-/* --- MLP ------------------------------------------------------------------------------------------------------------ */
+/* --- MLP ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   SpNormSlots norm;
@@ -168,7 +168,7 @@ write_mlp_backward (SpWriter *w, Mlp *mlp, guint8 dy, guint8 dx)
   sp_write_norm_backward (w, &mlp->norm, sp_tensor_enter_backward (w, d_norm), dy, dx);
 }
 
-/* --- a layer --------------------------------------------------------------------------------------------------------- */
+/* --- a layer ------------------------------------------------------------------------------------------------------ */
 
 static void
 write_bias (SpWriter *w, const char *name, gboolean there, SpResidualSlots *residual)

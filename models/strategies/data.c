@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
 
-/* Data parallelism, and the rules of the run itself: how sequences and tokens divide over ranks. The gradients' reduction
- * is zero.c's, over data and sequence ranks at once. */
+/* Data parallelism, and the rules of the run itself: how sequences and tokens divide over ranks. The gradients'
+ * reduction is zero.c's, over data and sequence ranks at once. */
 
 static gboolean
 world_matches (const SpCase *c)

@@ -9,9 +9,9 @@
  * computed, so a hop is one update and one send. LASP-2 (Sun et al., 2502.07563): each rank's own state is gathered and
  * combined at once; the gather runs beside the local part. Both keep the state from before for the backward.
  *
- * FLOP of a chunked kernel, a token and head, for key size k, value size n and chunk C: 2 C (k + n) within the chunk, 2 k n
- * to build the state and 2 k n to apply it. C = head size, as TransNormerLLM and flash-linear-attention choose for 64 to
- * 128.
+ * FLOP of a chunked kernel, a token and head, for key size k, value size n and chunk C: 2 C (k + n) within the chunk, 2
+ * k n to build the state and 2 k n to apply it. C = head size, as TransNormerLLM and flash-linear-attention choose for
+ * 64 to 128.
  */
 
 static gint64
@@ -84,7 +84,8 @@ local_backward (SpWriter *w, const SpCoreSlots *c, gboolean gradients, guint8 ow
   } else
     op->in[1] = op->in[2] = 0;
   op->out[3] = own;
-  /* Within the chunk 5 products of the forward's 2; dq, dk, dv and the two states' builds and uses: 5 products of 2 k n. */
+  /* Within the chunk 5 products of the forward's 2; dq, dk, dv and the two states' builds and uses: 5 products of 2 k
+   * n. */
   op->flops = gradients ? 2.5 * chunk_flops (w, c) + 5 * state_flops (w, c) : state_flops (w, c);
   sp_write_op_done (w, op);
 }
@@ -142,7 +143,7 @@ make_gradients (SpWriter *w, SpCoreSlots *c)
   c->dv = sp_write_temporary (w, value_elements (w, c));
 }
 
-/* --- one rank -------------------------------------------------------------------------------------------------------- */
+/* --- one rank ----------------------------------------------------------------------------------------------------- */
 
 static gboolean
 alone_serves (const SpWriter *w)
@@ -166,7 +167,7 @@ alone_backward (SpWriter *w, SpCoreSlots *c)
 
 static const SpCore alone = { "linear", SP_BLOCK_LINEAR, alone_serves, alone_forward, alone_backward };
 
-/* --- LASP ------------------------------------------------------------------------------------------------------------ */
+/* --- LASP --------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 chain_serves (const SpWriter *w)
@@ -174,7 +175,8 @@ chain_serves (const SpWriter *w)
   return !alone_serves (w) && w->layout->lasp_version == 1;
 }
 
-/* Receives `before`, updates and sends on; `flags` = SP_OP_REVERSE for the gradient's chain, which runs the other way. */
+/* Receives `before`, updates and sends on; `flags` = SP_OP_REVERSE for the gradient's chain, which runs the other
+ * way. */
 static void
 chain (SpWriter *w, const SpCoreSlots *c, guint8 before, guint8 own, guint flags)
 {
@@ -220,7 +222,7 @@ chain_backward (SpWriter *w, SpCoreSlots *c)
 
 static const SpCore lasp1 = { "lasp", SP_BLOCK_LINEAR, chain_serves, chain_forward, chain_backward };
 
-/* --- LASP-2 ---------------------------------------------------------------------------------------------------------- */
+/* --- LASP-2 ------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 gather_serves (const SpWriter *w)
@@ -282,7 +284,7 @@ static const SpCore lasp2 = { "lasp-2", SP_BLOCK_LINEAR, gather_serves, gather_f
 
 static const SpCore *const cores[] = { &alone, &lasp1, &lasp2, NULL };
 
-/* --- rules ----------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 has_linear (const SpCase *c)
@@ -298,7 +300,8 @@ explain_linear (const SpCase *c, GString *out)
                           c->layout->lasp, c->layout->lasp);
 }
 
-/* In a hybrid both factorisations number the same ranks by the same digits, so one Ulysses degree must divide the other. */
+/* In a hybrid both factorisations number the same ranks by the same digits, so one Ulysses degree must divide the
+ * other. */
 static gboolean
 factors_match (const SpCase *c)
 {

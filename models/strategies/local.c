@@ -2,8 +2,9 @@
 #include "models/strategies/attention.h"
 
 /*
- * Softmax attention where a rank holds all keys of its heads: a fused kernel (Dao, 2307.08691), or, as frameworks of 2022
- * did, score matrices that are written, softmaxed, dropped out and kept (Korthikanti et al., 2205.05198, section 4.1).
+ * Softmax attention where a rank holds all keys of its heads: a fused kernel (Dao, 2307.08691), or, as frameworks of
+ * 2022 did, score matrices that are written, softmaxed, dropped out and kept (Korthikanti et al., 2205.05198, section
+ * 4.1).
  */
 
 gint64
@@ -81,7 +82,7 @@ sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8
   sp_write_op_done (w, op);
 }
 
-/* --- fused --------------------------------------------------------------------------------------------------------- */
+/* --- fused -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 fused_serves (const SpWriter *w)
@@ -110,7 +111,7 @@ fused_backward (SpWriter *w, SpCoreSlots *c)
 
 static const SpCore fused = { "fused", SP_BLOCK_SOFTMAX, fused_serves, fused_forward, fused_backward };
 
-/* --- unfused ------------------------------------------------------------------------------------------------------- */
+/* --- unfused ------------------------------------------------------------------------------------------------------ */
 
 static gboolean
 unfused_serves (const SpWriter *w)

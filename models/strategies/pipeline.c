@@ -3,8 +3,8 @@
 
 #include "models/schedules.h"
 
-/* Pipeline parallelism (Narayanan et al., 2104.04473): stages of consecutive layers; a stage sends its output rows to the
- * next one, and their gradient comes back. Which slot runs when is the schedule's business. */
+/* Pipeline parallelism (Narayanan et al., 2104.04473): stages of consecutive layers; a stage sends its output rows to
+ * the next one, and their gradient comes back. Which slot runs when is the schedule's business. */
 
 static SpOp
 message (const SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint guard)
@@ -28,7 +28,7 @@ sp_pipeline_write (SpWriter *w)
   w->variant->pipe_receive = message (w, SP_OP_RECEIVE, 0, SP_SLOT_X, SP_GUARD_NOT_FIRST);
 }
 
-/* --- rules ----------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static gint32
 most_stages (const SpCase *c)

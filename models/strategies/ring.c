@@ -2,11 +2,11 @@
 #include "models/strategies/attention.h"
 
 /*
- * Ring attention (Liu et al., 2310.01889), point to point: K and V go around the ring in P - 1 hops while each rank attends
- * to what it has. In the backward K and V go around again, and the gradients of K and V travel with them, P hops, so that
- * they end at home (zhuzilin/ring-flash-attention). Contiguous: a rank skips keys that are all in its future, so the last
- * place does all steps. Zigzag (Megatron-LM context parallelism): a rank holds parts r and 2P - 1 - r, and every step
- * costs half a block.
+ * Ring attention (Liu et al., 2310.01889), point to point: K and V go around the ring in P - 1 hops while each rank
+ * attends to what it has. In the backward K and V go around again, and the gradients of K and V travel with them, P
+ * hops, so that they end at home (zhuzilin/ring-flash-attention). Contiguous: a rank skips keys that are all in its
+ * future, so the last place does all steps. Zigzag (Megatron-LM context parallelism): a rank holds parts r and 2P - 1 -
+ * r, and every step costs half a block.
  */
 
 static gboolean
@@ -134,7 +134,7 @@ backward (SpWriter *w, SpCoreSlots *c)
 static const SpCore core = { "ring", SP_BLOCK_SOFTMAX, serves, forward, backward };
 static const SpCore *const cores[] = { &core, NULL };
 
-/* --- rules --------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 has_softmax (const SpCase *c)

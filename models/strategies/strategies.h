@@ -17,7 +17,7 @@
 
 G_BEGIN_DECLS
 
-/* --- legality ------------------------------------------------------------------------------------------------------ */
+/* --- legality ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   const SpLayout *layout;
@@ -27,8 +27,8 @@ typedef struct {
   gint32 ranks;
 } SpCase;
 
-/* One rule. `holds` is the check; `explain` (only called when it does not hold) appends what was asked, what is needed and
- * the nearest legal values, in one line. */
+/* One rule. `holds` is the check; `explain` (only called when it does not hold) appends what was asked, what is needed
+ * and the nearest legal values, in one line. */
 typedef struct {
   const char *name;
   gboolean (*holds) (const SpCase *c);
@@ -55,15 +55,15 @@ extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor,
 /* The least sequence from the one asked for on that all rules about its parts accept. */
 gint64 sp_rule_padded_sequence (const SpCase *c);
 
-/* Appends the values in [1, limit] that make `holds` true for the degree that `degree` points into (a field of a copy of
- * the layout), as "1, 2, 4 or 8". */
+/* Appends the values in [1, limit] that make `holds` true for the degree that `degree` points into (a field of a copy
+ * of the layout), as "1, 2, 4 or 8". */
 void sp_rule_nearest (const SpCase *c, gsize degree_offset, gint32 limit, gboolean (*holds) (const SpCase *c),
                       GString *out);
 
-/* --- tensor -------------------------------------------------------------------------------------------------------- */
+/* --- tensor ------------------------------------------------------------------------------------------------------- */
 
-/* Forward: normed rows of this rank -> rows that the split GEMMs read; their partial result -> rows of this rank, summed.
- * Backward: the conjugates. regather: the enter again, for the weight gradient. */
+/* Forward: normed rows of this rank -> rows that the split GEMMs read; their partial result -> rows of this rank,
+ * summed. Backward: the conjugates. regather: the enter again, for the weight gradient. */
 guint8 sp_tensor_enter (SpWriter *w, guint8 rows);
 guint8 sp_tensor_leave (SpWriter *w, guint8 partial);
 guint8 sp_tensor_leave_backward (SpWriter *w, guint8 d_rows);
@@ -72,25 +72,25 @@ guint8 sp_tensor_regather (SpWriter *w, guint8 rows);
 /* Sums a small fp32 vector over the tensor group, in place (loss, norm of a split row). */
 void sp_tensor_sum (SpWriter *w, guint8 vector, guint flags);
 
-/* --- ulysses ------------------------------------------------------------------------------------------------------- */
+/* --- ulysses ------------------------------------------------------------------------------------------------------ */
 
 /* q, k, v [rows, heads of this tensor rank] -> slots of the core (stashed), and the core's o -> [rows, heads]. */
 void sp_ulysses_enter (SpWriter *w, guint8 q, guint8 k, guint8 v);
 guint8 sp_ulysses_leave (SpWriter *w, guint8 o);
 void sp_ulysses_leave_backward (SpWriter *w, guint8 d_o);
 void sp_ulysses_enter_backward (SpWriter *w, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv);
-/* A core's q, k, v, or its output where the core's own backward does not read it: stashed where no exchange follows, else a
- * temporary that the exchange reads. */
+/* A core's q, k, v, or its output where the core's own backward does not read it: stashed where no exchange follows,
+ * else a temporary that the exchange reads. */
 guint8 sp_ulysses_operand (SpWriter *w, gint64 elements);
 
-/* --- zero and gradients --------------------------------------------------------------------------------------------- */
+/* --- zero and gradients ------------------------------------------------------------------------------------------- */
 
 void sp_zero_begin_block (SpWriter *w);
-/* After the weights: sizes the flat buffers and writes GATHER, SYNC and OPTIMIZER. `tied` is the view of the tied matrix'
- * gradient, 0 for none. */
+/* After the weights: sizes the flat buffers and writes GATHER, SYNC and OPTIMIZER. `tied` is the view of the tied
+ * matrix' gradient, 0 for none. */
 void sp_zero_end_weights (SpWriter *w, guint8 tied_gradient);
 
-/* --- pipeline -------------------------------------------------------------------------------------------------------- */
+/* --- pipeline ----------------------------------------------------------------------------------------------------- */
 
 void sp_pipeline_write (SpWriter *w);
 

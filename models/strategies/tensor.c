@@ -2,8 +2,8 @@
 #include "models/strategies/strategies.h"
 
 /*
- * Tensor parallelism (Shoeybi et al., 1909.08053), with sequence regions (Korthikanti et al., 2205.05198): heads and the
- * MLP's width are split; with regions the rows between are split too, an all-reduce becomes a reduce-scatter and an
+ * Tensor parallelism (Shoeybi et al., 1909.08053), with sequence regions (Korthikanti et al., 2205.05198): heads and
+ * the MLP's width are split; with regions the rows between are split too, an all-reduce becomes a reduce-scatter and an
  * all-gather, and what the weight gradient reads is gathered again in the backward instead of being kept.
  */
 
@@ -80,7 +80,7 @@ sp_tensor_sum (SpWriter *w, guint8 vector, guint flags)
     sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, vector, vector, flags);
 }
 
-/* --- rules --------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 heads_divide (const SpCase *c)

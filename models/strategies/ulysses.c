@@ -2,9 +2,9 @@
 #include "models/strategies/strategies.h"
 
 /*
- * DeepSpeed-Ulysses (Jacobs et al., 2309.14509): before the attention core an all-to-all gives each rank all tokens of the
- * group and its part of the heads, after it another one gives them back. K/V heads that are fewer than the ranks are
- * repeated, so that each rank gets the one that its query heads use; their gradients are summed on the way back.
+ * DeepSpeed-Ulysses (Jacobs et al., 2309.14509): before the attention core an all-to-all gives each rank all tokens of
+ * the group and its part of the heads, after it another one gives them back. K/V heads that are fewer than the ranks
+ * are repeated, so that each rank gets the one that its query heads use; their gradients are summed on the way back.
  */
 
 static gint32
@@ -137,7 +137,7 @@ sp_ulysses_enter_backward (SpWriter *w, guint8 *ret_dq, guint8 *ret_dk, guint8 *
   *ret_dv = gradient_back (w, kv_heads_of (w), w->slots.dv);
 }
 
-/* --- rules --------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 heads_divide (const SpCase *c)

@@ -2,10 +2,10 @@
 #include "models/strategies/strategies.h"
 
 /*
- * Gradient reduction and ZeRO (Rajbhandari et al., 1910.02054) over the data x sequence ranks, which hold the same weights.
- * Payload a step, for m micro-batches and a block of n parameters: stage 0 all-reduce n; 1 reduce-scatter and all-gather
- * 2 n; 2 a reduce-scatter each micro-batch (m + 1) n; 3 gathers for forward and backward and a reduce-scatter each 3 m n,
- * or 2 m n where what the forward gathered is kept (reshard = false).
+ * Gradient reduction and ZeRO (Rajbhandari et al., 1910.02054) over the data x sequence ranks, which hold the same
+ * weights. Payload a step, for m micro-batches and a block of n parameters: stage 0 all-reduce n; 1 reduce-scatter and
+ * all-gather 2 n; 2 a reduce-scatter each micro-batch (m + 1) n; 3 gathers for forward and backward and a
+ * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false).
  */
 
 static gint32
@@ -131,7 +131,7 @@ sp_zero_end_weights (SpWriter *w, guint8 tied_gradient)
   write_optimizer (w);
 }
 
-/* --- rules ----------------------------------------------------------------------------------------------------------- */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
 tied_reduces_once (const SpCase *c)
