@@ -72,16 +72,19 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCluster, sp_cluster_free)
 /* How the user's stack behaves: what the writers and the memory model do differently for it. */
 typedef struct {
   char *name;
-  gboolean fused_attention; /* false: score matrices are written and kept (Megatron of 2022) */
-  gboolean
-      selective_attention;  /* `recompute = selective` means the attention core (scores to context); false: norms and
-                                   activations */
-  gboolean recompute_whole; /* full recompute runs a block to its end, not only to the last tensor needed */
-  gboolean host_eager;      /* each op costs the host host_launch_s; false: captured or compiled away */
-  gboolean loss_copies;         /* the loss' backward holds three fp32 copies of the logits at once (PyTorch's cross
-                                   entropy: the log-softmax, its gradient, the logits' gradient); false: the gradient
-                                   takes the logits' place */
-  gboolean fp32_logits; /* the loss keeps an fp32 copy of the logits */
+  /* FALSE: score matrices are written and kept (Megatron of 2022). */
+  gboolean fused_attention;
+  /* `recompute = selective` means the attention core (scores to context); FALSE: norms and activations. */
+  gboolean selective_attention;
+  /* Full recompute runs a layer to its end, not only to the last tensor needed. */
+  gboolean recompute_whole;
+  /* Each op costs the host host_launch_s; FALSE: captured or compiled away. */
+  gboolean host_eager;
+  /* The loss keeps an fp32 copy of the logits. */
+  gboolean fp32_logits;
+  /* Its backward holds three such copies at once (PyTorch's cross entropy: the log-softmax, its gradient, the logits'
+   * gradient); FALSE: the gradient takes the logits' place. */
+  gboolean loss_copies;
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
