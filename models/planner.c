@@ -336,6 +336,31 @@ try_degrees (Search *s, Misses *misses)
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
 
+/* Nothing is legal: what the plainest layouts, one axis each, are refused for says why. */
+static void
+refuse_all (const Search *s, GError **error)
+{
+  const SpPlanQuestion *q = s->question;
+  SpRun run = { q->sequence, 1, q->global_batch, SP_DTYPE_BF16, q->causal };
+  SpLayout plain = q->base;
+  g_autoptr (GError) cause = NULL;
+
+  plain.token_split = SP_TOKENS_CONTIGUOUS;
+  *(s->softmax ? &plain.ring : &plain.lasp) = s->gpus;
+  if (s->softmax && !s->estimator->framework->fused_attention) {
+    plain.ring = 1;
+    plain.pipeline = s->gpus;
+  }
+  sp_layout_check (&plain, s->estimator->arch, s->estimator->framework, &run, s->gpus, &cause);
+  g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL,
+               "no layout of %d GPUs is legal for sequence %" G_GINT64_FORMAT " and global batch %d; e.g. %s %d: %s",
+               s->gpus, q->sequence, q->global_batch,
+               plain.pipeline > 1 ? "pipeline"
+               : s->softmax       ? "ring"
+                                  : "lasp",
+               s->gpus, cause ? cause->message : "illegal");
+}
+
 SpPlan *
 sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
 {
@@ -362,11 +387,7 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
   try_degrees (&s, misses);
   estimator->cache = NULL;
   if (plan->legal == 0) {
-    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL,
-                 "no layout of %d GPUs is legal for sequence %" G_GINT64_FORMAT
-                 " and global batch %d: the sequence must "
-                 "divide over sequence ranks; try a sequence that is a multiple of %d",
-                 s.gpus, question->sequence, question->global_batch, 2 * s.gpus);
+    refuse_all (&s, error);
     return NULL;
   }
   const SpPlanEntry *nearest = nearest_miss (misses, plan->fitting > 0 ? &s.best : NULL);

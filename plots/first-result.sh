@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Draws first-result.svg beside itself: Llama 3.1 8B on 2 nodes of 8 A800, tokens/s and memory over the sequence's length
-# for a ring alone, Ulysses alone, and the two together. Run from anywhere; needs build/seqpar and gnuplot.
+# Draws first-result.svg beside itself: Llama 3.1 8B on 2 nodes of 8 A800, MFU and memory over the sequence's
+# length for a ring alone, Ulysses alone, and the two together. Run from anywhere; needs build/seqpar and gnuplot.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 data=$(mktemp)
@@ -43,5 +43,5 @@ set title "memory of the fullest GPU, GiB"
 set yrange [0:100]
 set label 4 "80 GiB" at 7,84 tc rgb "#555555"
 plot 80 with lines dt 2 lc rgb "#555555", \
-     "$data" index 1 using 1:(\$3/1073741824.0) with linespoints lw 2 pt 7 ps 0.5 lc rgb "#0072b2"
+     "$data" index 1 using 1:(\$3/1073741824.0) with linespoints lw 2 pt 7 ps 0.5 lc rgb "#0072b2" title "memory"
 GNUPLOT

@@ -101,6 +101,7 @@ test_lasp_other_shape (void)
       g_autoptr (SpArchitecture) arch = models[i] ? own_model (models[i]) : load_model ("tnl-1b");
       const gint64 local = 16384;
       framework->fp32_logits = wide_logits[j];
+      framework->loss_copies = FALSE;
       double slope = (lasp_bytes (arch, framework, cluster, 128, 2 * local * 128, NULL) -
                       lasp_bytes (arch, framework, cluster, 128, local * 128, NULL)) /
                      local;

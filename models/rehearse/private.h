@@ -103,7 +103,7 @@ void sp_agenda_clear (SpAgenda *agenda);
 /* The block of a position, in its first variant. */
 const SpBlock *sp_agenda_block (const SpProgram *program, const SpAgenda *agenda, gint32 position);
 
-/* --- rehearse.c --------------------------------------------------------------------------------------------------- */
+/* --- run.c -------------------------------------------------------------------------------------------------------- */
 
 /* The call at a rank's cursor, which stands at an op. */
 void sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret);
