@@ -180,9 +180,9 @@ or_zeros (SpCall *c, const double *in, gint64 n)
 static gboolean
 is_end (const SpCall *c, gboolean reverse)
 {
-  gint32 size = MAX (c->in->program->groups[SP_GROUP_LASP].size, 1);
+  gint32 size = MAX (c->in->program->groups[c->op->group].size, 1);
 
-  return sp_program_place (c->in->program, SP_GROUP_LASP, c->rank->number) == (reverse ? size - 1 : 0);
+  return sp_program_place (c->in->program, c->op->group, c->rank->number) == (reverse ? size - 1 : 0);
 }
 
 void
@@ -248,12 +248,12 @@ void
 sp_run_state_prefix (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  gint64 places = MAX (c->in->program->groups[SP_GROUP_LASP].size, 1);
+  gint64 places = MAX (c->in->program->groups[c->op->group].size, 1);
   const double *states = IN (0, places * z.state);
   double *out = OUT (0, z.state);
 
   if (!c->failed)
     sp_ref_state_prefix (z.shape, sp_call_slopes (c), places,
-                         sp_program_place (c->in->program, SP_GROUP_LASP, c->rank->number),
+                         sp_program_place (c->in->program, c->op->group, c->rank->number),
                          (c->op->flags & SP_OP_REVERSE) != 0, states, out);
 }

@@ -92,7 +92,7 @@ const gint64 *
 sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own)
 {
   const SpProgram *program = call->in->program;
-  gint32 ring = group_size (call, SP_GROUP_RING), number = call->rank->number;
+  gint32 ring = group_size (call, call->op->group), number = call->rank->number;
   gint64 *positions;
 
   if (call->failed)
@@ -107,7 +107,7 @@ sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own)
     positions_of (call, number, own, positions);
   else if (tokens == own * ring)
     for (gint32 i = 0; i < ring; i++)
-      positions_of (call, sp_program_member (program, SP_GROUP_RING, number, i), own, positions + i * own);
+      positions_of (call, sp_program_member (program, call->op->group, number, i), own, positions + i * own);
   else
     sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM, "has %" G_GINT64_FORMAT " keys for %" G_GINT64_FORMAT " queries",
                   tokens, own);
@@ -147,7 +147,7 @@ void
 sp_call_check_chain (SpCall *call, gint64 tokens)
 {
   const gint64 *positions = sp_call_positions (call, tokens);
-  gint64 first = place_of (call, SP_GROUP_LASP) * tokens;
+  gint64 first = place_of (call, call->op->group) * tokens;
 
   if (positions == NULL)
     return;
