@@ -85,7 +85,8 @@ sp_write_embedding (SpWriter *w)
     e.positions = sp_write_weight (w, "positions", position_rows (w), w->hidden, SP_SPLIT_NONE, NULL, 0,
                                    w->program->sequence_regions);
   e.table = sp_write_weight (w, "embedding", w->vocabulary, w->hidden, SP_SPLIT_VOCABULARY, NULL, 0, FALSE);
-  sp_zero_end_weights (w, w->arch->tied && w->layout->pipeline > 1 ? e.table.grad : 0);
+  SpTied tied = { .copy_gradient = w->arch->tied && w->layout->pipeline > 1 ? e.table.grad : 0 };
+  sp_zero_end_weights (w, &tied);
   if (w->state_only)
     return;
 

@@ -11,7 +11,6 @@
 typedef struct {
   SpNormSlots norm;
   SpWeightSlots matrix;
-  guint8 values; /* tied: the embedding's flat parameters */
   guint8 logits, maximum, sums;
 } Head;
 
@@ -28,44 +27,19 @@ tied_slot (SpWriter *w, guint8 slot)
   return own;
 }
 
-/* The embedding's matrix is the output matrix: on one stage it is the same memory, over stages a copy of it. */
+/* The embedding's matrix is the output matrix: on one stage it is the same memory, over stages a copy of it. With sharded
+ * parameters it has to be gathered for the head too, unless what the embedding's forward gathered is still there. */
 static void
-tie (SpWriter *w, Head *h)
+tie (SpWriter *w, Head *h, SpTied *ret_tied)
 {
   const SpBlock *embedding = &w->variant->blocks[0];
-  const SpWeight *table = &embedding->weights[embedding->n_weights - 1];
+  const SpBuffer *table = &embedding->buffers[embedding->weights[embedding->n_weights - 1].slot];
+  guint8 values = tied_slot (w, embedding->flat_parameters), gradients = tied_slot (w, embedding->flat_gradients);
 
-  gint64 offset = embedding->buffers[table->slot].offset, elements = embedding->buffers[table->slot].elements;
-
-  h->values = tied_slot (w, embedding->flat_parameters);
-  h->matrix.value = sp_write_view (w, h->values, offset, elements);
-  h->matrix.grad = sp_write_view (w, tied_slot (w, embedding->flat_gradients), offset, elements);
-}
-
-/* With sharded parameters the tied matrix has to be gathered for the head too, unless what the embedding's forward
- * gathered is still there. */
-static void
-gather_tied (SpWriter *w, const Head *h)
-{
-  const SpBlock *embedding = &w->variant->blocks[0];
-
-  if (embedding->buffers[embedding->flat_parameters].life != SP_LIFE_GATHERED || !w->layout->reshard)
-    return;
-  guint8 shard = tied_slot (w, embedding->shard_parameters);
-  guint32 before = w->block->segments[SP_PHASE_GATHER].n;
-  guint32 first = w->program->n_ops;
-
-  /* Rewritten at the end of the op array, so that the segment stays in one piece. */
-  for (guint32 i = 0; i < before; i++) {
-    SpOp copy = w->program->ops[w->block->segments[SP_PHASE_GATHER].first + i];
-    *sp_write_op (w, copy.kind) = copy;
-  }
-  w->phase = SP_PHASE_GATHER;
-  w->segment_start = first;
-  w->stamp++;
-  sp_write_collective (w, SP_OP_ALL_GATHER, SP_GROUP_ZERO, SP_AXIS_DATA, SP_STREAM_DATA, shard, h->values,
-                       w->layout->overlap ? SP_OP_ASYNC : 0);
-  sp_write_end (w);
+  h->matrix.value = sp_write_view (w, values, table->offset, table->elements);
+  h->matrix.grad = sp_write_view (w, gradients, table->offset, table->elements);
+  if (embedding->regather)
+    *ret_tied = (SpTied){ .shard = tied_slot (w, embedding->shard_parameters), .values = values };
 }
 
 static void
@@ -116,17 +90,17 @@ void
 sp_write_head (SpWriter *w)
 {
   Head h = { 0 };
-  gboolean shares = w->arch->tied && w->layout->pipeline == 1, copy = w->arch->tied && !shares;
+  SpTied tied = { 0 };
 
   sp_write_norm_weights (w, &h.norm, "norm");
-  if (shares)
-    tie (w, &h);
+  if (w->arch->tied && w->layout->pipeline == 1)
+    tie (w, &h, &tied);
   else
-    h.matrix =
-        sp_write_weight (w, copy ? "embedding" : "head", w->vocabulary, w->hidden, SP_SPLIT_VOCABULARY, NULL, 0, FALSE);
-  sp_zero_end_weights (w, copy ? h.matrix.grad : 0);
-  if (shares)
-    gather_tied (w, &h);
+    h.matrix = sp_write_weight (w, w->arch->tied ? "embedding" : "head", w->vocabulary, w->hidden, SP_SPLIT_VOCABULARY,
+                                NULL, 0, FALSE);
+  if (w->arch->tied && w->layout->pipeline > 1)
+    tied.copy_gradient = h.matrix.grad;
+  sp_zero_end_weights (w, &tied);
   if (w->state_only)
     return;
 

@@ -189,7 +189,7 @@ sp_write_layer (SpWriter *w, const SpAttentionPart *part, gpointer attention)
   write_bias (w, "down.bias", w->arch->mlp_bias, &mlp.residual);
   part->weights (w, attention, &layer);
   write_mlp_weights (w, &mlp);
-  sp_zero_end_weights (w, 0);
+  sp_zero_end_weights (w, &(const SpTied){ 0 });
   if (w->state_only)
     return;
 

@@ -86,9 +86,14 @@ guint8 sp_ulysses_operand (SpWriter *w, gint64 elements);
 /* --- zero and gradients ------------------------------------------------------------------------------------------- */
 
 void sp_zero_begin_block (SpWriter *w);
-/* After the weights: sizes the flat buffers and writes GATHER, SYNC and OPTIMIZER. `tied` is the view of the tied
- * matrix' gradient, 0 for none. */
-void sp_zero_end_weights (SpWriter *w, guint8 tied_gradient);
+/* What a block has of the tied matrix besides its own weights; 0 for none. */
+typedef struct {
+  guint8 copy_gradient; /* of a stage's copy of it: summed over the two ends of the pipeline */
+  guint8 shard, values; /* the embedding's parameters on this stage, gathered for this block too */
+} SpTied;
+
+/* After the weights: sizes the flat buffers and writes GATHER, SYNC and OPTIMIZER. */
+void sp_zero_end_weights (SpWriter *w, const SpTied *tied);
 
 /* --- pipeline ----------------------------------------------------------------------------------------------------- */
 

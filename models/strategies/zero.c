@@ -39,13 +39,15 @@ data_collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
 }
 
 static void
-write_gather (SpWriter *w)
+write_gather (SpWriter *w, const SpTied *tied)
 {
   const SpBlock *block = w->block;
 
   sp_write_begin (w, SP_PHASE_GATHER);
   if (stage (w) == 3 && w->weight_elements > 0)
     data_collective (w, SP_OP_ALL_GATHER, block->shard_parameters, block->flat_parameters, 0);
+  if (tied->shard)
+    data_collective (w, SP_OP_ALL_GATHER, tied->shard, tied->values, 0);
   sp_write_end (w);
 }
 
@@ -60,16 +62,16 @@ write_partial_sum (SpWriter *w, guint flags)
 }
 
 static void
-write_sync (SpWriter *w, guint8 tied_gradient)
+write_sync (SpWriter *w, const SpTied *tied)
 {
   const SpBlock *block = w->block;
   guint each = stage (w) >= 2 ? SP_OP_PER_MICRO_BATCH : 0;
 
   sp_write_begin (w, SP_PHASE_SYNC);
   write_partial_sum (w, each);
-  if (tied_gradient)
-    sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TIE, SP_AXIS_PIPELINE, SP_STREAM_PIPELINE, tied_gradient,
-                         tied_gradient, 0);
+  if (tied->copy_gradient)
+    sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TIE, SP_AXIS_PIPELINE, SP_STREAM_PIPELINE, tied->copy_gradient,
+                         tied->copy_gradient, 0);
   if (w->weight_elements == 0)
     ; /* the head of a tied model whose norms have no gain */
   else if (stage (w) > 0)
@@ -107,7 +109,7 @@ write_optimizer (SpWriter *w)
 }
 
 void
-sp_zero_end_weights (SpWriter *w, guint8 tied_gradient)
+sp_zero_end_weights (SpWriter *w, const SpTied *tied)
 {
   SpBlock *block = w->block;
   gint64 parts = stage (w) > 0 ? shards (w) : 1;
@@ -126,8 +128,8 @@ sp_zero_end_weights (SpWriter *w, guint8 tied_gradient)
   block->moment2 = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
   block->regather = stage (w) == 3 && w->layout->reshard;
 
-  write_gather (w);
-  write_sync (w, tied_gradient);
+  write_gather (w, tied);
+  write_sync (w, tied);
   write_optimizer (w);
 }
 
