@@ -18,6 +18,7 @@
 
 #include "models/estimate/estimate.h"
 #include "models/inputs/scenario.h"
+#include "models/simulate/simulate.h"
 
 G_BEGIN_DECLS
 
@@ -104,6 +105,12 @@ void sp_result_layout_json (JsonBuilder *builder, const SpLayout *layout, const 
 /* The layout's program on real numbers against the one-rank program of the same model. */
 gboolean sp_run_rehearsal (const SpScenario *scenario, SpProgram *program, const SpEstimate *estimate, gboolean json,
                            GString *out, GError **error);
+
+/* --- simulate.c --------------------------------------------------------------------------------------------------- */
+
+/* What a simulation says besides its SpEstimate: roles, memory over time, samples. */
+void sp_simulated_text (const SpSimulated *simulated, const SpProgram *program, GString *out);
+void sp_simulated_json (JsonBuilder *builder, const SpSimulated *simulated, const SpProgram *program);
 
 /* --- show-*.c ----------------------------------------------------------------------------------------------------- */
 

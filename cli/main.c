@@ -110,10 +110,14 @@ write_stdout (const GString *out, GError **error)
                                  g_strerror (errno != 0 ? errno : EIO));
 }
 
-/* One line, whatever stands in a file's name. */
+/* One line, whatever stands in a file's name; a simulation that stopped names one rank a line. */
 static int
 report (const GError *error)
 {
+  if (error->domain == SP_ENGINE_ERROR) {
+    fprintf (stderr, "seqpar: %s\n", error->message);
+    return 70;
+  }
   g_autofree char *message = g_strdelimit (g_strdup (error->message), "\n\r\t\033", ' ');
   fprintf (stderr, "seqpar: %s\n", message);
   if (error->domain == G_OPTION_ERROR || g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_USAGE))

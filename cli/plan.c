@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "models/inputs/ini.h"
 #include "models/planner.h"
-#include "models/schedules.h"
+#include "sim/schedules.h"
 
 #define EXPLAINED 3
 

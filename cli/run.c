@@ -5,13 +5,16 @@
 #include "cli/cli.h"
 #include "models/writer.h"
 
+#define MOST_SAMPLES 10000
+
 enum { ENGINE_ESTIMATE, ENGINE_SIMULATE, ENGINE_REHEARSE };
 static const char *const engines[] = { "estimate", "simulate", "rehearse", NULL };
 
 typedef struct {
   char **files, **sets;
-  char *engine, *convention, *emit, *trace;
-  gboolean json, why;
+  char *engine, *convention, *emit, *trace, *collectives;
+  gboolean json, why, serial, unfolded;
+  gint samples;
 } Options;
 
 static void
@@ -23,6 +26,7 @@ options_clear (Options *o)
   g_free (o->convention);
   g_free (o->emit);
   g_free (o->trace);
+  g_free (o->collectives);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 
@@ -36,32 +40,63 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "why", 0, 0, G_OPTION_ARG_NONE, &o->why, "Every term with its formula, source and value", NULL },
     { "emit-program", 0, 0, G_OPTION_ARG_FILENAME, &o->emit, "Write what every GPU does in a step", "FILE" },
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
-    { "trace", 0, 0, G_OPTION_ARG_FILENAME, &o->trace, "Write a timeline (not available yet)", "FILE" },
+    { "trace", 0, 0, G_OPTION_ARG_FILENAME, &o->trace, "Simulate: a timeline for ui.perfetto.dev", "FILE" },
+    { "samples", 0, 0, G_OPTION_ARG_INT, &o->samples, "Simulate: runs with other noise", "N" },
+    { "collectives", 0, 0, G_OPTION_ARG_STRING, &o->collectives, "Simulate: fluid (default) or steps", "NAME" },
+    { "serial", 0, 0, G_OPTION_ARG_NONE, &o->serial, "Simulate: nothing overlaps", NULL },
+    { "unfolded", 0, 0, G_OPTION_ARG_NONE, &o->unfolded, "Simulate: every GPU by itself", NULL },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->files, NULL, "SCENARIO" },
     { NULL },
   };
   return sp_cli_parse (
       args, entries,
       "SCENARIO is a file, or the name of a shipped scenario. A layout that does not fit is a result;\n"
-      "one that is impossible is an error that says which rule and what would satisfy it. rehearse runs\n"
-      "the program of a tiny model on real numbers, beside the same model on one GPU.\n",
+      "one that is impossible is an error that says which rule and what would satisfy it. simulate runs the\n"
+      "program in simulated time on the cluster's links; a [variation] group in SCENARIO gives noise, slow\n"
+      "ranks and links. rehearse runs the program of a tiny model on real numbers, beside the same model on\n"
+      "one GPU.\n",
       out, error);
 }
 
+/* Options that only one engine knows. */
 static gboolean
-check (const Options *o, guint *ret_engine, guint *ret_convention, GError **error)
+check_engine (const Options *o, guint engine, GError **error)
+{
+  const struct {
+    const char *option;
+    gboolean given;
+  } simulate[] = { { "--trace", o->trace != NULL },
+                   { "--samples", o->samples != 0 },
+                   { "--collectives", o->collectives != NULL },
+                   { "--serial", o->serial },
+                   { "--unfolded", o->unfolded } };
+
+  for (guint i = 0; i < G_N_ELEMENTS (simulate) && engine != ENGINE_SIMULATE; i++)
+    if (simulate[i].given)
+      return sp_cli_usage (error, "%s goes with --engine simulate, not with %s", simulate[i].option, engines[engine]);
+  if (engine == ENGINE_SIMULATE && (o->samples < 0 || o->samples > MOST_SAMPLES))
+    return sp_cli_usage (error, "--samples %d: expected 1 to %d", o->samples, MOST_SAMPLES);
+  return engine == ENGINE_ESTIMATE || !o->why ||
+         sp_cli_usage (error, "--why goes with --engine estimate, not with %s", engines[engine]);
+}
+
+static gboolean
+check (const Options *o, guint *ret_engine, guint *ret_convention, SpSimulateOptions *ret_simulate, GError **error)
 {
   static const char *const positional[] = { "SCENARIO", NULL };
+  static const char *const fidelities[] = { "fluid", "steps", NULL };
+  guint fidelity = 0;
   if (!sp_cli_positional (o->files, positional, error) ||
       !sp_cli_choice ("--engine", o->engine, engines, ret_engine, error) ||
+      !sp_cli_choice ("--collectives", o->collectives, fidelities, &fidelity, error) ||
       !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, ret_convention, error))
     return FALSE;
-  if (*ret_engine == ENGINE_SIMULATE)
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--engine simulate is not available yet; use estimate");
-  if (o->trace != NULL)
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--trace is not available yet");
-  return *ret_engine != ENGINE_REHEARSE || !o->why ||
-         sp_cli_usage (error, "--why goes with --engine estimate, not with rehearse");
+  *ret_simulate = (SpSimulateOptions){ .serial = o->serial,
+                                       .steps = fidelity == 1,
+                                       .unfolded = o->unfolded,
+                                       .samples = (guint) MAX (o->samples, 0),
+                                       .trace_path = o->trace };
+  return check_engine (o, *ret_engine, error);
 }
 
 /* --- report ------------------------------------------------------------------------------------------------------- */
@@ -89,22 +124,27 @@ add_question (const SpScenario *s, GString *out)
 }
 
 static void
-add_text (const SpScenario *s, SpMfuConvention convention, const SpEstimate *estimate, const GPtrArray *notes,
-          const GString *why, GString *out)
+add_text (const SpScenario *s, SpMfuConvention convention, const SpEstimate *estimate, const SpSimulated *simulated,
+          const SpProgram *program, const GPtrArray *notes, const GString *why, GString *out)
 {
   add_question (s, out);
   sp_result_text (estimate, convention, out);
+  if (simulated != NULL)
+    sp_simulated_text (simulated, program, out);
   sp_result_notes_text (notes, out);
   if (why != NULL)
     g_string_append_printf (out, "\nwhy\n%s", why->str);
 }
 
 static gboolean
-add_json (const SpEstimate *estimate, const GPtrArray *notes, const GString *why, GString *out, GError **error)
+add_json (const SpEstimate *estimate, const SpSimulated *simulated, const SpProgram *program, const GPtrArray *notes,
+          const GString *why, GString *out, GError **error)
 {
   g_autoptr (JsonBuilder) builder = json_builder_new ();
   json_builder_begin_object (builder);
   sp_result_json (builder, estimate, notes);
+  if (simulated != NULL)
+    sp_simulated_json (builder, simulated, program);
   if (why != NULL)
     sp_json_string (builder, "why", why->str);
   json_builder_end_object (builder);
@@ -120,7 +160,8 @@ emit_program (const SpProgram *program, const char *path, GError **error)
 }
 
 static gboolean
-run (const Options *o, guint engine, SpMfuConvention convention, GString *out, GError **error)
+run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulateOptions *simulate, GString *out,
+     GError **error)
 {
   g_autoptr (SpScenario) s = sp_cli_load_scenario (o->files[0], o->sets, error);
   if (s == NULL || !sp_cli_check_layout (s, error))
@@ -135,15 +176,21 @@ run (const Options *o, guint engine, SpMfuConvention convention, GString *out, G
   if (engine == ENGINE_REHEARSE)
     return sp_run_rehearsal (s, program, &estimate, o->json, out, error);
 
+  g_auto (SpSimulated) simulated = { 0 };
+  gboolean simulates = engine == ENGINE_SIMULATE;
+  if (simulates && !sp_simulate (&estimator, program, &s->run, &s->variations, simulate, &simulated, error))
+    return FALSE;
   g_autoptr (GPtrArray) notes = sp_estimate_notes (&estimator, &s->layout, &s->run);
   g_autoptr (GString) why = NULL;
   if (o->why) {
     why = g_string_new (NULL);
     sp_estimate_why (&estimator, program, &s->run, why);
   }
+  const SpEstimate *shown = simulates ? &simulated.result : &estimate;
+  const SpSimulated *with = simulates ? &simulated : NULL;
   if (o->json)
-    return add_json (&estimate, notes, why, out, error);
-  add_text (s, convention, &estimate, notes, why, out);
+    return add_json (shown, with, program, notes, why, out, error);
+  add_text (s, convention, shown, with, program, notes, why, out);
   return TRUE;
 }
 
@@ -152,8 +199,10 @@ sp_command_run (char **args, GString *out, GError **error)
 {
   g_auto (Options) options = { NULL };
   guint engine = ENGINE_ESTIMATE, convention = SP_MFU_SEQPAR;
+  SpSimulateOptions simulate = { 0 };
   SpParsed parsed = parse (args, &options, out, error);
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
-  return check (&options, &engine, &convention, error) && run (&options, engine, convention, out, error);
+  return check (&options, &engine, &convention, &simulate, error) &&
+         run (&options, engine, convention, &simulate, out, error);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/layout.h"
 
-#include "models/schedules.h"
+#include "sim/schedules.h"
 
 /* Degrees come from files, so their product may be anything: more ranks than any cluster has, rather than a wrapped
  * sum. */
@@ -40,6 +40,19 @@ sp_layout_micro_batches (const SpLayout *layout, const SpRun *run)
   return (gint32) ((run->global_batch + each - 1) / each);
 }
 
+gint32
+sp_layout_chunks (const SpLayout *layout)
+{
+  return sp_schedule_chunks (sp_schedule_get (layout->schedule), layout->virtual_stages);
+}
+
+gint32
+sp_layout_virtual_stages (const SpLayout *layout)
+{
+  return sp_schedule_get (layout->schedule)->mirrored ? layout->pipeline
+                                                      : product (layout->pipeline, layout->virtual_stages);
+}
+
 static void
 append (GString *out, const char *separator, const char *format, ...)
 {
@@ -75,6 +88,10 @@ sp_layout_describe (const SpLayout *layout)
     append (out, ", ", "lasp-version %d", layout->lasp_version);
   if (layout->ring > 1)
     append (out, ", ", "%s", layout->token_split == SP_TOKENS_ZIGZAG ? "zigzag" : "contiguous");
+  if (layout->schedule > 0)
+    append (out, ", ", "%s", sp_schedule_get (layout->schedule)->name);
+  if (layout->virtual_stages > 1)
+    append (out, ", ", "virtual-stages %d", layout->virtual_stages);
   append (out, ", ", "zero %d", layout->zero);
   append (out, ", ", "recompute %s", recompute_names[layout->recompute]);
   return g_string_free (g_steal_pointer (&out), FALSE);

@@ -22,6 +22,9 @@ typedef struct {
   guint8 axis[SP_N_AXES]; /* SpAxis, each once */
 } SpOrder;
 
+#define SP_MAX_STAGES 64
+#define SP_MAX_VIRTUAL_STAGES 128
+
 typedef struct {
   gint32 data, tensor, pipeline, ulysses, ring, lasp;
   gint32 lasp_version;        /* 1 or 2 */
@@ -32,10 +35,13 @@ typedef struct {
   gboolean reshard;      /* ZeRO-3: gather again for the backward */
   guint8 gradient_dtype; /* SP_DTYPE_BF16 or SP_DTYPE_FP32: of stored and reduced gradients */
   gboolean overlap;
-  guint8 recompute; /* SpRecompute */
-  guint8 schedule;  /* row of sp_schedules */
+  guint8 recompute;      /* SpRecompute */
+  guint8 schedule;       /* row of the schedule table */
+  gint32 virtual_stages; /* chunks of a stage, of a schedule that interleaves */
   SpOrder order;
-  gint32 stage_split[64]; /* layers of each stage; [0] = 0: as even as can be, the first stages take the rest */
+  /* Layers of each virtual stage, in the order of the model; [0] = 0: as even as can be, the first ones take the
+   * rest. */
+  gint32 stage_split[SP_MAX_VIRTUAL_STAGES];
 } SpLayout;
 
 typedef struct {
@@ -51,6 +57,7 @@ typedef struct {
     .data = 1, .tensor = 1, .pipeline = 1, .ulysses = 1, .ring = 1, .lasp = 1, .lasp_version = 2,                      \
     .token_split = SP_TOKENS_ZIGZAG, .ring_gradient_dtype = SP_DTYPE_FP32, .sequence_regions = TRUE, .zero = 1,        \
     .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
+    .virtual_stages = 1,                                                                                               \
     .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE } }
 #define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
 /* clang-format on */
@@ -61,6 +68,9 @@ gint32 sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *a
 gint32 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
+/* Chunks of a stage, and virtual stages of the model. */
+gint32 sp_layout_chunks (const SpLayout *layout);
+gint32 sp_layout_virtual_stages (const SpLayout *layout);
 
 /* TRUE, or an error that names the rule, the value and the nearest legal choice. `ranks` = GPUs of the cluster, 0 not
  * to ask. The same table with error == NULL is the search's filter (no allocation). */

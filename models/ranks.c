@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/layout.h"
 
+#include "sim/schedules.h"
+
 /*
  * Ranks: the layout's order gives each axis its digit (two where a hybrid's linear layers cut the sequence otherwise),
  * the nearest first. Groups list digits in logical order: the place in the sequence is ring * ulysses + ulysses' place,
@@ -114,5 +116,9 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
   if (layout->pipeline > 1) {
     group_add_axis (program, SP_GROUP_TIE, &axes[SP_AXIS_PIPELINE]);
     program->groups[SP_GROUP_TIE].size = 2;
+  }
+  if (layout->pipeline > 1 && sp_schedule_get (layout->schedule)->mirrored) {
+    group_add_axis (program, SP_GROUP_MIRROR, &axes[SP_AXIS_PIPELINE]);
+    program->groups[SP_GROUP_MIRROR].size = 2;
   }
 }

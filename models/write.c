@@ -241,15 +241,16 @@ write_numbers (SpProgram *program, const SpArchitecture *arch)
 static void
 write_stages (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout)
 {
-  gint32 p = layout->pipeline, each = arch->layers / p, rest = arch->layers % p;
+  gint32 n = sp_layout_virtual_stages (layout), each = arch->layers / n, rest = arch->layers % n;
 
-  if ((guint) p + 1 > program->stages_capacity) {
-    program->stages_capacity = p + 1;
+  if ((guint) n + 1 > program->stages_capacity) {
+    program->stages_capacity = n + 1;
     program->stage_first = g_renew (gint32, program->stage_first, program->stages_capacity);
   }
-  program->stages = p;
+  program->stages = layout->pipeline;
+  program->chunks = sp_layout_chunks (layout);
   program->stage_first[0] = 0;
-  for (gint32 s = 0; s < p; s++)
+  for (gint32 s = 0; s < n; s++)
     program->stage_first[s + 1] =
         program->stage_first[s] + (layout->stage_split[0] ? layout->stage_split[s] : each + (s < rest));
 }

@@ -128,6 +128,7 @@ sp_write_begin (SpWriter *w, SpPhase phase)
   w->phase = phase;
   w->segment_start = w->program->n_ops;
   w->loop = 0;
+  w->flags = 0;
   w->stamp++;
   w->first_use = tracked ? w->block->first_use[list] : w->untracked;
   w->last_use = tracked ? w->block->last_use[list] : w->untracked;
@@ -187,6 +188,7 @@ sp_write_op_done (SpWriter *w, SpOp *op)
   gboolean accumulates = (op->flags & SP_OP_ACCUMULATE) != 0;
   gint64 read = 0, written = 0;
 
+  op->flags |= (guint16) w->flags;
   for (guint i = 0; i < SP_MAX_IN; i++)
     if (op->in[i])
       read += use_slot (w, op, index, op->in[i], TRUE);

@@ -48,6 +48,7 @@ struct _SpWriter {
   SpPhase phase;
   guint segment_start; /* in program->ops */
   guint8 loop;         /* 1 + index of the open loop, 0 none */
+  guint flags;         /* of every op: SP_OP_CORE within the attention core */
 
   gint32 batch;
   gint32 rows;        /* tokens of this rank's sequence part x batch */
@@ -113,7 +114,8 @@ SpWeightSlots sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint3
 void sp_write_begin (SpWriter *w, SpPhase phase);
 void sp_write_end (SpWriter *w);
 
-/* A new op, all zero but its kind and the open loop; fill it, then sp_write_op_done before the next. */
+/* A new op, all zero but its kind and the open loop; fill it, then sp_write_op_done before the next. That adds the
+ * writer's flags. */
 SpOp *sp_write_op (SpWriter *w, SpOpKind kind);
 /* Adds uses, waits and, for kernels whose `bytes` is 0, the HBM traffic: every operand once (accumulated ones
  * twice). */
@@ -183,6 +185,10 @@ typedef struct {
 } SpAttentionPart;
 
 void sp_write_layer (SpWriter *w, const SpAttentionPart *part, gpointer attention);
+
+/* The attention core with its exchange of heads, flagged SP_OP_CORE: q, k, v -> output, [rows, heads], and back. */
+guint8 sp_write_core (SpWriter *w, guint8 q, guint8 k, guint8 v);
+void sp_write_core_backward (SpWriter *w, guint8 d_out, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv);
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 

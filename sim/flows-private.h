@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the files of the flow solver share: flows.c (the interface), flows-solve.c (rates), flows-dates.c (completion
- * dates) and flows-check.c (the oracle). Links are numbered from 1 inside, because link 0 is a dummy: a short route is
- * padded with it, so that the inner loop has no branch. */
+/* What the files of the flow solver share: flows.c (the interface and the window), flows-links.c (slots, routes, who is
+ * on which link), flows-solve.c (rates), flows-dates.c (completion dates), flows-memory.c and flows-check.c (the
+ * oracle). Links are numbered from 1 inside, because link 0 is a dummy: a short route is padded with it, so that the
+ * inner loop has no branch.
+ *
+ * A link knows its flows in two ways. Those without a cap are in its LIST, with the other links of their routes: a
+ * solve streams through it, and a flow that is gone stays in it for a while. Those with a cap are in its CHAIN, through
+ * nodes that lie in the arena behind the flow's own route: a long route is joined and left by writing its own block and
+ * one line of each link, and nothing is left behind. */
 
 #include "sim/flows.h"
 
 G_BEGIN_DECLS
 
-#define SP_FLOWS_INLINE_LINKS 4         /* longer routes lie in the arena */
+#define SP_FLOWS_INLINE_LINKS 4         /* longer routes lie in the arena, and those of flows with a cap */
 #define SP_FLOWS_GONE G_MAXUINT32       /* of SpFlow.solved: takes no part in solves any more, or an unused slot */
 #define SP_FLOWS_LONG_ROUTE 0x80000000u /* of SpFlowItem.flow */
 #define SP_FLOWS_LEVEL_EPSILON 1e-10    /* shares nearer than this are one level: ties stay ties whatever the order */
@@ -24,12 +30,34 @@ typedef struct {
 } SpFlow;
 
 typedef struct {
-  double cap_bytes_per_s; /* of one member */
+  double cap_bytes_per_s; /* of one member; G_MAXDOUBLE: none */
   guint32 weight;
   guint16 n_links;
-  guint16 holds;                        /* links that list it, and one until it was reported; at 0 the slot is free */
-  guint32 links[SP_FLOWS_INLINE_LINKS]; /* or links[0]: offset in the arena; of a free slot: the next free one */
+  guint16 holds; /* links that list it, and one until it was reported; at 0 the slot is free */
+  union {
+    guint32 links[SP_FLOWS_INLINE_LINKS];
+    struct {
+      guint32 offset;   /* of the route in the arena; with a cap, its nodes follow */
+      guint32 gathered; /* generation of the solve that has seen this route */
+    };
+    guint32 next_free; /* of a free slot */
+  };
 } SpFlowRoute;
+
+/* A flow with a cap on a link: three words of the arena, named by the offset of the first. Offset 0 is no node. */
+typedef struct {
+  guint32 flow, previous, next;
+} SpFlowNode;
+
+#define SP_FLOWS_NODE_WORDS (sizeof (SpFlowNode) / sizeof (guint32))
+
+/* What flows with a cap could load a link with, in 2^-32 bytes/s: integers, so that sums are exact in every order and
+ * nothing drifts. What is beyond 2^63 bytes/s counts as that, more than any link has; 2^31 such flows still fit. */
+typedef __int128 SpFlowLoad;
+
+#define SP_FLOWS_LOAD_UNITS 0x1p32                /* a byte/s */
+#define SP_FLOWS_MOST_LOAD ((SpFlowLoad) 1 << 95) /* units */
+#define SP_FLOWS_LOOSE_EPSILON 1e-9               /* caps may sum to this much more than the capacity */
 
 /* A flow in a link's list, with the other links of its route, so that a solve streams. */
 typedef struct {
@@ -37,17 +65,24 @@ typedef struct {
   guint32 others[SP_FLOWS_INLINE_LINKS - 1];
 } SpFlowItem;
 
+/* Tight: a flow without a cap is on it, or the caps could load it beyond its limit. Two cache lines; flows with a cap
+ * touch only the first when they come and go. */
 typedef struct {
-  SpFlowItem *items; /* in the order of arrival; those gone stay until a quarter is */
-  guint32 n_items, n_allocated;
-  guint32 n_live;
-  guint32 n_special; /* live ones with a cap or a weight */
-  double weight;     /* of live ones */
+  SpFlowLoad load, limit;
+  double chained_weight;
+  guint32 chain; /* first node; 0: none */
+  guint32 n_chained;
+  guint32 visited; /* generation */
+  guint8 is_tight, is_dirty, is_charged;
+  double debit_bytes; /* window: sent by flows that left early, less what late ones left unused */
+
   double bytes_per_s;
-  double debit_bytes;        /* window: sent by flows that left early, less what late ones left unused */
   double charge_bytes_per_s; /* window: at which the debit is being paid */
-  guint32 visited;           /* generation */
-  gboolean is_dirty, is_charged;
+  SpFlowItem *items;         /* in the order of arrival; those gone stay until a quarter is */
+  guint32 n_items, n_allocated;
+  guint32 n_listed;  /* those that are not gone */
+  guint32 n_weighty; /* those of them whose weight is not 1 */
+  double listed_weight;
 } SpFlowLink;
 
 /* During a solve: what a link has to give, and to how much weight. */
@@ -88,15 +123,17 @@ struct _SpFlows {
   SpFlowLink *links;
   SpFlowFill *fill;
   SpFlowsSlabs slabs;
-  guint32 n_live_links; /* that some flow crosses */
+  guint32 n_tight_links;
   SpFlowList dirty;
+  guint32 *stamps, stamp; /* by link: of the last flow added that crosses it; finds a link that is twice on a route */
 
   guint32 n_slots, n_slots_allocated, first_free;
   SpFlow *flows;
   SpFlowRoute *routes;
   guint32 n_flows; /* not yet reported */
 
-  /* Routes of more than four links: blocks by length, with a chain of free ones for each length. */
+  /* Routes of more than four links, routes and nodes of flows with a cap: blocks by length, with a chain of free ones
+   * for each length. */
   SpFlowList arena;
   SpFlowList arena_free; /* by length: offset of the first free block, or none */
 
@@ -153,10 +190,34 @@ sp_flow_list_append_ (SpFlowList *list, guint32 value)
   list->of[list->n++] = value;
 }
 
+static inline guint32
+sp_flow_link_n_live_ (const SpFlowLink *link)
+{
+  return link->n_listed + link->n_chained;
+}
+
+static inline gboolean
+sp_flow_has_cap_ (const SpFlowRoute *route)
+{
+  return route->cap_bytes_per_s < G_MAXDOUBLE;
+}
+
+static inline gboolean
+sp_flow_is_in_arena_ (const SpFlowRoute *route)
+{
+  return route->n_links > SP_FLOWS_INLINE_LINKS || sp_flow_has_cap_ (route);
+}
+
 static inline const guint32 *
 sp_flow_links_ (const SpFlows *flows, const SpFlowRoute *route)
 {
-  return route->n_links <= SP_FLOWS_INLINE_LINKS ? route->links : flows->arena.of + route->links[0];
+  return sp_flow_is_in_arena_ (route) ? flows->arena.of + route->offset : route->links;
+}
+
+static inline SpFlowNode *
+sp_flow_node_ (const SpFlows *flows, guint32 offset)
+{
+  return (SpFlowNode *) (flows->arena.of + offset);
 }
 
 static inline double
@@ -194,9 +255,12 @@ sp_flow_date_ (SpTime from, double bytes, double ps_per_byte)
   return bytes > 0 ? SP_TIME_NEVER : from; /* not a number: nothing to send at no rate */
 }
 
-/* flows.c */
+/* flows-links.c */
+guint32 sp_flow_join_ (SpFlows *flows, const guint32 *links, guint n_links, double cap_bytes_per_s, guint32 weight);
 void sp_flow_leave_ (SpFlows *flows, guint32 id);
 void sp_flow_release_ (SpFlows *flows, guint32 id);
+gboolean sp_flow_crosses_tight_ (const SpFlows *flows, guint32 id);
+void sp_flow_link_changed_ (SpFlows *flows, guint32 link);
 
 /* flows-memory.c */
 void *sp_flows_grow_array_ (void *old, gsize old_bytes, gsize bytes);

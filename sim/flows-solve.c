@@ -8,6 +8,9 @@
  * is looked at again when it comes to the top.
  *
  * A flow whose rate stays the same is not written to: neither its bytes nor its date change.
+ *
+ * Loose links hold back nobody: no component goes through them. What a fixed flow takes from them is written to their
+ * fill all the same, because that is cheaper than to ask; nobody reads it.
  */
 
 /* --- a component -------------------------------------------------------------------------------------------------- */
@@ -17,7 +20,7 @@ visit (SpFlows *flows, guint32 id)
 {
   SpFlowLink *link = &flows->links[id];
 
-  if (link->visited == flows->generation)
+  if (link->visited == flows->generation || !link->is_tight)
     return;
   link->visited = flows->generation;
   flows->n_visited++;
@@ -25,33 +28,47 @@ visit (SpFlows *flows, guint32 id)
   sp_flow_list_append_ (&flows->stack, id);
 }
 
+/* A route in the arena may be long, and every link of it names it: it is walked once. */
 static void
-visit_others (SpFlows *flows, const SpFlowItem *item)
+visit_route (SpFlows *flows, guint32 flow)
 {
-  if (item->flow & SP_FLOWS_LONG_ROUTE) {
-    const SpFlowRoute *route = &flows->routes[item->flow & ~SP_FLOWS_LONG_ROUTE];
-    const guint32 *links = sp_flow_links_ (flows, route);
-    for (guint32 i = 0; i < route->n_links; i++)
-      visit (flows, links[i]);
+  SpFlowRoute *route = &flows->routes[flow];
+  const guint32 *links = sp_flow_links_ (flows, route);
+
+  if (route->gathered == flows->generation)
     return;
-  }
-  for (guint32 i = 0; i < SP_FLOWS_INLINE_LINKS - 1; i++)
-    visit (flows, item->others[i]);
+  route->gathered = flows->generation;
+  for (guint32 i = 0; i < route->n_links; i++)
+    visit (flows, links[i]);
 }
 
-/* Lists the links that are connected with `first` by flows, with a stack of its own. Ends early once it holds every
- * link that is in use, the usual case of one large component: last in, first out finds those within a few lists. */
+static void
+visit_neighbours (SpFlows *flows, const SpFlowLink *link)
+{
+  for (guint32 i = 0; i < link->n_items; i++) {
+    const SpFlowItem *item = &link->items[i];
+    guint32 id = item->flow & ~SP_FLOWS_LONG_ROUTE;
+    if (flows->flows[id].solved == SP_FLOWS_GONE)
+      continue;
+    if (item->flow & SP_FLOWS_LONG_ROUTE)
+      visit_route (flows, id);
+    else
+      for (guint32 k = 0; k < SP_FLOWS_INLINE_LINKS - 1; k++)
+        visit (flows, item->others[k]);
+  }
+  for (guint32 at = link->chain; at > 0; at = sp_flow_node_ (flows, at)->next)
+    visit_route (flows, sp_flow_node_ (flows, at)->flow);
+}
+
+/* Lists the tight links that are connected with `first` by flows, with a stack of its own. Ends early once it holds
+ * every tight link, the usual case of one large component: last in, first out finds those within a few lists. */
 static void
 gather (SpFlows *flows, guint32 first)
 {
   flows->component.n = flows->stack.n = 0;
   visit (flows, first);
-  while (flows->stack.n > 0 && flows->n_visited < flows->n_live_links) {
-    const SpFlowLink *link = &flows->links[flows->stack.of[--flows->stack.n]];
-    for (guint32 i = 0; i < link->n_items; i++)
-      if (flows->flows[link->items[i].flow & ~SP_FLOWS_LONG_ROUTE].solved != SP_FLOWS_GONE)
-        visit_others (flows, &link->items[i]);
-  }
+  while (flows->stack.n > 0 && flows->n_visited < flows->n_tight_links)
+    visit_neighbours (flows, &flows->links[flows->stack.of[--flows->stack.n]]);
 }
 
 /* --- fixing rates ------------------------------------------------------------------------------------------------- */
@@ -82,16 +99,22 @@ take_from (SpFlows *flows, guint32 link, double bytes_per_s, double weight)
   flows->fill[link].weight -= weight;
 }
 
-/* Fixes one flow at its cap: all links of its route give. */
 static void
-fix_at_cap (SpFlows *flows, guint32 id)
+take_from_route (SpFlows *flows, guint32 id, double bytes_per_s)
 {
   const SpFlowRoute *route = &flows->routes[id];
   const guint32 *links = sp_flow_links_ (flows, route);
 
   for (guint32 i = 0; i < route->n_links; i++)
-    take_from (flows, links[i], route->cap_bytes_per_s, route->weight);
-  fix (flows, id, route->cap_bytes_per_s, SP_PS_PER_S / route->cap_bytes_per_s);
+    take_from (flows, links[i], bytes_per_s, route->weight);
+}
+
+static inline void
+fix_at_cap (SpFlows *flows, guint32 id)
+{
+  double cap_bytes_per_s = flows->routes[id].cap_bytes_per_s;
+
+  fix (flows, id, cap_bytes_per_s, SP_PS_PER_S / cap_bytes_per_s);
 }
 
 /* Fixes the flows of the link of smallest share whose cap is no more than that. Says whether there were any: the share
@@ -101,24 +124,15 @@ fix_capped (SpFlows *flows, const SpFlowLink *link, double share_bytes_per_s)
 {
   gboolean any = FALSE;
 
-  for (guint32 i = 0; i < link->n_items; i++) {
-    guint32 id = link->items[i].flow & ~SP_FLOWS_LONG_ROUTE;
-    if (flows->flows[id].solved >= flows->generation || flows->routes[id].cap_bytes_per_s > share_bytes_per_s)
+  for (guint32 at = link->chain; at > 0; at = sp_flow_node_ (flows, at)->next) {
+    guint32 id = sp_flow_node_ (flows, at)->flow;
+    if (flows->flows[id].solved == flows->generation || flows->routes[id].cap_bytes_per_s > share_bytes_per_s)
       continue;
+    take_from_route (flows, id, flows->routes[id].cap_bytes_per_s);
     fix_at_cap (flows, id);
     any = TRUE;
   }
   return any;
-}
-
-static void
-take_from_long_route (SpFlows *flows, guint32 id, double bytes_per_s)
-{
-  const SpFlowRoute *route = &flows->routes[id];
-  const guint32 *links = sp_flow_links_ (flows, route);
-
-  for (guint32 i = 0; i < route->n_links; i++)
-    take_from (flows, links[i], bytes_per_s, route->weight);
 }
 
 /* Lists the items of a link whose flows are not fixed (nor gone), without a branch: there is no pattern in which of
@@ -137,10 +151,10 @@ list_open (SpFlows *flows, const SpFlowLink *link)
   return n;
 }
 
-/* Fixes all flows of a link that are left, at its share. Neighbours in the list mostly cross the same links next: their
- * weights are added up before the link is written, which saves the wait for the write and rounds once. */
+/* Fixes the flows of a link's list that are left, at its share. Neighbours in the list mostly cross the same links
+ * next: their weights are added up before the link is written, which saves the wait for the write and rounds once. */
 static inline __attribute__ ((always_inline)) void
-fix_all_ (SpFlows *flows, const SpFlowLink *link, double share_bytes_per_s, gboolean has_weights)
+fix_list_ (SpFlows *flows, const SpFlowLink *link, double share_bytes_per_s, gboolean has_weights)
 {
   double ps_per_byte = SP_PS_PER_S / share_bytes_per_s;
   guint32 last[SP_FLOWS_INLINE_LINKS - 1] = { 0 };
@@ -152,7 +166,7 @@ fix_all_ (SpFlows *flows, const SpFlowLink *link, double share_bytes_per_s, gboo
     guint32 id = item->flow & ~SP_FLOWS_LONG_ROUTE;
     fix (flows, id, share_bytes_per_s, ps_per_byte);
     if (G_UNLIKELY (item->flow & SP_FLOWS_LONG_ROUTE)) {
-      take_from_long_route (flows, id, share_bytes_per_s);
+      take_from_route (flows, id, share_bytes_per_s);
       continue;
     }
     double weight = has_weights ? flows->routes[id].weight : 1;
@@ -169,13 +183,21 @@ fix_all_ (SpFlows *flows, const SpFlowLink *link, double share_bytes_per_s, gboo
     take_from (flows, last[k], share_bytes_per_s, weights[k]);
 }
 
+/* Fixes all that are left. */
 static void
 fix_all (SpFlows *flows, const SpFlowLink *link, double share_bytes_per_s)
 {
-  if (link->n_special > 0)
-    fix_all_ (flows, link, share_bytes_per_s, TRUE);
-  else
-    fix_all_ (flows, link, share_bytes_per_s, FALSE);
+  if (link->n_weighty > 0)
+    fix_list_ (flows, link, share_bytes_per_s, TRUE);
+  else if (link->n_items > 0)
+    fix_list_ (flows, link, share_bytes_per_s, FALSE);
+  for (guint32 at = link->chain; at > 0; at = sp_flow_node_ (flows, at)->next) {
+    guint32 id = sp_flow_node_ (flows, at)->flow;
+    if (flows->flows[id].solved == flows->generation)
+      continue;
+    take_from_route (flows, id, share_bytes_per_s);
+    fix (flows, id, share_bytes_per_s, SP_PS_PER_S / share_bytes_per_s);
+  }
 }
 
 /* --- filling ------------------------------------------------------------------------------------------------------ */
@@ -211,7 +233,7 @@ drop_first_share (SpFlows *flows)
     sink_share (flows, 1, last);
 }
 
-/* The heap of the component's links that some flow crosses. */
+/* The heap of the component's links. */
 static void
 open_links (SpFlows *flows)
 {
@@ -219,7 +241,7 @@ open_links (SpFlows *flows)
   for (guint32 i = 0; i < flows->component.n; i++) {
     guint32 id = flows->component.of[i];
     const SpFlowLink *link = &flows->links[id];
-    flows->fill[id] = (SpFlowFill){ sp_flow_link_capacity_ (link), link->weight };
+    flows->fill[id] = (SpFlowFill){ sp_flow_link_capacity_ (link), link->listed_weight + link->chained_weight };
     flows->shares[++flows->n_shares] = (SpFlowShare){ share_of (flows, id), id };
   }
   for (guint32 i = flows->n_shares / 2; i > 0; i--)
@@ -246,7 +268,7 @@ fill_component (SpFlows *flows)
         continue;
     }
     const SpFlowLink *link = &flows->links[first.link];
-    if (link->n_special > 0 && fix_capped (flows, link, share_bytes_per_s))
+    if (link->chain > 0 && fix_capped (flows, link, share_bytes_per_s))
       continue;
     /* Equal but for rounding: the same level, so that flows that should end together do. */
     if (!(share_bytes_per_s <= level_bytes_per_s * (1 + SP_FLOWS_LEVEL_EPSILON)))
@@ -256,29 +278,43 @@ fill_component (SpFlows *flows)
   }
 }
 
-/* A flow that is alone on all its links, as most are in a ring: its rate is at hand. */
-static gboolean
-solve_alone (SpFlows *flows, guint32 first)
+/* The flow of a link that has one. */
+static guint32
+only_flow (const SpFlows *flows, const SpFlowLink *link)
 {
-  const SpFlowLink *link = &flows->links[first];
   guint32 id, at = link->n_items;
 
-  if (link->n_live != 1)
-    return FALSE;
+  if (link->chain > 0)
+    return sp_flow_node_ (flows, link->chain)->flow;
   do
     id = link->items[--at].flow & ~SP_FLOWS_LONG_ROUTE;
   while (flows->flows[id].solved == SP_FLOWS_GONE);
+  return id;
+}
+
+/* A flow that is alone on all its tight links, as most are in a ring: its rate is at hand. */
+static gboolean
+solve_alone (SpFlows *flows, const SpFlowLink *first)
+{
+  double capacity_bytes_per_s = G_MAXDOUBLE;
+
+  if (sp_flow_link_n_live_ (first) != 1)
+    return FALSE;
+  guint32 id = only_flow (flows, first);
   const SpFlowRoute *route = &flows->routes[id];
   const guint32 *links = sp_flow_links_ (flows, route);
-  double capacity_bytes_per_s = G_MAXDOUBLE;
   for (guint32 i = 0; i < route->n_links; i++) {
-    if (flows->links[links[i]].n_live != 1)
+    const SpFlowLink *link = &flows->links[links[i]];
+    if (!link->is_tight)
+      continue;
+    if (sp_flow_link_n_live_ (link) != 1)
       return FALSE;
-    capacity_bytes_per_s = MIN (capacity_bytes_per_s, sp_flow_link_capacity_ (&flows->links[links[i]]));
+    capacity_bytes_per_s = MIN (capacity_bytes_per_s, sp_flow_link_capacity_ (link));
   }
   for (guint32 i = 0; i < route->n_links; i++) {
-    flows->links[links[i]].visited = flows->generation;
-    flows->n_visited++;
+    SpFlowLink *link = &flows->links[links[i]];
+    link->visited = flows->generation;
+    flows->n_visited += link->is_tight;
   }
   double bytes_per_s = MIN (capacity_bytes_per_s / route->weight, route->cap_bytes_per_s);
   fix (flows, id, bytes_per_s, SP_PS_PER_S / bytes_per_s);
@@ -292,8 +328,11 @@ next_generation (SpFlows *flows)
   if (G_UNLIKELY (flows->generation == SP_FLOWS_GONE - 1)) {
     flows->generation = 0;
     for (guint32 i = 0; i < flows->n_slots; i++)
-      if (flows->flows[i].solved != SP_FLOWS_GONE)
+      if (flows->flows[i].solved != SP_FLOWS_GONE) {
         flows->flows[i].solved = 0;
+        if (sp_flow_is_in_arena_ (&flows->routes[i]))
+          flows->routes[i].gathered = 0;
+      }
     for (guint32 i = 0; i < flows->n_links; i++)
       flows->links[i].visited = 0;
   }
@@ -311,7 +350,7 @@ tidy (SpFlows *flows, SpFlowLink *link)
 {
   guint32 kept = 0;
 
-  if (link->n_live > 0 && link->n_items <= link->n_live + link->n_live / 4 + 1)
+  if (link->n_listed > 0 && link->n_items <= link->n_listed + link->n_listed / 4 + 1)
     return;
   for (guint32 i = 0; i < link->n_items; i++) {
     guint32 id = link->items[i].flow & ~SP_FLOWS_LONG_ROUTE;
@@ -321,6 +360,32 @@ tidy (SpFlows *flows, SpFlowLink *link)
       link->items[kept++] = link->items[i];
   }
   link->n_items = kept;
+}
+
+static void
+solve_component (SpFlows *flows, guint32 first)
+{
+  gather (flows, first);
+  fill_component (flows);
+}
+
+/* A link that is loose again: its flows run at their caps, or other links hold them back. */
+static void
+solve_loose (SpFlows *flows, const SpFlowLink *link)
+{
+  for (guint32 at = link->chain; at > 0; at = sp_flow_node_ (flows, at)->next) {
+    guint32 id = sp_flow_node_ (flows, at)->flow, tight = 0;
+    const SpFlowRoute *route = &flows->routes[id];
+    const guint32 *links = sp_flow_links_ (flows, route);
+    if (flows->flows[id].solved == flows->generation)
+      continue;
+    for (guint32 i = 0; i < route->n_links && tight == 0; i++)
+      tight = flows->links[links[i]].is_tight ? links[i] : 0;
+    if (tight == 0)
+      fix_at_cap (flows, id);
+    else
+      solve_component (flows, tight);
+  }
 }
 
 /* Solves the components of all links that are marked dirty. */
@@ -334,10 +399,10 @@ sp_flows_solve_ (SpFlows *flows)
     SpFlowLink *link = &flows->links[id];
     link->is_dirty = FALSE;
     tidy (flows, link);
-    if (link->visited == flows->generation || link->n_live == 0 || solve_alone (flows, id))
-      continue;
-    gather (flows, id);
-    fill_component (flows);
+    if (!link->is_tight)
+      solve_loose (flows, link);
+    else if (link->visited != flows->generation && !solve_alone (flows, link))
+      solve_component (flows, id);
   }
   flows->dirty.n = 0;
   flows->statistics.solves++;

@@ -2,114 +2,7 @@
 #include "sim/flows-private.h"
 
 #include <stdlib.h>
-
-/* --- slots and routes --------------------------------------------------------------------------------------------- */
-
-static guint32
-take_slot (SpFlows *flows)
-{
-  if (flows->first_free != SP_FLOWS_NONE) {
-    guint32 id = flows->first_free;
-    flows->first_free = flows->routes[id].links[0];
-    return id;
-  }
-  if (G_UNLIKELY (flows->n_slots == flows->n_slots_allocated)) {
-    if (flows->n_slots >= SP_FLOWS_LONG_ROUTE / 2)
-      g_error ("more than %u flows at once", flows->n_slots);
-    gsize old = flows->n_slots, new = sp_flows_larger_ (old);
-    flows->flows = sp_flows_grow_array_ (flows->flows, old * sizeof (SpFlow), new * sizeof (SpFlow));
-    flows->routes = sp_flows_grow_array_ (flows->routes, old * sizeof (SpFlowRoute), new * sizeof (SpFlowRoute));
-    flows->n_slots_allocated = (guint32) new;
-  }
-  return flows->n_slots++;
-}
-
-/* A block of the arena for a route of n links. */
-static guint32
-take_block (SpFlows *flows, guint32 n)
-{
-  while (flows->arena_free.n <= n)
-    sp_flow_list_append_ (&flows->arena_free, SP_FLOWS_NONE);
-  guint32 offset = flows->arena_free.of[n];
-  if (offset != SP_FLOWS_NONE) {
-    flows->arena_free.of[n] = flows->arena.of[offset];
-    return offset;
-  }
-  offset = flows->arena.n;
-  g_return_val_if_fail (offset < SP_FLOWS_NONE - n, offset);
-  for (guint32 i = 0; i < n; i++)
-    sp_flow_list_append_ (&flows->arena, 0);
-  return offset;
-}
-
-/* One of those that hold the slot lets go: when none does, it is free. */
-void
-sp_flow_release_ (SpFlows *flows, guint32 id)
-{
-  SpFlowRoute *route = &flows->routes[id];
-
-  if (--route->holds > 0)
-    return;
-  if (route->n_links > SP_FLOWS_INLINE_LINKS) {
-    guint32 offset = route->links[0];
-    flows->arena.of[offset] = flows->arena_free.of[route->n_links];
-    flows->arena_free.of[route->n_links] = offset;
-  }
-  route->links[0] = flows->first_free;
-  flows->first_free = id;
-}
-
-/* --- flows on links ----------------------------------------------------------------------------------------------- */
-
-static inline gboolean
-is_special (const SpFlowRoute *route)
-{
-  return route->weight != 1 || route->cap_bytes_per_s < G_MAXDOUBLE;
-}
-
-static void
-join_link (SpFlows *flows, guint32 id, const guint32 *links, guint n_links, guint which)
-{
-  const SpFlowRoute *route = &flows->routes[id];
-  SpFlowLink *link = &flows->links[links[which]];
-
-  if (G_UNLIKELY (link->n_items == link->n_allocated))
-    sp_flows_grow_list_ (&flows->slabs, link);
-  SpFlowItem *item = &link->items[link->n_items++];
-  guint k = 0;
-  item->flow = n_links > SP_FLOWS_INLINE_LINKS ? id | SP_FLOWS_LONG_ROUTE : id;
-  for (guint i = 0; i < n_links && n_links <= SP_FLOWS_INLINE_LINKS; i++)
-    if (i != which)
-      item->others[k++] = links[i];
-  while (k < SP_FLOWS_INLINE_LINKS - 1)
-    item->others[k++] = 0;
-  flows->n_live_links += link->n_live == 0;
-  link->n_live++;
-  link->n_special += is_special (route);
-  link->weight += route->weight;
-  sp_flow_mark_dirty_ (flows, links[which]);
-}
-
-/* Takes a flow from its links, and changes nothing else. */
-void
-sp_flow_leave_ (SpFlows *flows, guint32 id)
-{
-  const SpFlowRoute *route = &flows->routes[id];
-  const guint32 *links = sp_flow_links_ (flows, route);
-  guint32 n_links = route->n_links, weight = route->weight;
-  gboolean special = is_special (route);
-
-  flows->flows[id].solved = SP_FLOWS_GONE;
-  for (guint32 i = 0; i < n_links; i++) {
-    SpFlowLink *link = &flows->links[links[i]];
-    link->n_live--;
-    link->n_special -= special;
-    link->weight -= weight;
-    flows->n_live_links -= link->n_live == 0;
-    sp_flow_mark_dirty_ (flows, links[i]);
-  }
-  flows->must_solve = TRUE;
-}
+#include <string.h>
 
 /* --- the window --------------------------------------------------------------------------------------------------- */
 
@@ -163,9 +56,11 @@ let_early_leave (SpFlows *flows)
 
   sp_flows_look_ahead_ (flows, until);
   sp_flows_due_until_ (flows, until, &flows->early);
-  for (guint32 i = 0; i < flows->early.n; i++)
-    if (flows->flows[flows->early.of[i]].solved != SP_FLOWS_GONE)
-      leave_with_debit (flows, flows->early.of[i]);
+  for (guint32 i = 0; i < flows->early.n; i++) {
+    guint32 id = flows->early.of[i];
+    if (flows->flows[id].solved != SP_FLOWS_GONE && sp_flow_crosses_tight_ (flows, id))
+      leave_with_debit (flows, id);
+  }
 }
 
 /* What links have paid of their debits since the last solve is struck off. */
@@ -178,6 +73,7 @@ strike_off (SpFlows *flows)
     SpFlowLink *link = &flows->links[flows->charged.of[i]];
     link->debit_bytes -= link->charge_bytes_per_s * elapsed_s;
     link->charge_bytes_per_s = 0;
+    sp_flow_link_changed_ (flows, flows->charged.of[i]);
   }
   flows->charged_at = flows->now;
 }
@@ -193,12 +89,13 @@ charge (SpFlows *flows)
     guint32 id = flows->charged.of[i];
     SpFlowLink *link = &flows->links[id];
     sp_flow_mark_dirty_ (flows, id);
-    if (link->n_live == 0 || fabs (link->debit_bytes) <= 1e-6 * link->bytes_per_s * window_s) {
+    if (sp_flow_link_n_live_ (link) == 0 || fabs (link->debit_bytes) <= 1e-6 * link->bytes_per_s * window_s) {
       link->debit_bytes = 0;
       link->is_charged = FALSE;
       continue;
     }
     link->charge_bytes_per_s = link->debit_bytes / window_s;
+    sp_flow_link_changed_ (flows, id);
     flows->charged.of[kept++] = id;
   }
   flows->charged.n = kept;
@@ -281,7 +178,7 @@ sp_flows_advance (SpFlows *flows, SpTime to, guint *ret_n)
     SpFlow *flow = &flows->flows[id];
     if (flow->solved == SP_FLOWS_GONE)
       continue;
-    if (!is_windowed || flows->routes[id].n_links == 0) {
+    if (!is_windowed || !sp_flow_crosses_tight_ (flows, id)) {
       sp_flow_leave_ (flows, id);
     } else {
       flow->solved = SP_FLOWS_GONE;
@@ -303,11 +200,15 @@ sp_flows_new (guint n_links, const double *capacities_bytes_per_s)
   SpFlows *flows = g_new0 (SpFlows, 1);
 
   flows->n_links = n_links + 1;
-  flows->links = g_new0 (SpFlowLink, flows->n_links);
+  flows->links = sp_flows_grow_array_ (NULL, 0, flows->n_links * sizeof (SpFlowLink));
+  memset (flows->links, 0, flows->n_links * sizeof (SpFlowLink));
+  flows->stamps = g_new0 (guint32, flows->n_links);
   flows->fill = g_new0 (SpFlowFill, flows->n_links);
   flows->shares = g_new (SpFlowShare, flows->n_links + 1);
-  for (guint i = 0; i < n_links; i++)
+  for (guint i = 0; i < n_links; i++) {
     flows->links[i + 1].bytes_per_s = capacities_bytes_per_s[i];
+    sp_flow_link_changed_ (flows, i + 1);
+  }
   flows->first_free = SP_FLOWS_NONE;
   flows->most_flows = 1;
   flows->horizon = flows->solve_due = flows->charge_due = SP_TIME_NEVER;
@@ -320,7 +221,8 @@ sp_flows_free (SpFlows *flows)
   if (flows == NULL)
     return;
   sp_flows_free_slabs_ (&flows->slabs);
-  g_free (flows->links);
+  free (flows->links);
+  g_free (flows->stamps);
   g_free (flows->fill);
   g_free (flows->shares);
   free (flows->flows);
@@ -348,34 +250,20 @@ sp_flows_set_checks (SpFlows *flows, gboolean checks)
 }
 
 static gboolean
-is_route (const SpFlows *flows, const guint32 *links, guint n_links)
+is_route (SpFlows *flows, const guint32 *links, guint n_links)
 {
   if (n_links >= G_MAXUINT16 - 1)
     return FALSE;
+  if (G_UNLIKELY (++flows->stamp == 0)) {
+    memset (flows->stamps, 0, flows->n_links * sizeof (guint32));
+    flows->stamp = 1;
+  }
   for (guint i = 0; i < n_links; i++) {
-    if (links[i] >= flows->n_links - 1)
+    if (links[i] >= flows->n_links - 1 || flows->stamps[links[i]] == flows->stamp)
       return FALSE;
-    for (guint k = 0; k < i; k++)
-      if (links[k] == links[i])
-        return FALSE;
+    flows->stamps[links[i]] = flows->stamp;
   }
   return TRUE;
-}
-
-/* Writes the route down, in the inner numbering, and returns it. */
-static const guint32 *
-write_route (SpFlows *flows, guint32 id, const guint32 *links, guint n_links)
-{
-  SpFlowRoute *route = &flows->routes[id];
-  guint32 *to = route->links;
-
-  if (n_links > SP_FLOWS_INLINE_LINKS) {
-    route->links[0] = take_block (flows, n_links);
-    to = flows->arena.of + route->links[0];
-  }
-  for (guint i = 0; i < n_links; i++)
-    to[i] = links[i] + 1;
-  return to;
 }
 
 guint32
@@ -384,25 +272,17 @@ sp_flows_add (SpFlows *flows, const guint32 *links, guint n_links, double bytes,
   g_return_val_if_fail (is_route (flows, links, n_links), SP_FLOWS_NONE);
   g_return_val_if_fail (bytes >= 0 && isfinite (bytes) && cap_bytes_per_s > 0 && weight > 0, SP_FLOWS_NONE);
 
-  guint32 id = take_slot (flows);
+  guint32 id = sp_flow_join_ (flows, links, n_links, cap_bytes_per_s, weight);
   if (flows->n_flows++ == 0) {
     flows->busy_since = flows->now;
     flows->most_flows = 0;
   }
   flows->most_flows = MAX (flows->most_flows, flows->n_flows);
   flows->flows[id] = (SpFlow){ .remaining_bytes = bytes, .bytes_per_s = -1, .updated = flows->now };
-  flows->routes[id] = (SpFlowRoute){ .cap_bytes_per_s = MIN (cap_bytes_per_s, G_MAXDOUBLE),
-                                     .weight = weight,
-                                     .n_links = (guint16) n_links,
-                                     .holds = (guint16) (n_links + 1) };
-  const guint32 *inner = write_route (flows, id, links, n_links);
-  for (guint i = 0; i < n_links; i++)
-    join_link (flows, id, inner, n_links, i);
-  flows->must_solve = TRUE;
-  if (n_links == 0) { /* shares nothing: its rate is its cap */
-    flows->flows[id].bytes_per_s = flows->routes[id].cap_bytes_per_s;
-    SpTime date = sp_flow_date_ (flows->now, bytes, SP_PS_PER_S / flows->routes[id].cap_bytes_per_s);
-    sp_flows_schedule_ (flows, id, date);
+  if (!sp_flow_crosses_tight_ (flows, id)) {
+    double bytes_per_s = flows->routes[id].cap_bytes_per_s;
+    flows->flows[id].bytes_per_s = bytes_per_s;
+    sp_flows_schedule_ (flows, id, sp_flow_date_ (flows->now, bytes, SP_PS_PER_S / bytes_per_s));
   }
   return id;
 }
@@ -429,8 +309,7 @@ sp_flows_set_capacity (SpFlows *flows, guint32 link, double bytes_per_s)
 {
   g_return_if_fail (link < flows->n_links - 1 && bytes_per_s >= 0 && isfinite (bytes_per_s));
   flows->links[link + 1].bytes_per_s = bytes_per_s;
-  sp_flow_mark_dirty_ (flows, link + 1);
-  flows->must_solve = TRUE;
+  sp_flow_link_changed_ (flows, link + 1);
 }
 
 SpTime
@@ -472,6 +351,10 @@ sp_flows_link_load (SpFlows *flows, guint32 link)
     guint32 id = of->items[i].flow & ~SP_FLOWS_LONG_ROUTE;
     if (flows->flows[id].solved != SP_FLOWS_GONE)
       load_bytes_per_s += flows->flows[id].bytes_per_s * flows->routes[id].weight;
+  }
+  for (guint32 at = of->chain; at > 0; at = sp_flow_node_ (flows, at)->next) {
+    guint32 id = sp_flow_node_ (flows, at)->flow;
+    load_bytes_per_s += flows->flows[id].bytes_per_s * flows->routes[id].weight;
   }
   return load_bytes_per_s;
 }

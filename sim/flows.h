@@ -17,6 +17,12 @@
  * on the second, E, F and G on the third. The third is the narrowest, 10/4 = 2.5 for A, E, F and G; the second has 7.5
  * left for C and D, 3.75 each; the first has 7.5 for B.
  *
+ * A link is LOOSE while the caps of its flows, times their weights, sum to no more than its capacity (to within 1e-9 of
+ * it, which a link may so be over): then it holds back nobody. A flow over loose links alone runs at its cap; it starts
+ * and ends without a solve. Flows are connected only through links that are not loose. The sums are exact integers, so
+ * that a link which a thousand flows have crossed is judged as a new one. This is for collectives: a route of up to
+ * thousands of ports, and a cap that the ports can mostly carry.
+ *
  * What is not in it: latency (the caller's events), queues, slow start, losses. Store and forward, where each hop pays
  * the serialisation, is another model: this one pays it once.
  *
@@ -28,9 +34,9 @@
  * How it stays fast:
  *  - lazy: starts, ends and changed capacities only mark links. One solve an instant, when sp_flows_next() is asked.
  *  - incremental: only the connected components of marked links are solved, only flows whose rate changed get a new
- *    date.
- *  - it streams: a link's list holds, for every flow, the other links of its route, so the inner loop follows no
- *    pointers.
+ *    date. Loose links mark nothing and connect nothing.
+ *  - it streams: a link's list holds, for every flow without a cap, the other links of its route, so the inner loop
+ *    follows no pointers. Flows with a cap are chained instead: cheap to join and leave, slower to solve.
  *  - links wait in a heap with the share they had when last looked at; near dates wait in a heap, far ones in none.
  *  - no allocation a flow in a steady state: slots, lists and routes are reused.
  * The component saves nothing where everything is connected: in an all-to-all with unequal sizes, every end changes
@@ -59,9 +65,14 @@
  *      exact                                         20 to 30 s     65,278 solves of 0.3 to 0.5 ms
  *    ring of 1,024 hosts, 64 steps, equal sizes             5 ms  13 M flows/s
  *      sizes +-10 %, no two ends at one date               14 ms   5 M flows/s
+ *    collectives of 8 ports, 16 links, none contends    0.14 us each, 58 M ends of members/s
+ *      out of step                                      0.16 us each, 51 M/s
+ *      beside 8 collectives of 128 ports, 256 links,
+ *      that contend with all of them                      0.4 us each, 21 M/s
  *
- * A solve is O(items of the component's links + links x log links); an end that changes nobody's rate O(route + log
- * near flows).
+ * A solve is O(flows on the component's links + links x log links); an end on loose links O(route + log near flows).
+ * KNOWN WEAKNESS: what contends is one component, and is solved at every date at which anything in it ends: 16 us for
+ * 128 + 8 collectives on 2,048 links, so 0.06 M flows/s when they are out of step.
  *
  * Deterministic: the same calls give the same dates. Names of links and the order of adding flows change rates by
  * rounding only. A value you pass: nothing is global, and two can live in one process.

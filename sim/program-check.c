@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/program-fields.h"
 
+#include "sim/schedules.h"
+
 /*
  * Whether a program that came from outside is safe to walk: every index inside its table, every count positive, ranks
  * and groups that agree. Whether it is a sensible program is not asked here; the rehearsal finds that out.
@@ -46,7 +48,7 @@ check_group (const SpProgram *program, SpGroupId id)
     size *= program->digits[group->digits[i]].size;
   }
   /* Two places of a longer pipeline: its size is not the product. */
-  if (id == SP_GROUP_TIE && group->size >= 0 && group->size <= 2)
+  if ((id == SP_GROUP_TIE || id == SP_GROUP_MIRROR) && group->size >= 0 && group->size <= 2)
     return NULL;
   if (group->size != size && !(id == SP_GROUP_NONE && group->size == 0))
     FAIL ("group %s: size %d, but its digits make %" G_GINT64_FORMAT, sp_group_name (id), group->size, size);
@@ -71,13 +73,31 @@ check_sequence (const SpProgram *program)
 }
 
 static char *
+check_schedule (const SpProgram *program)
+{
+  const SpSchedule *schedule = sp_schedule_get (program->schedule);
+  const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
+  const SpScheduleRule *rule = sp_schedule_broken_rule (schedule, &pipeline);
+
+  if (rule != NULL) {
+    g_autoptr (GString) text = g_string_new (NULL);
+
+    rule->explain (&pipeline, text);
+    FAIL ("schedule %s: %s", schedule->name, text->str);
+  }
+  if (schedule->mirrored && program->groups[SP_GROUP_MIRROR].size != 2)
+    FAIL ("schedule %s: group mirror has size %d, expected 2", schedule->name, program->groups[SP_GROUP_MIRROR].size);
+  return NULL;
+}
+
+static char *
 check_layers (const SpProgram *program)
 {
-  if (program->stages != program->groups[SP_GROUP_PIPELINE].size)
-    FAIL ("%d stages in a pipeline of %d", program->stages, program->groups[SP_GROUP_PIPELINE].size);
-  if (program->stage_first[0] != 0 || program->stage_first[program->stages] != (gint32) program->n_layers)
+  gint32 parts = sp_program_virtual_stages (program);
+
+  if (program->stage_first[0] != 0 || program->stage_first[parts] != (gint32) program->n_layers)
     FAIL ("the stages do not cover layers 0 to %u", program->n_layers);
-  for (gint32 i = 0; i < program->stages; i++)
+  for (gint32 i = 0; i < parts; i++)
     if (program->stage_first[i] > program->stage_first[i + 1])
       FAIL ("stage %d ends before it begins", i);
   for (guint i = 0; i < program->n_layers; i++)
@@ -229,6 +249,8 @@ sp_program_check (const SpProgram *program)
     problem = g_strdup ("no micro-batches, no batch, or no blocks");
   if (problem == NULL)
     problem = check_layers (program);
+  if (problem == NULL)
+    problem = check_schedule (program);
   for (gint32 i = 0; i < program->n_variants && problem == NULL; i++)
     problem = check_variant (program, i);
   return problem;

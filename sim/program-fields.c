@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/program-fields.h"
 
+#include "sim/schedules.h"
+
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 
 static const char *const flag_names[] = { "trans-a",   "trans-b",         "accumulate",      "causal", "reverse",
                                           "layernorm", "no-rotate",       "linear-gate",     "max",    "async",
-                                          "weight",    "per-micro-batch", "after-optimizer", NULL };
+                                          "weight",    "per-micro-batch", "after-optimizer", "core",   NULL };
 static const char *const guard_names[] = { "not-first",     "not-last", "first-step", "not-first-step",
                                            "not-last-step", "visible",  NULL };
 
@@ -19,6 +21,12 @@ token_split_name (guint split)
   static const char *const names[] = { [SP_TOKENS_CONTIGUOUS] = "contiguous", [SP_TOKENS_ZIGZAG] = "zigzag" };
 
   return names[split];
+}
+
+static const char *
+schedule_name (guint row)
+{
+  return row < sp_schedule_count () ? sp_schedule_get (row)->name : NULL;
 }
 
 static const char *
@@ -50,7 +58,8 @@ const SpField sp_fields_program[] = {
   PLAIN (SpProgram, zero_stage, U8),
   PLAIN (SpProgram, global_batch, I32),
   PLAIN (SpProgram, micro_batches, I32),
-  PLAIN (SpProgram, schedule, U8),
+  ENUM ("schedule", SpProgram, schedule, G_MAXUINT8, schedule_name),
+  PLAIN (SpProgram, chunks, I32),
   LAST,
 };
 
@@ -307,7 +316,7 @@ read_array (const SpField *field, const char *text, guint8 *at)
 static gboolean
 read_name (const SpField *field, const char *text, guint8 *at)
 {
-  for (guint i = 0; i < field->n_names; i++)
+  for (guint i = 0; i < field->n_names && field->namer (i) != NULL; i++)
     if (g_str_equal (field->namer (i), text)) {
       set_integer (field, at, i);
       return TRUE;

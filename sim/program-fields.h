@@ -17,8 +17,8 @@ typedef struct {
   guint16 offset;
   guint8 type;                        /* SpFieldType of an element */
   guint8 count;                       /* elements; of a string its characters and the final 0 */
-  guint8 n_names;                     /* of an enumeration */
-  const char *(*namer) (guint value); /* of an enumeration */
+  guint8 n_names;                     /* of an enumeration, at most */
+  const char *(*namer) (guint value); /* of an enumeration; NULL beyond the last */
   const char *const *bits;            /* names of bits, NULL-terminated */
 } SpField;
 

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/program-fields.h"
 
+#include "sim/schedules.h"
+
 #include <string.h>
 
 /*
  * The program as text. A line is a keyword and key=value fields, separated by spaces; a field that is left out is zero,
  * or the first name of its enumeration. The order of lines is the order of the structures:
  *
- *    seqpar-program 1                      the version
+ *    seqpar-program 2                      the version
  *    program world=.. sequence=.. ..       one
  *    numbers norm_epsilon=.. ..            one
  *    digit axis=.. size=.. stride=..       each digit of the rank
  *    group name=.. size=.. digits=..       each group
  *    layers 1*7 2 1*7                      block of each layer, in runs
- *    stages 0 8 15                         first layer of each stage, then the number of layers
+ *    stages 0 8 15                         first layer of each virtual stage, then the number of layers
  *    variant batch=..                      one or two, each followed by
  *      pipe_send kind=.. ..
  *      pipe_receive kind=.. ..
@@ -70,7 +72,7 @@ write_layers (const SpProgram *program, GString *out)
       g_string_append_printf (out, "*%u", run);
   }
   g_string_append (out, "\nstages");
-  for (gint32 i = 0; i <= program->stages; i++)
+  for (gint32 i = 0; i <= sp_program_virtual_stages (program); i++)
     g_string_append_printf (out, " %d", program->stage_first[i]);
   g_string_append_c (out, '\n');
 }
@@ -221,9 +223,12 @@ read_stages (Reader *reader, char **words)
   SpProgram *program = reader->program;
   guint n = g_strv_length (words);
 
-  if (n < 2 || n > MOST_LAYERS)
-    return g_strdup_printf ("%u numbers, expected at least two", n);
-  program->stages = (gint32) n - 1;
+  program->stages = program->groups[SP_GROUP_PIPELINE].size;
+  if (program->stages < 1 || program->stages > MOST_LAYERS || program->chunks < 1 || program->chunks > SP_MAX_CHUNKS)
+    return g_strdup_printf ("%d chunks on each of %d stages", program->chunks, program->stages);
+  if (n != (guint) sp_program_virtual_stages (program) + 1)
+    return g_strdup_printf ("%u numbers, expected %d for %d chunks on each of %d stages", n,
+                            sp_program_virtual_stages (program) + 1, program->chunks, program->stages);
   program->stages_capacity = n;
   program->stage_first = g_new0 (gint32, n);
   for (guint i = 0; i < n; i++) {

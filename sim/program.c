@@ -28,6 +28,8 @@ sp_program_place (const SpProgram *program, SpGroupId group, gint32 rank)
 
   if (group == SP_GROUP_TIE)
     return g->size > 1 && sp_program_place (program, SP_GROUP_PIPELINE, rank) > 0;
+  if (group == SP_GROUP_MIRROR)
+    return g->size > 1 && 2 * sp_program_place (program, SP_GROUP_PIPELINE, rank) >= program->stages;
   for (guint i = g->n_digits; i-- > 0;) {
     const SpDigit *digit = &program->digits[g->digits[i]];
 
@@ -44,6 +46,11 @@ sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank, gint3
   if (group == SP_GROUP_TIE)
     return sp_program_member (program, SP_GROUP_PIPELINE, rank,
                               place > 0 ? program->groups[SP_GROUP_PIPELINE].size - 1 : 0);
+  if (group == SP_GROUP_MIRROR && g->size > 1) {
+    gint32 stage = sp_program_place (program, SP_GROUP_PIPELINE, rank), other = program->stages - 1 - stage;
+
+    return sp_program_member (program, SP_GROUP_PIPELINE, rank, place > 0 ? MAX (stage, other) : MIN (stage, other));
+  }
   for (guint i = 0; i < g->n_digits; i++) {
     const SpDigit *digit = &program->digits[g->digits[i]];
     gint32 now = rank / digit->stride % digit->size;
@@ -90,7 +97,7 @@ NAMES (sp_dtype_name, SpDtype, SP_N_DTYPES, "bf16", "fp16", "fp32", "uint8", "in
 NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline")
 NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "data", "pipeline", "host")
 NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ulysses-linear", "lasp", "sequence",
-       "data", "zero", "pipeline", "tie")
+       "data", "zero", "pipeline", "tie", "mirror")
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")
 NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff", "gathered", "summed", "step-end",

@@ -17,15 +17,18 @@
  *  - the order in which a stage runs its slots (forward or backward of a micro-batch) is the SCHEDULE.
  *
  * Where a step's time goes, in order, on a rank of stage s:
- *    for each slot (phase, micro-batch) of the schedule:
- *      forward slot:  pipe-receive; for each layer of the stage: GATHER, FORWARD; pipe-send
+ *    for each slot (phase, chunk, micro-batch) of the schedule:
+ *      forward slot:  pipe-receive; for each layer of the chunk: GATHER, FORWARD; pipe-send
  *      backward slot: pipe-receive; for each layer, last to first: GATHER (if it was resharded), RECOMPUTE, BACKWARD,
  *                     SYNC (ops flagged SP_OP_PER_MICRO_BATCH); pipe-send
  *    for each layer, last to first: SYNC (ops not flagged so);  for each layer: OPTIMIZER
+ * sim/walk.h goes through it. A chunk is one of the virtual stages that a stage holds (sim/schedules.h), plainly the
+ * only one; first and last in the lines above are the model's order.
  * Once-a-step lists (OPTIMIZER, and the ops of SYNC not flagged) are variant 0's. Parameters that ZeRO-3 keeps gathered
  * are gathered for each micro-batch all the same, as FSDP does.
  * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
- * is flagged, so that a schedule that splits them runs the list twice, filtered.
+ * is flagged, so that a schedule that splits them runs the list twice, filtered: the first time with GATHER, RECOMPUTE
+ * and the pipeline's ops, the second time with SYNC.
  *
  * Units. Bytes are int64 counts, FLOP are counted in double. Shapes are in elements. `bytes` of a kernel is its HBM
  * traffic, of a communication its PAYLOAD as nccl-tests counts sizes: the full (unsharded) buffer of an all-gather or
@@ -40,9 +43,11 @@
 
 #include <glib.h>
 
+#include "sim/schedules.h"
+
 G_BEGIN_DECLS
 
-#define SP_PROGRAM_VERSION 1
+#define SP_PROGRAM_VERSION 2
 
 typedef enum {
   SP_DTYPE_BF16,
@@ -104,7 +109,8 @@ typedef enum {
   SP_GROUP_DATA,           /* replicas that see other sequences */
   SP_GROUP_ZERO,           /* data x sequence: ranks that hold the same weights */
   SP_GROUP_PIPELINE,
-  SP_GROUP_TIE, /* first and last pipeline stage, for tied embeddings; place 0 and 1 */
+  SP_GROUP_TIE,    /* first and last pipeline stage, for tied embeddings; place 0 and 1 */
+  SP_GROUP_MIRROR, /* stages s and p - 1 - s, which hold the same layers under a mirrored schedule; place 0 the lower */
   SP_N_GROUPS
 } SpGroupId;
 
@@ -276,6 +282,7 @@ typedef enum {
   SP_OP_WEIGHT = 1 << 10,          /* backward-weight: only gradients of parameters depend on it */
   SP_OP_PER_MICRO_BATCH = 1 << 11, /* in SYNC: after every backward, not once a step */
   SP_OP_AFTER_OPTIMIZER = 1 << 12, /* in OPTIMIZER: the gather of updated parameters */
+  SP_OP_CORE = 1 << 13,            /* of the attention core: what scope = attention keeps */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */
@@ -437,7 +444,9 @@ typedef struct {
 typedef struct {
   gint32 batch; /* sequences */
   SpBlock blocks[SP_MAX_BLOCKS];
-  SpOp pipe_send, pipe_receive; /* forward; the backward runs them with SP_OP_REVERSE on DX and DY */
+  /* Forward; the backward runs them with SP_OP_REVERSE on DX and DY. To and from the stage of the neighbouring virtual
+   * stage, which may be at the pipeline's other end. */
+  SpOp pipe_send, pipe_receive;
 } SpVariant;
 
 /* How the tokens of a sequence lie on the ranks. */
@@ -468,17 +477,17 @@ typedef struct {
   guint n_blocks;
   guint8 *layer_block; /* [n_layers] block index of each layer, embedding and head not among them */
   guint n_layers;
-  gint32
-      *stage_first; /* [stages + 1] first layer of each pipeline stage; stage 0 has the embedding, the last the head */
-  gint32 stages;
-  guint8 schedule; /* row of the schedule table */
+  gint32 *stage_first; /* [virtual stages + 1] first layer of each; the first has the embedding, the last the head */
+  gint32 stages;       /* of the pipeline: ranks */
+  gint32 chunks;       /* virtual stages that each holds */
+  guint8 schedule;     /* row of the schedule table; says which */
 
   SpNumbers numbers;
   SpVariant variants[2];
   SpOp *ops;
   guint n_ops;
   guint ops_capacity;
-  guint layers_capacity, stages_capacity;
+  guint layers_capacity, stages_capacity; /* the latter of stage_first's numbers */
 } SpProgram;
 
 SpProgram *sp_program_new (void);
@@ -491,6 +500,19 @@ sp_program_segment (const SpProgram *program, const SpBlock *block, SpPhase phas
 {
   *ret_n = block->segments[phase].n;
   return program->ops + block->segments[phase].first;
+}
+
+/* Virtual stages of the model, and which one chunk `chunk` of a stage is. */
+static inline gint32
+sp_program_virtual_stages (const SpProgram *program)
+{
+  return sp_schedule_virtual_stages (sp_schedule_get (program->schedule), program->stages, program->chunks);
+}
+
+static inline gint32
+sp_program_virtual_stage (const SpProgram *program, gint32 stage, gint32 chunk)
+{
+  return sp_schedule_virtual_stage (sp_schedule_get (program->schedule), program->stages, stage, chunk);
 }
 
 /* Place of `rank` in a group, and the rank of a member. */

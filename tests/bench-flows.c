@@ -189,6 +189,103 @@ bench_ring (guint n_hosts, guint steps, double spread, const char *goal)
            n_hosts * steps / median_s / 1e6, sp_time_to_s (makespan), bench_peak_mb (), goal);
 }
 
+/* --- collectives -------------------------------------------------------------------------------------------------- */
+
+#define PORTS 1024
+#define TENSOR 8 /* ports of a tensor group; a data group has one port of each of them */
+#define PORT_BYTES_PER_S 450e9
+#define COLLECTIVE_BYTES 1e6
+
+/* One flow over all ports of a group, up and down, capped at what a port has. */
+static guint32
+add_group (SpFlows *flows, guint first_port, guint stride, guint n_ports, double bytes)
+{
+  guint32 links[2 * PORTS];
+
+  for (guint i = 0; i < n_ports; i++) {
+    links[2 * i] = 2 * (first_port + i * stride);
+    links[2 * i + 1] = links[2 * i] + 1;
+  }
+  return sp_flows_add (flows, links, 2 * n_ports, bytes, PORT_BYTES_PER_S, 1);
+}
+
+/* With a spread, groups are out of step. */
+static guint32
+add_tensor (SpFlows *flows, GRand *rand, guint group, double spread)
+{
+  double factor = spread > 0 ? g_rand_double_range (rand, 1 - spread, 1 + spread) : 1;
+
+  return add_group (flows, TENSOR * group, 1, TENSOR, COLLECTIVE_BYTES * factor);
+}
+
+static guint32
+add_data (SpFlows *flows, GRand *rand, guint group)
+{
+  return add_group (flows, group, TENSOR, PORTS / TENSOR, COLLECTIVE_BYTES * g_rand_double_range (rand, 2, 20));
+}
+
+/* All tensor groups run `rounds` collectives, one after another. With a background, so do the data groups, of all
+ * sizes, until then. Returns the CPU time. */
+static double
+collectives (guint rounds, double spread, gboolean has_background, guint64 *ret_ended,
+             SpFlowsStatistics *ret_statistics)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (1);
+  g_autofree double *capacities = g_new (double, 2 * PORTS);
+  g_autofree guint *group_of = g_new (guint, PORTS), *left = g_new (guint, PORTS / TENSOR);
+  double start_s = bench_cpu_s ();
+  guint n_running = PORTS / TENSOR;
+
+  for (guint i = 0; i < 2 * PORTS; i++)
+    capacities[i] = PORT_BYTES_PER_S;
+  g_autoptr (SpFlows) flows = sp_flows_new (2 * PORTS, capacities);
+  for (guint g = 0; g < PORTS / TENSOR; g++) {
+    group_of[add_tensor (flows, rand, g, spread)] = g;
+    left[g] = rounds;
+  }
+  for (guint g = 0; has_background && g < TENSOR; g++)
+    group_of[add_data (flows, rand, g)] = PORTS + g;
+  *ret_ended = 0;
+  while (n_running > 0) {
+    guint n;
+    const guint32 *finished = sp_flows_advance (flows, sp_flows_next (flows), &n);
+    *ret_ended += n;
+    for (guint i = 0; i < n; i++) {
+      guint group = group_of[finished[i]];
+      if (group >= PORTS)
+        group_of[add_data (flows, rand, group - PORTS)] = group;
+      else if (--left[group] > 0)
+        group_of[add_tensor (flows, rand, group, spread)] = group;
+      else
+        n_running--;
+    }
+  }
+  *ret_statistics = sp_flows_statistics (flows);
+  return bench_cpu_s () - start_s;
+}
+
+static void
+bench_collectives (guint rounds, double spread, gboolean has_background)
+{
+  SpFlowsStatistics statistics;
+  double cpu_s[REPEATS];
+  guint64 ended;
+
+  for (guint r = 0; r < REPEATS; r++)
+    cpu_s[r] = collectives (rounds, spread, has_background, &ended, &statistics);
+  double median_s = bench_median (cpu_s, REPEATS);
+  guint64 members = ended * TENSOR;
+  if (has_background) /* data groups count by their ports too */
+    members = (guint64) rounds * PORTS + (ended - (guint64) rounds * PORTS / TENSOR) * (PORTS / TENSOR);
+  g_print ("collectives, 128 groups of 8, %-6s %5u rounds, %-22s %8.1f ms  %5.2f M flows/s  %6.1f M member events/s"
+           "  %" G_GUINT64_FORMAT " solves",
+           spread > 0 ? "+-10 %" : "equal", rounds, has_background ? "beside 8 groups of 128" : "alone", 1e3 * median_s,
+           (double) ended / median_s / 1e6, (double) members / median_s / 1e6, statistics.solves);
+  if (statistics.solves > 0)
+    g_print (" of %.1f us", 1e6 * median_s / (double) statistics.solves);
+  g_print ("\n");
+}
+
 int
 main (int argc, char **argv)
 {
@@ -198,6 +295,10 @@ main (int argc, char **argv)
   bench_ring (1024, 64, 0, "goal 8 M/s, must 2");
   bench_ring (1024, 64, 0.1, "");
   bench_ring (4096, 64, 0, "");
+  bench_collectives (10000, 0, FALSE);
+  bench_collectives (10000, 0.1, FALSE);
+  bench_collectives (10000, 0, TRUE);
+  bench_collectives (100, 0.1, TRUE);
   bench_equal_sizes (64, 1, "");
   bench_equal_sizes (256, 1, "goal 20 ms, must 100");
   bench_equal_sizes (256, 2, "goal 20 ms, must 100");

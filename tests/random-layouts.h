@@ -6,6 +6,7 @@
 
 #include "models/estimate/estimate.h"
 #include "models/layout.h"
+#include "sim/schedules.h"
 
 #include <math.h>
 
@@ -20,6 +21,7 @@ typedef struct {
   guint kinds; /* of the above */
   gboolean fused;
   DrawRange data, tensor, pipeline, ulysses, ring, lasp;
+  gboolean schedules; /* any, and uneven stages; else 1F1B */
 } DrawLimits;
 
 typedef struct {
@@ -88,12 +90,12 @@ draw_kinds (GRand *rand, guint kinds, SpArchitecture *arch)
 /* `tensor` divides the heads and the MLP's width. hidden is no multiple of heads x head size: so that formulas that
  * take one for the other fail. */
 static inline SpArchitecture *
-draw_model (GRand *rand, guint kinds, gint32 tensor)
+draw_model (GRand *rand, guint kinds, gint32 tensor, gint32 most_layers)
 {
   SpArchitecture *arch = sp_architecture_new ();
 
   arch->name = g_strdup ("drawn");
-  arch->layers = draw_int (rand, 1, 6);
+  arch->layers = draw_int (rand, 1, most_layers);
   arch->kv_heads = tensor * draw_int (rand, 1, 6);
   arch->heads = arch->kv_heads * draw_int (rand, 1, 5);
   arch->head_size = 2 * draw_int (rand, 1, 40);
@@ -114,9 +116,9 @@ draw_model (GRand *rand, guint kinds, gint32 tensor)
 }
 
 static inline void
-draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, SpRun *run)
+draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, gint32 most_micro_batches, SpRun *run)
 {
-  gint32 micro_batches = draw_int (rand, 1, 5);
+  gint32 micro_batches = draw_int (rand, 1, most_micro_batches);
   gboolean zigzag = layout->ring > 1 && layout->token_split == SP_TOKENS_ZIGZAG;
 
   run->micro_batch = draw_int (rand, 1, 4);
@@ -127,6 +129,22 @@ draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, SpRun
                   (zigzag ? 2 : 1) * draw_int (rand, 1, 64);
   run->precision = draw_int (rand, 0, 1) ? SP_DTYPE_BF16 : SP_DTYPE_FP16;
   run->causal = draw_int (rand, 0, 3) > 0;
+}
+
+/* Any schedule, and more often than not a random number of layers for each virtual stage. */
+static inline void
+draw_schedule (GRand *rand, const SpArchitecture *arch, SpLayout *layout)
+{
+  layout->schedule = (guint8) draw_int (rand, 0, (gint32) sp_schedule_count () - 1);
+  layout->virtual_stages = sp_schedule_get (layout->schedule)->chunked ? draw_int (rand, 2, 3) : 1;
+  gint32 n = sp_layout_virtual_stages (layout), left = arch->layers;
+
+  if (n > left || draw_int (rand, 0, 2) == 0)
+    return;
+  for (gint32 i = 0; i < n; i++) {
+    layout->stage_split[i] = i == n - 1 ? left : draw_int (rand, 1, left - (n - 1 - i));
+    left -= layout->stage_split[i];
+  }
 }
 
 /* One that may not be legal. */
@@ -153,6 +171,8 @@ draw_layout (GRand *rand, const DrawLimits *limits, const SpArchitecture *arch, 
   layout->overlap = draw_int (rand, 0, 1);
   layout->recompute = (guint8) draw_int (rand, 0, SP_N_RECOMPUTES - 1);
   draw_order (rand, &layout->order);
+  if (limits->schedules)
+    draw_schedule (rand, arch, layout);
 }
 
 /* A legal one within the limits. Free with draw_clear. */
@@ -169,9 +189,9 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
                                     .host_eager = draw_int (rand, 0, 1),
                                     .fp32_logits = draw_int (rand, 0, 1),
                                     .host_launch_s = { .value = 5e-6 } };
-    ret->arch = draw_model (rand, limits->kinds, tensor);
+    ret->arch = draw_model (rand, limits->kinds, tensor, limits->schedules ? 12 : 6);
     draw_layout (rand, limits, ret->arch, tensor, &ret->layout);
-    draw_run (rand, ret->arch, &ret->layout, &ret->run);
+    draw_run (rand, ret->arch, &ret->layout, limits->schedules ? 12 : 5, &ret->run);
     if (sp_layout_check (&ret->layout, ret->arch, &ret->framework, &ret->run, 0, NULL))
       return;
     sp_architecture_free (ret->arch);

@@ -13,6 +13,7 @@ typedef struct {
   gint32 sequence, global_batch, micro_batch;
   SpLayout layout;
   gint32 vocabulary; /* 0: the model's own, which all tensor degrees divide */
+  gint32 layers;     /* 0: the model's own; more of them repeat its kinds */
 } RehearseCase;
 
 /* clang-format off */
@@ -87,6 +88,37 @@ static const RehearseCase rehearse_cases[] = {
   { "vocabulary-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.tensor = 4, .pipeline = 2), 50 },
   { "vocabulary-tied-zero-3", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.tensor = 4, .data = 2, .zero = 3), 50 },
   { "vocabulary-less-than-ranks", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 4), 3 },
+  { "gpipe", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.pipeline = 3, .schedule = GPIPE, .stage_split = { 1, 2, 1 }), .layers = 4 },
+  { "gpipe-alone", SMALL_GQA, 0, 16, 3, 1, LAYOUT (.schedule = GPIPE) },
+  { "gpipe-uneven", SMALL_GPT, 0, 16, 5, 2, LAYOUT (.pipeline = 2, .schedule = GPIPE, .recompute = SP_RECOMPUTE_FULL) },
+  { "gpipe-tied", SMALL_TIED, 0, 16, 6, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = GPIPE) },
+  { "interleaved", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4 },
+  { "interleaved-split", SMALL_GQA, 0, 16, 6, 1, LAYOUT (.pipeline = 3, .schedule = INTERLEAVED, .virtual_stages = 2, .stage_split = { 1, 3, 1, 2, 1, 1 }), .layers = 9 },
+  { "interleaved-uneven", SMALL_GPT, 0, 16, 7, 2, LAYOUT (.pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 3, .recompute = SP_RECOMPUTE_SELECTIVE), .layers = 6 },
+  { "interleaved-tied", SMALL_TIED, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .data = 2, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 5 },
+  { "interleaved-zero-2", SMALL_GQA, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 2, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4 },
+  { "interleaved-zero-3-kept", SMALL_GQA, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 3, .reshard = FALSE, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4 },
+  { "interleaved-hybrid", SMALL_HYBRID, 0, 16, 4, 1, LAYOUT (.ulysses = 2, .ring = 2, .lasp = 2, .token_split = SP_TOKENS_CONTIGUOUS, .pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 5 },
+  { "interleaved-lasp", SMALL_LINEAR, 0, 16, 4, 1, LAYOUT (.lasp = 2, .lasp_version = 1, .pipeline = 2, .zero = 3, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4 },
+  { "zb-h1", SMALL_GQA, 0, 16, 5, 1, LAYOUT (.pipeline = 3, .schedule = ZB_H1, .stage_split = { 1, 2, 1 }), .layers = 4 },
+  { "zb-h1-alone", SMALL_TIED, 0, 16, 4, 1, LAYOUT (.data = 2, .zero = 2, .schedule = ZB_H1) },
+  { "zb-h1-uneven", SMALL_GPT, 0, 16, 7, 2, LAYOUT (.pipeline = 2, .schedule = ZB_H1, .recompute = SP_RECOMPUTE_FULL), .layers = 3 },
+  { "zb-h1-unfused", SMALL_GPT, 1, 16, 5, 1, LAYOUT (.tensor = 2, .pipeline = 2, .schedule = ZB_H1, .recompute = SP_RECOMPUTE_SELECTIVE) },
+  { "zb-h1-tied", SMALL_TIED, 0, 16, 6, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = ZB_H1) },
+  { "zb-h1-tensor", SMALL_GPT, 0, 16, 4, 1, LAYOUT (.tensor = 4, .pipeline = 2, .schedule = ZB_H1) },
+  { "zb-h1-ring-zero-3", SMALL_GQA, 0, 16, 5, 1, LAYOUT (.ring = 2, .pipeline = 3, .zero = 3, .schedule = ZB_H1), .layers = 4 },
+  { "zb-h1-ring-full", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.ring = 2, .pipeline = 2, .zero = 3, .reshard = FALSE, .recompute = SP_RECOMPUTE_FULL, .schedule = ZB_H1) },
+  { "zb-h1-ulysses-zero-2", SMALL_SOFTMAX, 0, 16, 6, 1, LAYOUT (.ulysses = 2, .pipeline = 3, .zero = 2, .schedule = ZB_H1, .stage_split = { 2, 1, 1 }), .layers = 4 },
+  { "zb-h1-lasp", SMALL_LINEAR, 0, 16, 4, 1, LAYOUT (.lasp = 4, .lasp_version = 1, .pipeline = 2, .zero = 2, .schedule = ZB_H1), .layers = 3 },
+  { "zb-h1-hybrid", SMALL_HYBRID, 0, 16, 4, 1, LAYOUT (.ulysses = 4, .lasp = 2, .pipeline = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL, .schedule = ZB_H1), .layers = 5 },
+  { "dualpipe", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .schedule = DUALPIPE), .layers = 3 },
+  { "dualpipe-4", SMALL_GQA, 0, 16, 10, 1, LAYOUT (.pipeline = 4, .schedule = DUALPIPE, .stage_split = { 1, 2, 1, 1 }), .layers = 5 },
+  { "dualpipe-zero-0", SMALL_GPT, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 0, .schedule = DUALPIPE) },
+  { "dualpipe-zero-1", SMALL_GPT, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = DUALPIPE) },
+  { "dualpipe-zero-2", SMALL_GPT, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .ulysses = 2, .zero = 2, .schedule = DUALPIPE, .recompute = SP_RECOMPUTE_FULL) },
+  { "dualpipe-zero-3", SMALL_GQA, 0, 16, 8, 1, LAYOUT (.pipeline = 4, .ring = 2, .zero = 3, .schedule = DUALPIPE), .layers = 4 },
+  { "dualpipe-lasp", SMALL_LINEAR, 0, 16, 8, 1, LAYOUT (.lasp = 2, .lasp_version = 1, .pipeline = 2, .zero = 3, .reshard = FALSE, .schedule = DUALPIPE), .layers = 3 },
+  { "dualpipe-hybrid", SMALL_HYBRID, 0, 16, 4, 1, LAYOUT (.ulysses = 4, .lasp = 2, .pipeline = 2, .tensor = 2, .schedule = DUALPIPE, .recompute = SP_RECOMPUTE_SELECTIVE), .layers = 3 },
 };
 /* clang-format on */
 
@@ -97,6 +129,9 @@ rehearse_case_model (const RehearseCase *c)
 
   if (c->vocabulary > 0)
     arch->vocabulary = c->vocabulary;
+  for (gint32 l = arch->layers; l < c->layers; l++)
+    arch->layer_kind[l] = arch->layer_kind[l % arch->layers];
+  arch->layers = MAX (arch->layers, c->layers);
   return arch;
 }
 

@@ -65,6 +65,9 @@ small_model (SmallModel kind)
   return arch;
 }
 
+/* Rows of the schedule table. */
+enum { ONE_F_ONE_B, GPIPE, INTERLEAVED, ZB_H1, DUALPIPE };
+
 static inline SpFramework
 small_framework (gboolean fused)
 {

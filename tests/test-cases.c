@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/memory.h"
+#include "sim/walk.h"
 #include "tests/shipped.h"
 
 #include <math.h>
@@ -118,6 +119,66 @@ test_megatron (void)
         states / GIB, estimate.step_time_s, 100 * estimate.mfu);
     g_assert_true (is_near (activations / GIB, megatron_cases[i].published_gib, 0.005));
     g_assert_true (is_near (states / GIB, 45.5625, 0.005));
+  }
+}
+
+/* Chunks that a stage holds at once, most. */
+static gint32
+chunks_in_flight (const SpProgram *program, gint32 stage)
+{
+  g_autoptr (SpWalkPlan) plan = sp_walk_plan_new (program, SP_ORDER_PROGRAM);
+  gint32 held = 0, most = 0;
+  guint n;
+  const SpSlot *slots = sp_walk_slots (plan, stage, &n);
+
+  for (guint i = 0; i < n; i++) {
+    held += slots[i].kind == SP_SLOT_FORWARD ? 1 : -1;
+    most = MAX (most, held);
+  }
+  return most;
+}
+
+/* 175B: s = 2048, b = 1, h = 12288, a = 96, so x = 24 MiB and y = 80; 96 layers over 8 stages of 3 chunks, 64
+ * micro-batches. The first stage holds 31 chunks of 4 layers, 96 (1 + 7 / 24) = 124 layers' worth. Tensor 8: x (13 +
+ * 10) = 552 MiB a layer, 66.84 GiB; selective with regions: x 34 / 8 = 102 MiB, 12.35 GiB. The estimate has besides
+ * what the embedding keeps and what a list adds. */
+static void
+test_megatron_interleaved (void)
+{
+  static const double published_gib[] = { 66.84375, 12.3515625 };
+  g_autoptr (SpArchitecture) arch = load_model ("megatron-175b");
+  g_autoptr (SpFramework) framework = load_framework ("megatron-2022");
+  g_autoptr (SpCluster) cluster = load_cluster ("a100-16x8");
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpRun run = { 2048, 1, 64, SP_DTYPE_FP16, TRUE };
+  SpEstimator estimator;
+
+  cluster->nodes = 8;
+  sp_estimator_init (&estimator, arch, cluster, framework, SP_MFU_MEGATRON);
+  for (guint i = 0; i < G_N_ELEMENTS (megatron_cases); i++) {
+    SpLayout layout = SP_LAYOUT_DEFAULT;
+    SpEstimate estimate;
+    layout.tensor = 8;
+    layout.pipeline = 8;
+    layout.schedule = (guint8) sp_schedule_find ("interleaved");
+    layout.virtual_stages = 3;
+    layout.zero = 0;
+    layout.sequence_regions = megatron_cases[i].regions;
+    layout.recompute = megatron_cases[i].recompute;
+    write_legal (program, arch, framework, &layout, &run);
+    sp_estimate_program (&estimator, program, &run, &estimate);
+    const SpBlock *block = &program->variants[0].blocks[1];
+    gint32 chunks = chunks_in_flight (program, 0);
+    double activations = chunks * 4.0 * (double) sp_memory_block_stash (block) / GIB;
+    double whole = estimate.memory.by_class[SP_CLASS_ACTIVATIONS] / GIB;
+    g_test_message ("%s: %d chunks of 4 layers, activations %.4f GiB, published %g; at the peak of stage %d (%s) %.4f; "
+                    "step %.3f s, MFU %.1f %%",
+                    megatron_cases[i].name, chunks, activations, published_gib[i], estimate.memory.stage,
+                    estimate.memory.moment, whole, estimate.step_time_s, 100 * estimate.mfu);
+    g_assert_cmpint (chunks, ==, 31);
+    g_assert_true (is_near (activations, published_gib[i], 0.005));
+    g_assert_cmpint (estimate.memory.stage, ==, 0);
+    g_assert_true (whole >= activations && whole <= activations + 1);
   }
 }
 
@@ -486,6 +547,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cases/ulysses-degrees", test_ulysses_degrees);
   g_test_add_func ("/cases/uneven-heads", test_uneven_heads);
   g_test_add_func ("/cases/zigzag-tokens", test_zigzag_tokens);
+  g_test_add_func ("/cases/megatron-interleaved", test_megatron_interleaved);
   g_test_add_func ("/cases/stage-split", test_stage_split);
   g_test_add_func ("/cases/hybrid-zigzag", test_hybrid_zigzag);
   g_test_add_func ("/cases/parameters", test_parameters);

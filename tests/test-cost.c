@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/estimate/cost.h"
+#include "models/estimate/paths.h"
 #include "models/layout.h"
 #include "tests/random-machines.h"
 
@@ -119,6 +119,156 @@ test_continuity (void)
   }
 }
 
+/* --- against the graph -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  SpArchitecture *arch;
+  SpLayout layout;
+  Machine machine;
+  SpProgram *program;
+} Groups;
+
+/* Ranks of random degrees in a random order over nodes of a random size; `even`: that holds whole digits or equal parts
+ * of one. Adapters fewer or more than GPUs, not always in proportion. */
+static void
+draw_groups (GRand *rand, gboolean even, Groups *g)
+{
+  static const gint32 sizes[] = { 1, 1, 2, 2, 3, 4, 4, 6, 8 };
+  SpLayout *l = &g->layout;
+  gint32 world;
+
+  g->arch = sp_architecture_new ();
+  g->arch->layers = 4;
+  g->arch->heads = g->arch->kv_heads = 48;
+  g->arch->layer_kind[0] = g->arch->layer_kind[2] = draw_int (rand, 0, 1) ? SP_LAYER_SOFTMAX : SP_LAYER_LINEAR;
+  g->arch->layer_kind[1] = g->arch->layer_kind[3] = draw_int (rand, 0, 1) ? SP_LAYER_SOFTMAX : SP_LAYER_LINEAR;
+  g->program = sp_program_new ();
+  for (;;) {
+    *l = (SpLayout) SP_LAYOUT_DEFAULT;
+    gint32 *degrees[] = { &l->data, &l->tensor, &l->pipeline, &l->ulysses, &l->ring, &l->lasp };
+    for (guint i = 0; i < G_N_ELEMENTS (degrees); i++)
+      *degrees[i] = sizes[draw_int (rand, 0, G_N_ELEMENTS (sizes) - 1)];
+    if (!sp_architecture_has (g->arch, SP_LAYER_SOFTMAX))
+      l->ring = 1;
+    if (sp_architecture_has (g->arch, SP_LAYER_SOFTMAX) || !sp_architecture_has (g->arch, SP_LAYER_LINEAR))
+      l->lasp = 1;
+    draw_order (rand, &l->order);
+    sp_layout_write_ranks (l, g->arch, g->program);
+    world = g->program->world;
+    if (world > 1 && world <= 512)
+      break;
+  }
+  draw_machine (rand, 1, 0, &g->machine);
+  SpCluster *c = &g->machine.cluster;
+  for (;;) {
+    c->gpus_per_node = draw_int (rand, 1, 16);
+    gboolean lines_up = world <= c->gpus_per_node;
+    for (guint i = 0; i < g->program->n_digits; i++) {
+      const SpDigit *d = &g->program->digits[i];
+      if (d->stride < c->gpus_per_node && c->gpus_per_node <= d->stride * d->size)
+        lines_up |= c->gpus_per_node % d->stride == 0 && d->size % (c->gpus_per_node / d->stride) == 0;
+    }
+    if (lines_up == even || (!even && world == 2))
+      break;
+  }
+  c->nodes = (world + c->gpus_per_node - 1) / c->gpus_per_node;
+  c->nics.value = draw_int (rand, 1, 20);
+  c->device->pcie_bytes_per_s.value = draw_int (rand, 0, 1) ? draw_between (rand, 1e9, 1e12) : 0;
+}
+
+static void
+clear_groups (Groups *g)
+{
+  sp_architecture_free (g->arch);
+  sp_program_free (g->program);
+}
+
+static void
+describe_groups (const Groups *g, guint group)
+{
+  const SpCluster *c = &g->machine.cluster;
+  g_autofree char *layout = sp_layout_describe (&g->layout);
+
+  g_test_message ("%s of %s, order %d%d%d%d%d%d, on %d nodes of %d GPUs and %g NICs", sp_group_name (group), layout,
+                  g->layout.order.axis[0], g->layout.order.axis[1], g->layout.order.axis[2], g->layout.order.axis[3],
+                  g->layout.order.axis[4], g->layout.order.axis[5], c->nodes, c->gpus_per_node, c->nics.value);
+}
+
+/* Seconds for each byte of an all-to-all, without launch and latency. */
+static double
+pairwise_of (const SpPath *path)
+{
+  double inside = (path->per_node - 1.0) / path->size / path->link_bytes_per_s;
+  double outside = path->network ? (path->size - path->per_node) / path->network_bytes_per_s / path->size : 0;
+
+  return path->pairwise_s_per_byte != 0 ? sp_path_pairwise (path) : MAX (inside, outside);
+}
+
+static void
+compare_paths (const SpPath *closed, const SpPath *graph, gboolean pair)
+{
+  const struct {
+    const char *name;
+    double closed, graph;
+    gboolean may_be_slower; /* the closed form */
+  } rows[] = {
+    { "ring", closed->ring_bytes_per_s, graph->ring_bytes_per_s, pair },
+    { "tree", closed->tree_bytes_per_s, graph->tree_bytes_per_s, TRUE },
+    { "send", closed->send_bytes_per_s, graph->send_bytes_per_s, pair },
+    { "near", closed->near_bytes_per_s, graph->near_bytes_per_s, FALSE },
+    { "pairwise", 1 / pairwise_of (closed), 1 / pairwise_of (graph), pair },
+    { "ring latency", 1 / (closed->ring_latency_link_s + closed->ring_latency_network_s),
+      1 / (graph->ring_latency_link_s + graph->ring_latency_network_s), FALSE },
+    { "hop latency", closed->hop_latency_s, graph->hop_latency_s, FALSE },
+    { "nodes", closed->nodes, graph->nodes, FALSE },
+    { "a node", closed->per_node, graph->per_node, FALSE },
+    { "crossings", closed->crossings, graph->crossings, FALSE },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    if (is_equal (rows[i].closed, rows[i].graph, 1e-9) || (rows[i].may_be_slower && rows[i].closed < rows[i].graph))
+      continue;
+    g_test_message ("%s: closed form %.17g, graph %.17g", rows[i].name, rows[i].closed, rows[i].graph);
+    g_test_fail ();
+  }
+}
+
+/* On a switch node and a flat network the rates of rings, messages and all-to-alls with their siblings, and alone, are
+ * those of the graph; so is where hops cross. Of the pipeline's ends, between which nothing else runs, the closed form
+ * counts all GPUs. */
+static void
+test_graph (void)
+{
+  GRand *rand = draw_rand_new ();
+  guint crossing = 0;
+
+  for (guint i = 0; i < 1500 && !g_test_failed (); i++) {
+    SpFramework framework = { .name = (char *) "test" };
+    SpCost cost;
+    Groups g;
+    draw_groups (rand, TRUE, &g);
+    sp_cost_init (&cost, &g.machine.cluster, &framework);
+    sp_cost_set_paths (&cost, &g.machine.cluster, g.program);
+    for (guint id = 1; id < SP_N_GROUPS && !g_test_failed (); id++) {
+      SpPath fair, alone;
+      if (g.program->groups[id].size == 1)
+        continue;
+      g_assert_true (sp_path_set_from_graph (&g.machine.cluster, g.program, id, &fair, &alone));
+      gboolean pair = id == SP_GROUP_TIE || id == SP_GROUP_MIRROR;
+      crossing += fair.network;
+      compare_paths (&cost.paths[id], &fair, pair);
+      compare_paths (&cost.alone[id], &alone, pair);
+      g_assert_true (is_equal (sp_cost_alone_ratio (&cost, id), fair.alone_ratio, 1e-9) || pair ||
+                     fair.alone_ratio > cost.paths[id].alone_ratio);
+      if (g_test_failed ())
+        describe_groups (&g, id);
+    }
+    clear_groups (&g);
+  }
+  g_assert_cmpuint (crossing, >, 100);
+  g_rand_free (rand);
+}
+
 /* A tile covers at least what it computes, a wave is at least as wide as its tiles: a use above 0 and at most 1; a
  * large GEMM of whole tiles comes near. */
 static void
@@ -148,6 +298,7 @@ main (int argc, char **argv)
   g_test_set_nonfatal_assertions ();
   g_test_add_func ("/cost/collectives", test_collectives);
   g_test_add_func ("/cost/continuity", test_continuity);
+  g_test_add_func ("/cost/graph", test_graph);
   g_test_add_func ("/cost/gemm-use", test_gemm_use);
   return g_test_run ();
 }

@@ -18,7 +18,9 @@ is_at_most (double a, double b)
   return a <= b * (1 + ROUNDING);
 }
 
-static const DrawLimits any = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 } };
+static const DrawLimits any = {
+  DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE,
+};
 
 static void
 report (const Draw *d, const Machine *m, const SpEstimate *e)

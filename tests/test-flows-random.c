@@ -5,13 +5,16 @@
 
 /*
  * Properties of the flow solver on random systems: links of 1 to 10 GB/s, routes of 1 to 7 of them, some flows with
- * caps and weights, sizes drawn from few values in one half of the systems (ties) and freely in the other. A failure
+ * caps and weights, sizes drawn from few values in one half of the systems (ties) and freely in the other. In a third
+ * of the systems nearly all flows have a cap, and up to 24 links, and the caps are such that those on a link sum to
+ * about its capacity, to just that, or to a little more or less: links turn tight and loose all the time. A failure
  * prints its seed.
  */
 
-#define SYSTEMS 60
+#define SYSTEMS 90
 #define MAX_FLOWS 160
-#define MAX_ROUTE 7
+#define MAX_ROUTE 24
+#define SHORT_ROUTE 7
 
 typedef struct {
   guint32 links[MAX_ROUTE];
@@ -22,15 +25,31 @@ typedef struct {
 } Wanted;
 
 typedef struct {
+  gboolean has_ties, is_near; /* caps sum to about what links have */
   guint n_links, n_flows;
   double bytes_per_s[40];
   Wanted flows[MAX_FLOWS];
 } System;
 
-static void
-draw_flow (GRand *rand, const System *system, gboolean has_ties, gboolean at_once, Wanted *flow)
+/* A part of what the flow's first link has: k of them fill it, or nearly. */
+static double
+near_cap (GRand *rand, const System *system, const Wanted *flow)
 {
-  flow->n_links = (guint) g_rand_int_range (rand, 1, 1 + (gint32) MIN (MAX_ROUTE, system->n_links));
+  static const double factors[] = { 0.9, 1 - 1e-6, 1 - 1e-12, 1, 1, 1, 1 + 1e-12, 1 + 1e-6, 1.1 };
+  double factor = factors[g_rand_int_range (rand, 0, G_N_ELEMENTS (factors))];
+  gint32 parts = g_rand_int_range (rand, 1, 8);
+
+  if (g_rand_int_range (rand, 0, 20) == 0)
+    return INFINITY;
+  return system->bytes_per_s[flow->links[0]] / parts * factor / flow->weight;
+}
+
+static void
+draw_flow (GRand *rand, const System *system, gboolean at_once, Wanted *flow)
+{
+  guint longest = system->is_near && g_rand_int_range (rand, 0, 8) == 0 ? MAX_ROUTE : SHORT_ROUTE;
+
+  flow->n_links = (guint) g_rand_int_range (rand, 1, 1 + (gint32) MIN (longest, system->n_links));
   for (guint i = 0; i < flow->n_links;) {
     guint32 link = (guint32) g_rand_int_range (rand, 0, (gint32) system->n_links);
     gboolean is_new = TRUE;
@@ -39,9 +58,11 @@ draw_flow (GRand *rand, const System *system, gboolean has_ties, gboolean at_onc
     if (is_new)
       flow->links[i++] = link;
   }
-  flow->bytes = has_ties ? 1e6 * g_rand_int_range (rand, 1, 4) : g_rand_double_range (rand, 1, 3e6);
+  flow->bytes = system->has_ties ? 1e6 * g_rand_int_range (rand, 1, 4) : g_rand_double_range (rand, 1, 3e6);
   flow->cap_bytes_per_s = g_rand_int_range (rand, 0, 4) == 0 ? g_rand_double_range (rand, 1e7, 2e9) : INFINITY;
   flow->weight = g_rand_int_range (rand, 0, 4) == 0 ? (guint32) g_rand_int_range (rand, 2, 5) : 1;
+  if (system->is_near)
+    flow->cap_bytes_per_s = near_cap (rand, system, flow);
   flow->start = at_once ? 0 : (SpTime) g_rand_double_range (rand, 0, 5e9);
 }
 
@@ -51,12 +72,14 @@ draw_system (guint32 seed, gboolean at_once, System *system)
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   gboolean has_ties = seed % 2;
 
+  system->has_ties = has_ties;
+  system->is_near = seed % 3 == 2;
   system->n_links = (guint) g_rand_int_range (rand, 1, G_N_ELEMENTS (system->bytes_per_s));
-  system->n_flows = (guint) g_rand_int_range (rand, 1, MAX_FLOWS);
+  system->n_flows = (guint) g_rand_int_range (rand, 1, system->is_near ? MAX_FLOWS / 4 : MAX_FLOWS);
   for (guint i = 0; i < system->n_links; i++)
     system->bytes_per_s[i] = has_ties ? 1e9 * g_rand_int_range (rand, 1, 4) : g_rand_double_range (rand, 1e9, 1e10);
   for (guint i = 0; i < system->n_flows; i++)
-    draw_flow (rand, system, has_ties, at_once, &system->flows[i]);
+    draw_flow (rand, system, at_once, &system->flows[i]);
 }
 
 /* --- running one -------------------------------------------------------------------------------------------------- */
@@ -282,7 +305,7 @@ change (GRand *rand, const System *system, const guint32 *names, Churn *churn)
 
   if (draw < 4 && churn->n_active < MAX_FLOWS) {
     Wanted wanted;
-    draw_flow (rand, system, draw < 2, TRUE, &wanted);
+    draw_flow (rand, system, TRUE, &wanted);
     wanted.n_links = MIN (wanted.n_links, draw < 3 ? 2 : MAX_ROUTE); /* mostly short: several components */
     churn->active[churn->n_active++] = add_flow (churn->flows, &wanted, names);
   } else if (draw < 5 && churn->n_active > 0) {

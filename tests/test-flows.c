@@ -163,6 +163,106 @@ test_long_route (void)
   }
 }
 
+/* --- loose links -------------------------------------------------------------------------------------------------- */
+
+/* A link of 10 with caps 6 and 4 is loose: both run at them, and nothing is solved. 1 more makes it tight: it gets its
+ * 1, the others an equal share of 9, which is beyond the second's cap: 4, so 5 for the first. Without it: 6 again. At
+ * 0 s to 1 s: 6, 4; until 2 s: 5, 4, 1; so of 60 bytes 49 are left, 49/6 s more. */
+static void
+test_loose (void)
+{
+  g_autoptr (SpFlows) flows = sp_flows_new (1, (double[]){ 10 });
+  guint32 a = add (flows, ROUTE (0), 60, 6, 1), b = add (flows, ROUTE (0), 1000, 4, 1);
+  guint n;
+
+  sp_flows_advance (flows, sp_time_from_s (1), &n);
+  assert_near (sp_flows_rate (flows, a), 6);
+  assert_near (sp_flows_rate (flows, b), 4);
+  assert_near (sp_flows_link_load (flows, 0), 10);
+  g_assert_cmpuint (sp_flows_statistics (flows).solves, ==, 0);
+  guint32 c = add (flows, ROUTE (0), 1, 1, 1);
+  assert_near (sp_flows_rate (flows, a), 5);
+  assert_near (sp_flows_rate (flows, b), 4);
+  assert_near (sp_flows_rate (flows, c), 1);
+  assert_next (flows, 2, c);
+  assert_near (sp_flows_rate (flows, a), 6);
+  g_assert_cmpuint (sp_flows_statistics (flows).solves, ==, 2);
+  assert_next (flows, 2 + 49. / 6, a);
+  g_assert_cmpuint (sp_flows_statistics (flows).solves, ==, 2);
+}
+
+/* Links of 10, 10 and 10. A over the first two (cap 8), B over the last two (cap 8): the middle one is tight, 5 each.
+ * C on the third with cap 5: 8 + 5 > 10, tight, but B is at 5 there: all at 5. The middle one widens to 16: loose, A
+ * at 8 though its other link was never tight; B and C share the third, 5 each. C goes: B at 8. The first one fails:
+ * A stalls, and nobody else. */
+static void
+test_loose_neighbours (void)
+{
+  g_autoptr (SpFlows) flows = sp_flows_new (3, (double[]){ 10, 10, 10 });
+  guint32 a = add (flows, ROUTE (0, 1), 1000, 8, 1), b = add (flows, ROUTE (1, 2), 1000, 8, 1),
+          c = add (flows, ROUTE (2), 1000, 5, 1);
+
+  assert_near (sp_flows_rate (flows, a), 5);
+  assert_near (sp_flows_rate (flows, b), 5);
+  assert_near (sp_flows_rate (flows, c), 5);
+  sp_flows_set_capacity (flows, 1, 16);
+  assert_near (sp_flows_rate (flows, a), 8);
+  assert_near (sp_flows_rate (flows, b), 5);
+  sp_flows_remove (flows, c);
+  assert_near (sp_flows_rate (flows, b), 8);
+  sp_flows_set_capacity (flows, 0, 0);
+  assert_near (sp_flows_rate (flows, a), 0);
+  assert_near (sp_flows_rate (flows, b), 8);
+  g_assert_cmpfloat (sp_flows_check (flows), <, 1e-9);
+}
+
+/* A thousand flows come and go with caps of all magnitudes; then ten of a tenth fill the link to the last bit. A sum of
+ * doubles would have drifted. One with the smallest of caps on a link that has failed stalls. */
+static void
+test_loose_exact (void)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (3);
+  g_autoptr (SpFlows) flows = sp_flows_new (2, (double[]){ 1e11, 0 });
+  guint32 ids[50];
+
+  for (guint i = 0; i < 1000; i++) {
+    if (i >= 50)
+      sp_flows_remove (flows, ids[i % 50]);
+    ids[i % 50] = add (flows, ROUTE (0), 1e15, exp (g_rand_double_range (rand, -20, 40)), 1 + i % 3);
+  }
+  for (guint i = 0; i < 50; i++)
+    sp_flows_remove (flows, ids[i]);
+  sp_flows_next (flows);
+  guint64 solves = sp_flows_statistics (flows).solves;
+  for (guint i = 0; i < 10; i++)
+    ids[i] = add (flows, ROUTE (0), 1e12, 1e10 * (1 + 1e-10), 1); /* within the tolerance */
+  sp_flows_next (flows);
+  g_assert_cmpuint (sp_flows_statistics (flows).solves, ==, solves);
+  add (flows, ROUTE (0), 1e12, 1e3, 1);
+  g_assert_cmpfloat (sp_flows_rate (flows, ids[0]), <, 1e10);
+  g_assert_cmpuint (sp_flows_statistics (flows).solves, ==, solves + 1);
+  guint32 stalled = add (flows, ROUTE (1), 1, 1e-12, 1);
+  g_assert_cmpfloat (sp_flows_rate (flows, stalled), ==, 0);
+}
+
+/* With a window, a flow that nothing holds back ends at its own date, leaves at once, and nothing is solved for it. */
+static void
+test_loose_window (void)
+{
+  g_autoptr (SpFlows) flows = sp_flows_new (2, (double[]){ 10, 10 });
+
+  sp_flows_set_window (flows, sp_time_from_s (4), 0);
+  guint32 a = add (flows, ROUTE (0), 10, 10, 1), b = add (flows, ROUTE (1), 20, INFINITY, 1);
+  sp_flows_next (flows);
+  guint64 solves = sp_flows_statistics (flows).solves;
+  assert_next (flows, 1, a);
+  sp_flows_next (flows);
+  a = add (flows, ROUTE (0), 10, 10, 1);
+  assert_near (sp_flows_rate (flows, a), 10);
+  g_assert_cmpuint (sp_flows_statistics (flows).solves, ==, solves);
+  assert_next (flows, 2, b, a); /* by number: the slot of the first is free only now */
+}
+
 /* A flow on no link runs at its cap, and is through at once without one. No bytes: through at once, on a link too. */
 static void
 test_degenerate (void)
@@ -335,6 +435,10 @@ main (int argc, char **argv)
   g_test_add_func ("/flows/three-links", test_three_links);
   g_test_add_func ("/flows/weights", test_weights);
   g_test_add_func ("/flows/long-route", test_long_route);
+  g_test_add_func ("/flows/loose", test_loose);
+  g_test_add_func ("/flows/loose-neighbours", test_loose_neighbours);
+  g_test_add_func ("/flows/loose-exact", test_loose_exact);
+  g_test_add_func ("/flows/loose-window", test_loose_window);
   g_test_add_func ("/flows/degenerate", test_degenerate);
   g_test_add_func ("/flows/capacity", test_capacity);
   g_test_add_func ("/flows/rounding", test_rounding);

@@ -157,6 +157,7 @@ full_program_new (guint32 seed)
   program->n_layers = G_N_ELEMENTS (layers);
   program->layer_block = g_memdup2 (layers, sizeof layers);
   program->stages = 2;
+  program->chunks = 1;
   program->stage_first = g_memdup2 (stages, sizeof stages);
   program->numbers = (SpNumbers){ .norm_epsilon = 1e-5,
                                   .rope_theta = 500000,
@@ -244,8 +245,8 @@ typedef struct {
 } Edit;
 
 static const Edit edits[] = {
-  { "version", "seqpar-program 1", "seqpar-program 2", "p:1: version '2', expected 1" },
-  { "no-version", "seqpar-program 1\n", "", "p:1: 'program' is out of place here" },
+  { "version", "seqpar-program 2", "seqpar-program 3", "p:1: version '3', expected 2" },
+  { "no-version", "seqpar-program 2\n", "", "p:1: 'program' is out of place here" },
   { "keyword", "numbers ", "number ", "p:3: unknown keyword 'number'" },
   { "field", "program world=", "program word=", "p:2: unknown field 'word'" },
   { "twice", "program world=24", "program world=24 world=24", "p:2: 'world' stands twice" },
@@ -256,15 +257,19 @@ static const Edit edits[] = {
   { "range", "world=24", "world=4294967296", "p:2: '4294967296' is no value of world" },
   { "name", "token_split=zigzag", "token_split=zigzig", "p:2: 'zigzig' is no value of token_split" },
   { "not-finite", "rope_theta=500000", "rope_theta=nan", "p:3: 'nan' is no value of rope_theta" },
-  { "order", "layers 1*2 2 1*3\n", "", "p:20: 'stages' is out of place here" },
-  { "run", "layers 1*2", "layers 1*0", "p:20: '1*0' is no block or block*count" },
-  { "many", "layers 1*2", "layers 1*65537", "p:20: '1*65537' is no block or block*count" },
+  { "schedule", "program world=24", "program world=24 schedule=1f2b", "p:2: '1f2b' is no value of schedule" },
+  { "chunks", "chunks=1", "chunks=2", "p:22: 3 numbers, expected 5 for 2 chunks on each of 2 stages" },
+  { "no-chunks", " chunks=1", "", "p:22: 0 chunks on each of 2 stages" },
+  { "mirrored", "chunks=1", "schedule=dualpipe chunks=2", "schedule dualpipe: the last micro-batch would be smaller" },
+  { "order", "layers 1*2 2 1*3\n", "", "p:21: 'stages' is out of place here" },
+  { "run", "layers 1*2", "layers 1*0", "p:21: '1*0' is no block or block*count" },
+  { "many", "layers 1*2", "layers 1*65537", "p:21: '1*65537' is no block or block*count" },
   { "long-array", "group name=zero size=6 n_digits=3 digits=3,1,2", "group name=zero digits=1,2,3,4,5,6,7,8,9",
     "is no value of digits" },
   { "group-twice", "group name=ring ", "group name=tensor ", "group tensor stands twice" },
   { "slot", "buffer slot=2 ", "buffer slot=3 ", "slot 3, expected 2" },
   { "long-name", "weight name=qkv.bias", "weight name=qkv.bias.long", "is no value of name" },
-  { "operand", "in=", "in=200,", "p:23: in 0: no slot 200" },
+  { "operand", "in=", "in=200,", "p:24: in 0: no slot 200" },
   { "world", "world=24", "world=25", "world 25, but the digits make 24 ranks" },
   { "stride", "stride=2", "stride=3", "digit 1: size 2, stride 3, expected stride 2" },
   { "size", "group name=ring size=3", "group name=ring size=2", "group ring: size 2, but its digits make 3" },

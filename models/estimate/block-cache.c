@@ -98,6 +98,14 @@ recipe (const SpProgram *program, const SpLayout *layout, const SpRun *run)
   return bits << 1 | (program->stages > 1);
 }
 
+/* Two identities in one word: the odds of two pairs with one are 1 in 2^64. */
+static guint64
+mixed (guint64 a, guint64 b)
+{
+  a *= G_GUINT64_CONSTANT (0x9e3779b97f4a7c15);
+  return (a ^ a >> 32 ^ b) * G_GUINT64_CONSTANT (0xbf58476d1ce4e5b9);
+}
+
 static void
 work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, const SpRun *run, gint32 variant,
           guint64 *key)
@@ -110,13 +118,14 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   bits = bits << 3 | layout->ring_gradient_dtype;
   bits = bits << 2 | layout->recompute;
   bits = bits << 1 | (run->causal != 0);
+  bits = bits << 1 | sp_estimate_schedule (program)->splits;
   key[0] = bits << 32 | (guint32) layout->tensor;
   key[1] = (guint64) run->sequence;
   key[2] = pair (program->variants[variant].batch, layout->ulysses);
   key[3] = pair (layout->ring, layout->lasp);
-  key[4] = pair (paths[SP_GROUP_TENSOR].per_node, paths[SP_GROUP_ULYSSES].per_node);
-  key[5] = pair (paths[SP_GROUP_RING].per_node, paths[SP_GROUP_LASP].per_node) ^
-           (guint64) paths[SP_GROUP_ULYSSES_LINEAR].per_node << 16;
+  key[4] = mixed (paths[SP_GROUP_TENSOR].identity, paths[SP_GROUP_ULYSSES].identity);
+  key[5] = mixed (mixed (paths[SP_GROUP_RING].identity, paths[SP_GROUP_LASP].identity),
+                  paths[SP_GROUP_ULYSSES_LINEAR].identity);
 }
 
 static void
@@ -128,11 +137,14 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   bits = bits << 2 | (guint64) layout->zero;
   bits = bits << 1 | (layout->reshard != 0);
   bits = bits << 1 | (paths[SP_GROUP_TIE].network != 0);
+  bits = bits << 1 | (program->groups[SP_GROUP_MIRROR].size > 1);
+  bits = bits << 1 | (paths[SP_GROUP_MIRROR].network != 0);
   key[0] = bits << 32 | (guint32) layout->tensor;
   key[1] = (guint64) run->sequence; /* learned positions grow with it */
   key[2] = (guint64) program->groups[SP_GROUP_ZERO].size;
-  key[3] = pair (paths[SP_GROUP_TENSOR].per_node, paths[SP_GROUP_ZERO].per_node);
-  key[4] = key[5] = 0;
+  key[3] = mixed (paths[SP_GROUP_TENSOR].identity, paths[SP_GROUP_ZERO].identity);
+  key[4] = paths[SP_GROUP_TIE].identity;
+  key[5] = paths[SP_GROUP_MIRROR].identity;
 }
 
 static guint64

@@ -31,7 +31,7 @@ typedef struct {
 
 typedef struct _SpBlockCache SpBlockCache;
 
-/* 2^log2_entries entries a table (4 at least), each of about 1 KB a block of work and 1.5 KB a block of state. */
+/* 2^log2_entries entries a table (4 at least), each of about 1.5 KB a block of work and of state. */
 SpBlockCache *sp_block_cache_new (guint log2_entries);
 void sp_block_cache_free (SpBlockCache *cache);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpBlockCache, sp_block_cache_free)

@@ -4,7 +4,7 @@
 /*
  * What a block costs, in two parts, for one layer and one micro-batch:
  *   work   its forward, recompute and backward lists. It depends on tensor, ulysses, ring, lasp, sequence, batch,
- *          recompute
+ *          recompute; and on whether the schedule runs the backward in two parts, which then are priced too
  *   state  its parameters, gradients and optimizer: the gather, sync and optimizer lists. It depends on tensor, the
  *          ZeRO stage and how many ranks shard
  * Data, pipeline, order and schedule only recombine them: so a search keeps them (models/estimate/block-cache.h), and
@@ -12,8 +12,14 @@
  */
 
 #include "models/estimate/estimate.h"
+#include "sim/schedules.h"
+
+#include <string.h>
 
 G_BEGIN_DECLS
+
+/* Scratch of an estimate that is larger goes to the heap. */
+#define SP_ESTIMATE_MOST_STACK (1 << 20)
 
 /* One run of an op list on the slowest place. */
 typedef struct {
@@ -35,6 +41,9 @@ typedef struct {
   double messages;
 } SpBlockVolume;
 
+/* Lists whose memory is looked at: the backward whole, with RECOMPUTE, and in two parts. */
+enum { SP_LIST_FORWARD, SP_LIST_BACKWARD, SP_LIST_INPUT, SP_LIST_WEIGHT, SP_N_LISTS };
+
 typedef struct {
   guint8 kind; /* SpBlockKind */
   SpListTime forward, recompute, backward;
@@ -43,14 +52,20 @@ typedef struct {
   double flops;                 /* mean over places */
   /* Bytes by class, and their sums: what is kept for the backward, and what lives at the fullest op of the forward, and
    * of the recompute and backward list. Parameters and gradients are not in it. */
-  gint64 stash[SP_N_CLASSES], peak[2][SP_N_CLASSES];
-  gint64 stash_bytes, peak_bytes[2];
+  gint64 stash[SP_N_CLASSES], peak[SP_N_LISTS][SP_N_CLASSES];
+  gint64 stash_bytes, peak_bytes[SP_N_LISTS];
+  /* Where the schedule splits the backward, also: its parts (RECOMPUTE goes before the first), and the bytes that are
+   * kept from the first for the second. */
+  SpListTime input, weight;
+  gint64 kept[SP_N_CLASSES], kept_bytes;
 } SpBlockWork;
 
 typedef struct {
   gboolean regather;                                  /* GATHER again before BACKWARD */
   gboolean gathers_ahead;                             /* beside the block before */
   SpListTime gather, sync_each, sync_once, optimizer; /* sync_each: after every backward */
+  gboolean sync_meets;                                /* sync_once has an op over pipeline stages ... */
+  double sync_before;                                 /* ... after so many seconds */
   SpBlockVolume each[SP_N_AXES], once[SP_N_AXES];     /* a micro-batch; a step */
   gint64 always[SP_N_CLASSES], step_end[SP_N_CLASSES];
   gint64 always_bytes, step_end_bytes;
@@ -61,10 +76,10 @@ typedef struct {
 void sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret);
 void sp_block_state (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret);
 
-/* Their parts. Of a list only ops with (op.flags & mask) == flags count, loops whole. */
+/* Their parts. Of a list only ops with (op.flags & mask) == flags count, loops whole by their first op. */
 void sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, guint flags,
                          guint mask, SpListTime *ret);
-void sp_block_work_memory (const SpBlock *block, SpBlockWork *ret);
+void sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWork *ret);
 void sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockState *ret);
 void sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret);
 void sp_block_state_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret);
@@ -85,36 +100,70 @@ void sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framewor
 /* FLOP that the kernels of one GPU run in a step, mean over GPUs. */
 double sp_estimate_flops (const SpEstimateContext *e);
 
-/* Runs of variant v in a step. */
+static inline const SpSchedule *
+sp_estimate_schedule (const SpProgram *program)
+{
+  return sp_schedule_get (program->schedule);
+}
+
+/* Runs of variant v that a chunk makes in a step: mirrored ones share the micro-batches. */
 static inline double
 sp_estimate_runs (const SpProgram *program, gint32 v)
 {
-  return program->n_variants == 1 ? program->micro_batches : v == 0 ? program->micro_batches - 1 : 1;
+  double all = program->n_variants == 1 ? program->micro_batches : v == 0 ? program->micro_batches - 1 : 1;
+
+  return sp_estimate_schedule (program)->mirrored ? all / 2 : all;
 }
 
-/* Blocks of each kind on a stage. */
+/* Blocks of each kind in a virtual stage. */
 static inline void
-sp_estimate_counts (const SpProgram *program, gint32 stage, gint32 *ret)
+sp_estimate_counts (const SpProgram *program, gint32 at, gint32 *ret)
 {
   memset (ret, 0, SP_MAX_BLOCKS * sizeof *ret);
   if (program->n_blocks == 3)
-    ret[1] = program->stage_first[stage + 1] - program->stage_first[stage];
+    ret[1] = program->stage_first[at + 1] - program->stage_first[at];
   else
-    for (gint32 l = program->stage_first[stage]; l < program->stage_first[stage + 1]; l++)
+    for (gint32 l = program->stage_first[at]; l < program->stage_first[at + 1]; l++)
       ret[program->layer_block[l]]++;
-  ret[0] = stage == 0;
-  ret[program->n_blocks - 1] = stage == program->stages - 1;
+  ret[0] = at == 0;
+  ret[program->n_blocks - 1] = at == sp_program_virtual_stages (program) - 1;
 }
 
-/* Whether the stage has the same blocks as the one before and is no end of the pipeline: what costs the one costs the
+/* On all chunks of a stage. */
+static inline void
+sp_estimate_stage_counts (const SpProgram *program, gint32 stage, gint32 *ret)
+{
+  gint32 counts[SP_MAX_BLOCKS];
+
+  sp_estimate_counts (program, sp_program_virtual_stage (program, stage, 0), ret);
+  for (gint32 c = 1; c < program->chunks; c++) {
+    sp_estimate_counts (program, sp_program_virtual_stage (program, stage, c), counts);
+    for (guint b = 0; b < program->n_blocks; b++)
+      ret[b] += counts[b];
+  }
+}
+
+/* Whether two virtual stages have the same blocks and neither is an end of the model: what costs the one costs the
  * other. */
+static inline gboolean
+sp_estimate_are_alike (const SpProgram *program, gint32 a, gint32 b)
+{
+  const gint32 *first = program->stage_first;
+  gint32 last = sp_program_virtual_stages (program) - 1;
+
+  return program->n_blocks == 3 && a > 0 && b > 0 && a < last && b < last &&
+         first[a + 1] - first[a] == first[b + 1] - first[b];
+}
+
+/* The same of a stage and the one before it. */
 static inline gboolean
 sp_estimate_is_twin (const SpProgram *program, gint32 stage)
 {
-  const gint32 *first = program->stage_first;
-
-  return program->n_blocks == 3 && stage > 1 && stage < program->stages - 1 &&
-         first[stage + 1] - first[stage] == first[stage] - first[stage - 1];
+  for (gint32 c = 0; c < program->chunks; c++)
+    if (stage == 0 || !sp_estimate_are_alike (program, sp_program_virtual_stage (program, stage, c),
+                                              sp_program_virtual_stage (program, stage - 1, c)))
+      return FALSE;
+  return TRUE;
 }
 
 G_END_DECLS

@@ -9,9 +9,15 @@
 
 typedef struct {
   gint64 bytes;
-  guint16 first[2], last[2]; /* in each list; first > last where it does not live there */
+  guint16 first[SP_N_LISTS], last[SP_N_LISTS]; /* in each list; first > last where it does not live there */
   guint8 class;
 } Range;
+
+/* Which parts of the backward use a slot, and the weights' first and last use. */
+typedef struct {
+  guint8 input[SP_MAX_SLOTS];
+  guint16 first[SP_MAX_SLOTS], last[SP_MAX_SLOTS];
+} Parts;
 
 /* Ops [*first, *last] of the list in which a buffer is live; FALSE if it is not, or is a parameter or gradient. Op 0
  * stands for the time before the first op, n + 1 for the time after the last one. */
@@ -75,10 +81,56 @@ find_peak (const Range *ranges, guint n_ranges, guint list, guint n_ops, gint64 
   ret->peak_bytes[list] = peak;
 }
 
-static guint
-collect_ranges (const SpBlock *block, const guint *n_ops, Range *ranges, SpBlockWork *ret)
+static void
+find_parts (const SpProgram *program, const SpBlock *block, Parts *parts)
 {
-  guint n = 0, first, last;
+  guint16 use = 0;
+
+  memset (parts, 0, sizeof *parts);
+  for (SpPhase phase = SP_PHASE_RECOMPUTE; phase <= SP_PHASE_BACKWARD; phase++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phase, &n);
+
+    for (guint i = 0; i < n; i++) {
+      use++;
+      for (guint j = 0; j < SP_MAX_IN + SP_MAX_OUT; j++) {
+        guint8 slot = j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN];
+        guint8 root = block->buffers[slot].alias ? block->buffers[slot].alias : slot;
+        if (!(ops[i].flags & SP_OP_WEIGHT))
+          parts->input[root] = 1;
+        else {
+          parts->first[root] = parts->first[root] ? parts->first[root] : use;
+          parts->last[root] = use;
+        }
+      }
+    }
+  }
+}
+
+/* The same as live_range of the backward's two parts: what the second uses stays until then, if the first has it. */
+static gboolean
+live_range_of_part (const SpBlock *block, const Parts *parts, guint slot, guint list, guint n_ops, guint *ret_first,
+                    guint *ret_last)
+{
+  guint8 life = block->buffers[slot].life;
+  gboolean is_there = life == SP_LIFE_STASH || life == SP_LIFE_HANDOFF || parts->input[slot];
+  gboolean here = live_range (block, slot, 1, n_ops, ret_first, ret_last);
+
+  if (!here || parts->last[slot] == 0)
+    return here && list == SP_LIST_INPUT;
+  if (list == SP_LIST_INPUT) {
+    *ret_last = n_ops + 1;
+    return is_there;
+  }
+  *ret_first = is_there ? 0 : parts->first[slot];
+  *ret_last = parts->last[slot];
+  return TRUE;
+}
+
+static guint
+collect_ranges (const SpBlock *block, const guint *n_ops, const Parts *parts, Range *ranges, SpBlockWork *ret)
+{
+  guint n = 0, first, last, lists = parts ? SP_N_LISTS : 2;
 
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
@@ -90,11 +142,14 @@ collect_ranges (const SpBlock *block, const guint *n_ops, Range *ranges, SpBlock
     Range *range = &ranges[n];
     range->bytes = buffer->bytes;
     range->class = buffer->class;
-    for (guint list = 0; list < 2; list++) {
-      gboolean here = live_range (block, slot, list, n_ops[list], &first, &last);
+    for (guint list = 0; list < lists; list++) {
+      gboolean here = list < 2 ? live_range (block, slot, list, n_ops[list], &first, &last)
+                               : live_range_of_part (block, parts, slot, list, n_ops[list], &first, &last);
       range->first[list] = (guint16) (here ? first : n_ops[list] + 2);
       range->last[list] = (guint16) (here ? last : n_ops[list] + 1);
       lives |= here;
+      if (list == SP_LIST_WEIGHT && here && first == 0)
+        ret->kept[buffer->class] += buffer->bytes;
     }
     n += lives;
   }
@@ -102,20 +157,26 @@ collect_ranges (const SpBlock *block, const guint *n_ops, Range *ranges, SpBlock
 }
 
 void
-sp_block_work_memory (const SpBlock *block, SpBlockWork *ret)
+sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
 {
-  const guint n_ops[2] = { block->segments[SP_PHASE_FORWARD].n,
-                           block->segments[SP_PHASE_RECOMPUTE].n + block->segments[SP_PHASE_BACKWARD].n };
+  gboolean splits = sp_estimate_schedule (program)->splits;
+  guint backward = block->segments[SP_PHASE_RECOMPUTE].n + block->segments[SP_PHASE_BACKWARD].n;
+  const guint n_ops[SP_N_LISTS] = { block->segments[SP_PHASE_FORWARD].n, backward, backward, backward };
   gint64 delta[MAX_OPS + 3];
   Range ranges[SP_MAX_SLOTS];
+  Parts parts;
 
   g_assert (n_ops[0] <= MAX_OPS && n_ops[1] <= MAX_OPS);
   memset (ret->stash, 0, sizeof ret->stash);
   memset (ret->peak, 0, sizeof ret->peak);
-  guint n = collect_ranges (block, n_ops, ranges, ret);
-  find_peak (ranges, n, 0, n_ops[0], delta, ret);
-  find_peak (ranges, n, 1, n_ops[1], delta, ret);
+  memset (ret->kept, 0, sizeof ret->kept);
+  if (splits)
+    find_parts (program, block, &parts);
+  guint n = collect_ranges (block, n_ops, splits ? &parts : NULL, ranges, ret);
+  for (guint list = 0; list < (splits ? SP_N_LISTS : 2); list++)
+    find_peak (ranges, n, list, n_ops[list], delta, ret);
   ret->stash_bytes = sum_classes (ret->stash);
+  ret->kept_bytes = sum_classes (ret->kept);
 }
 
 /* What is tied lives because of this block only where it does not live ALWAYS. */

@@ -190,7 +190,8 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
     const SpOp *op = &ops[i];
     if (op->loop) {
       const SpLoop *loop = &block->loops[op->loop - 1];
-      walk_loop (&c, ops, loop);
+      if (selected (op, flags, mask))
+        walk_loop (&c, ops, loop);
       for (guint j = loop->first; j < loop->end; j++)
         c.finish[j] = 0;
       i = loop->end - 1u;
@@ -229,8 +230,27 @@ sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *bloc
   sp_block_list_time (cost, program, block, SP_PHASE_FORWARD, 0, 0, &ret->forward);
   sp_block_list_time (cost, program, block, SP_PHASE_RECOMPUTE, 0, 0, &ret->recompute);
   sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, 0, 0, &ret->backward);
-  sp_block_work_memory (block, ret);
+  if (sp_estimate_schedule (program)->splits) {
+    sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, 0, SP_OP_WEIGHT, &ret->input);
+    sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, SP_OP_WEIGHT, SP_OP_WEIGHT, &ret->weight);
+  }
+  sp_block_work_memory (program, block, ret);
   sp_block_work_volume (cost, program, block, ret);
+}
+
+static void
+find_meeting (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, SP_PHASE_SYNC, &n);
+
+  ret->sync_meets = FALSE;
+  ret->sync_before = 0;
+  for (guint i = 0; i < n && !ret->sync_meets; i++)
+    if (ops[i].group == SP_GROUP_TIE || ops[i].group == SP_GROUP_MIRROR)
+      ret->sync_meets = TRUE;
+    else if (selected (&ops[i], 0, SP_OP_PER_MICRO_BATCH))
+      ret->sync_before += sp_cost_op (cost, &ops[i]);
 }
 
 void
@@ -242,6 +262,7 @@ sp_block_state (const SpCost *cost, const SpProgram *program, const SpBlock *blo
   sp_block_list_time (cost, program, block, SP_PHASE_SYNC, each, each, &ret->sync_each);
   sp_block_list_time (cost, program, block, SP_PHASE_SYNC, 0, each, &ret->sync_once);
   sp_block_list_time (cost, program, block, SP_PHASE_OPTIMIZER, 0, 0, &ret->optimizer);
+  find_meeting (cost, program, block, ret);
   sp_block_state_memory (program, block, ret);
   sp_block_state_volume (cost, program, block, ret);
 }

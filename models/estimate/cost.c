@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/cost.h"
 
+#include "models/estimate/paths.h"
+
 #include <math.h>
 
 /* --- kernels ------------------------------------------------------------------------------------------------------ */
@@ -96,42 +98,64 @@ static const Protocol protocols[] = {
   { 0.5, 0.6 / 3.4, 2.7 / 14.0 },
 };
 
-/* `rounds` of the ring's P - 1 steps. */
-static double
-ring_seconds (const SpPath *path, double wire_bytes, double rounds)
-{
-  double best = INFINITY;
+/* Without launch. */
+typedef struct {
+  double total_s, latency_s;
+  SpAlgorithm algorithm;
+} Price;
 
+static inline void
+take_quicker (Price *best, double latency_s, double transfer_s, SpAlgorithm algorithm)
+{
+  double total_s = latency_s + transfer_s;
+
+  if (total_s < best->total_s)
+    *best = (Price){ total_s, latency_s, algorithm };
+}
+
+/* `rounds` of the ring's P - 1 steps. */
+static void
+price_ring (const SpPath *path, double wire_bytes, double rounds, SpAlgorithm algorithm, Price *best)
+{
   for (guint i = 0; i < G_N_ELEMENTS (protocols); i++) {
     const Protocol *p = &protocols[i];
     double latency =
         rounds * (path->ring_latency_link_s * p->link_step + path->ring_latency_network_s * p->network_step);
-    best = MIN (best, latency + wire_bytes / (path->ring_bytes_per_s * p->rate));
+    take_quicker (best, latency, wire_bytes / (path->ring_bytes_per_s * p->rate), algorithm);
   }
-  return best;
 }
 
-static double
-tree_seconds (const SpPath *path, double payload_bytes)
+static void
+price_tree (const SpPath *path, double payload_bytes, Price *best)
 {
-  double best = INFINITY;
-
   for (guint i = 0; i < G_N_ELEMENTS (protocols); i++) {
     const Protocol *p = &protocols[i];
     double latency = 2 * (path->tree_latency_link_s * p->link_step + path->tree_latency_network_s * p->network_step);
-    best = MIN (best, latency + 2 * payload_bytes / (path->ring_bytes_per_s * p->rate));
+    take_quicker (best, latency, 2 * payload_bytes / (path->tree_bytes_per_s * p->rate), SP_ALGORITHM_TREE);
   }
-  return best;
 }
 
-static double
-all_to_all_seconds (const SpPath *path, double payload_bytes)
+static void
+price_nvls (const SpPath *path, double payload_bytes, guint what, Price *best)
 {
+  static const SpAlgorithm algorithms[] = { SP_ALGORITHM_NVLS, SP_ALGORITHM_NVLS_SCATTER, SP_ALGORITHM_NVLS_GATHER };
+
+  if (path->nvls_s_per_byte[what] > 0)
+    take_quicker (best, path->nvls_latency_s, payload_bytes * path->nvls_s_per_byte[what],
+                  what == 0 && path->network ? SP_ALGORITHM_NVLS_TREE : algorithms[what]);
+}
+
+static void
+price_all_to_all (const SpPath *path, double payload_bytes, Price *best)
+{
+  if (path->pairwise_s_per_byte != 0) {
+    take_quicker (best, path->hop_latency_s, payload_bytes * sp_path_pairwise (path), SP_ALGORITHM_PAIRWISE);
+    return;
+  }
   double inside = payload_bytes * (path->per_node - 1) / path->size / path->link_bytes_per_s;
   double outside =
       path->network ? payload_bytes * (path->size - path->per_node) / path->size / path->network_bytes_per_s : 0;
-
-  return path->hop_latency_s + MAX (inside, outside);
+  take_quicker (best, path->hop_latency_s, MAX (inside, outside), SP_ALGORITHM_PAIRWISE);
 }
 
 double
@@ -155,39 +179,100 @@ sp_cost_wire_bytes (const SpCost *cost, const SpOp *op)
 }
 
 static double
-communication_seconds (const SpCost *cost, const SpOp *op)
+communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
+                       SpAlgorithm *ret_algorithm)
 {
-  const SpPath *path = &cost->paths[op->group];
+  Price best = { .total_s = INFINITY };
+  double payload = (double) op->bytes;
 
+  *ret_fixed_s = 0;
+  *ret_algorithm = SP_ALGORITHM_NONE;
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
   switch (op->kind) {
   case SP_OP_ALL_GATHER:
   case SP_OP_REDUCE_SCATTER:
-    return cost->launch_s + ring_seconds (path, sp_cost_wire_bytes (cost, op), 1);
+    price_ring (path, sp_cost_wire_bytes (cost, op), 1, SP_ALGORITHM_RING, &best);
+    price_nvls (path, payload, op->kind == SP_OP_ALL_GATHER ? 2 : 1, &best);
+    break;
   case SP_OP_ALL_REDUCE:
-    return cost->launch_s +
-           MIN (ring_seconds (path, sp_cost_wire_bytes (cost, op), 2), tree_seconds (path, (double) op->bytes));
+    price_ring (path, sp_cost_wire_bytes (cost, op), 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
+    price_tree (path, payload, &best);
+    price_nvls (path, payload, 0, &best);
+    break;
   case SP_OP_ALL_TO_ALL:
-    return cost->launch_s + all_to_all_seconds (path, (double) op->bytes);
+    price_all_to_all (path, payload, &best);
+    break;
   default:
-    return cost->launch_s + path->hop_latency_s + op->bytes / path->send_bytes_per_s;
+    *ret_algorithm = SP_ALGORITHM_DIRECT;
+    *ret_fixed_s = cost->launch_s + path->hop_latency_s;
+    return *ret_fixed_s + payload / path->send_bytes_per_s;
   }
+  *ret_fixed_s = cost->launch_s + best.latency_s;
+  *ret_algorithm = best.algorithm;
+  return cost->launch_s + best.total_s;
+}
+
+double
+sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolean alone, double *ret_fixed_s)
+{
+  const SpPath *path = alone ? &cost->alone[op->group] : &cost->paths[op->group];
+  double fixed = cost->launch_s + (same_node ? path->link_hop_latency_s : path->hop_latency_s);
+
+  if (path->size == 1)
+    fixed = 0;
+  if (ret_fixed_s)
+    *ret_fixed_s = fixed;
+  return path->size == 1 ? 0 : fixed + op->bytes / (same_node ? path->near_bytes_per_s : path->send_bytes_per_s);
 }
 
 double
 sp_cost_chain (const SpCost *cost, const SpOp *op)
 {
   const SpPath *path = &cost->paths[op->group];
-  double link = cost->launch_s + path->link_hop_latency_s + op->bytes / path->link_bytes_per_s;
+  double near = sp_cost_message (cost, op, TRUE, FALSE, NULL);
 
-  return (path->nodes - 1) * communication_seconds (cost, op) + (path->size - path->nodes) * link;
+  return path->crossings * sp_cost_op (cost, op) + (path->size - 1 - path->crossings) * near;
+}
+
+static double
+op_parts (const SpCost *cost, const SpPath *paths, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm)
+{
+  double fixed_s = cost->launch_s;
+  SpAlgorithm algorithm = SP_ALGORITHM_NONE;
+  double seconds = sp_op_is_communication (op->kind)
+                       ? communication_seconds (cost, &paths[op->group], op, &fixed_s, &algorithm)
+                       : kernel_seconds (cost, op);
+
+  if (ret_fixed_s)
+    *ret_fixed_s = fixed_s;
+  if (ret_algorithm)
+    *ret_algorithm = algorithm;
+  return seconds;
+}
+
+double
+sp_cost_op_parts (const SpCost *cost, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm)
+{
+  return op_parts (cost, cost->paths, op, ret_fixed_s, ret_algorithm);
+}
+
+double
+sp_cost_op_alone (const SpCost *cost, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm)
+{
+  return op_parts (cost, cost->alone, op, ret_fixed_s, ret_algorithm);
 }
 
 double
 sp_cost_op (const SpCost *cost, const SpOp *op)
 {
-  return sp_op_is_communication (op->kind) ? communication_seconds (cost, op) : kernel_seconds (cost, op);
+  return op_parts (cost, cost->paths, op, NULL, NULL);
+}
+
+double
+sp_cost_alone_ratio (const SpCost *cost, SpGroupId group)
+{
+  return sp_path_alone_ratio (&cost->paths[group]);
 }
 
 /* --- set-up ------------------------------------------------------------------------------------------------------- */
@@ -237,96 +322,10 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
   }
 }
 
-/* Members of a group in one node. Ranks fill nodes in order, so a digit whose stride is below the node's size has
- * values inside; where node and digits do not line up the smallest count that a node can have is taken. */
-static gint32
-members_per_node (const SpProgram *program, const SpGroup *group, gint32 node)
-{
-  gint32 inside = 1;
-
-  for (guint i = 0; i < group->n_digits; i++) {
-    const SpDigit *digit = &program->digits[group->digits[i]];
-    if (digit->stride < node && node % digit->stride == 0) {
-      gint32 values = MIN (digit->size, node / digit->stride);
-      inside *= digit->size % values == 0 ? values : 1;
-    }
-  }
-  return MIN (inside, group->size);
-}
-
-/* Sends of one group that leave a node at once: one where the members of a node are neighbours in the ring. */
-static void
-set_send (SpPath *path, const SpCluster *cluster)
-{
-  double link = cluster->device->link_bytes_per_s.value * cluster->link_efficiency.value;
-
-  path->send_bytes_per_s = link;
-  path->hop_latency_s = path->link_hop_latency_s = cluster->link_latency_s.value;
-  if (!path->network)
-    return;
-  double flows = MAX (1, cluster->gpus_per_node / path->per_node);
-  double nics = cluster->nics.value * cluster->nic_bytes_per_s.value;
-  double rate = MIN (cluster->nic_bytes_per_s.value, nics / flows) * cluster->network_efficiency.value;
-  path->send_bytes_per_s = MIN (link, rate);
-  path->hop_latency_s = cluster->network_latency_s.value;
-}
-
-static void
-set_path (SpPath *path, const SpCluster *cluster, const SpProgram *program, const SpGroup *group, gint32 size)
-{
-  gint32 node = cluster->gpus_per_node;
-
-  path->size = size;
-  path->per_node = size == group->size && program->world > node ? members_per_node (program, group, node) : size;
-  if (program->world <= node)
-    path->per_node = size;
-  path->nodes = (size + path->per_node - 1) / path->per_node;
-  path->network = path->nodes > 1;
-  path->link_bytes_per_s = cluster->device->link_bytes_per_s.value * cluster->link_efficiency.value;
-  path->network_bytes_per_s =
-      path->network ? cluster->nics.value * cluster->nic_bytes_per_s.value * cluster->network_efficiency.value / node
-                    : path->link_bytes_per_s;
-  path->ring_bytes_per_s =
-      path->network ? MIN (path->link_bytes_per_s, path->per_node * path->network_bytes_per_s) : path->link_bytes_per_s;
-  gint32 network_steps = path->network ? path->nodes - 1 : 0;
-  path->ring_latency_network_s = network_steps * cluster->network_latency_s.value;
-  path->ring_latency_link_s = (size - 1 - network_steps) * cluster->link_latency_s.value;
-  path->tree_latency_network_s = path->network ? ceil (log2 (path->nodes)) * cluster->network_latency_s.value : 0;
-  path->tree_latency_link_s = (path->per_node - 1) * cluster->link_latency_s.value;
-  set_send (path, cluster);
-}
-
 void
 sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
 {
-  for (guint i = 0; i < SP_N_GROUPS; i++) {
-    const SpGroup *group = &program->groups[i];
-    if (group->size > 1)
-      set_path (&cost->paths[i], cluster, program, group, group->size);
-    else
-      cost->paths[i] = (SpPath){ .size = 1,
-                                 .per_node = 1,
-                                 .nodes = 1,
-                                 .ring_bytes_per_s = 1,
-                                 .send_bytes_per_s = 1,
-                                 .link_bytes_per_s = 1,
-                                 .network_bytes_per_s = 1 };
-  }
-  /* The two ends of the pipeline are as far apart as its stages reach. */
-  if (program->groups[SP_GROUP_TIE].size == 2) {
-    const SpPath *pipeline = &cost->paths[SP_GROUP_PIPELINE];
-    SpPath *tie = &cost->paths[SP_GROUP_TIE];
-    *tie = *pipeline;
-    tie->size = 2;
-    tie->per_node = pipeline->network ? 1 : 2;
-    tie->nodes = pipeline->network ? 2 : 1;
-    tie->ring_bytes_per_s = pipeline->network ? MIN (pipeline->link_bytes_per_s, pipeline->network_bytes_per_s)
-                                              : pipeline->link_bytes_per_s;
-    tie->ring_latency_network_s = pipeline->network ? cluster->network_latency_s.value : 0;
-    tie->ring_latency_link_s = pipeline->network ? 0 : cluster->link_latency_s.value;
-    tie->tree_latency_network_s = tie->ring_latency_network_s;
-    tie->tree_latency_link_s = tie->ring_latency_link_s;
-  }
+  sp_paths_set (cost, cluster, program);
 }
 
 SpProvenance
@@ -348,6 +347,11 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
     &d->link_bytes_per_s, &d->overlap_slowdown,      &cluster->link_efficiency,    &cluster->link_latency_s,
     &cluster->nics,       &cluster->nic_bytes_per_s, &cluster->network_efficiency, &cluster->network_latency_s
   };
+  /* those of some kinds of network: 0 where they are not used */
+  const SpQuantity *kinds[] = {
+    &d->pcie_bytes_per_s,       &cluster->uplink_bytes_per_s, &cluster->socket_bytes_per_s,
+    &cluster->oversubscription, &cluster->router_bytes_per_s, &cluster->global_bytes_per_s
+  };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)
@@ -355,5 +359,8 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
   for (guint i = 0; communicates && i < G_N_ELEMENTS (links); i++)
     if (cluster->nodes > 1 || links[i] == &d->link_bytes_per_s || links[i] == &cluster->link_efficiency)
       worst = MAX (worst, links[i]->provenance);
+  for (guint i = 0; communicates && i < G_N_ELEMENTS (kinds); i++)
+    if (kinds[i]->value != 0)
+      worst = MAX (worst, kinds[i]->provenance);
   return worst;
 }

@@ -20,41 +20,70 @@
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
  * Communication over a group of P ranks, g of them in one node of G GPUs, k = P / g nodes, at message size as NCCL
- * splits it:
+ * splits it (what each algorithm puts on links: sim/loads.h):
  *   all-gather, reduce-scatter   wire = payload (P - 1) / P,  steps = P - 1
  *   all-reduce                   wire = 2 payload (P - 1) / P, steps = 2 (P - 1); or as a tree, 2 (log2 k + g - 1)
- *                                steps with wire = 2 payload; the quicker
+ *                                steps with wire = 2 payload; or in the switch, see NVLS; the quickest
  *   all-to-all                   to each other rank payload / P: (g - 1) / P of it by NVLink beside (P - g) / P by
  *                                network
  *   send                         the message, at the slowest hop of the group: a ring turns at that pace
- *   chain                        one message after the other, each at its own hop: k - 1 between nodes, P - k inside
- *   rate of a ring               min (link, g x the GPU's share of its node's NICs): all members' NICs serve the ring,
- *                                and the sibling groups of a node run at the same time
- *   rate of a send               link; across nodes min (one NIC, the node's NICs / flows that cross at once)
+ *   chain                        one message after the other, each at its own hop
+ *
+ * FAIR rates, by which ops are priced: all sibling groups of the op run at once, and nothing else does.
+ *   rate of a ring               min (link, g x the GPU's share of its node's NICs): all members' NICs serve the ring
+ *   rate of a send               link; across nodes min (one NIC / GPUs that send or receive through it at once)
+ *   a GPU's share                its adapter's rate / the GPUs that it serves (the most, where they are not alike)
  *   latency                      k steps between nodes, the others inside; times the protocol's factor
+ * These hold where every GPU is behind an NVSwitch, the network is flat and the layout's digits line up with nodes. Else
+ * rates come from the graph (sim/topology.h): the largest load / capacity of a link with all siblings running, latencies
+ * from routes; the two agree where both hold (tests/test-cost.c). Worked out once for each (cluster, world, digits of
+ * the group) and kept with the cluster.
+ *
+ * ALONE rates: the group by itself, or one message; of groups or hops that are not alike the quickest. No run of the op
+ * takes less, whatever runs beside it. sp_cost_alone_ratio() is the least fair rate / alone rate of a group: so
+ *     time that the ops of a group take   >=   ratio x the sum of their prices
+ * and a lower bound that adds up prices of communication has to multiply each group's by its ratio.
+ *
  * The best of NCCL's protocols is taken: Simple (full rate), LL128 (120 of 128 bytes are data), LL (4 of 8), with their
  * step latencies relative to Simple as in NCCL's tuning table (nccl src/graph/tuning.cc: NVLink ring 0.6, 1.9, 3.4 us;
  * network 2.7, 4.0, 14 us). Sends use Simple.
  *
+ * NVLS, where the device has it (nvls = true) and the node is a switch: ports carry 1 + 1 / g of the payload each way, at
+ * 0.85 of the link's reached rate (NCCL's nvlsEfficiency for Hopper; 8 H100 so give 269 GB/s of payload where 269 was
+ * measured with a link efficiency of 0.79), for a fixed 25 us of NVLink latency where a ring step is 3.4 us; between
+ * nodes the tree's bytes and steps of 20.9 us where a ring's is 14 us (the same table). Simple protocol. In one node also
+ * for all-gather and reduce-scatter, where it saves nothing but steps.
+ *
  * Known lies. Head sizes below 128 run attention slower than said (USP's tables: 140 TFLOP/s at 32 where 128 reaches
  * 185 on an A100). GEMM efficiency is that of the best library; no clock throttling. A collective starts when its last
- * rank arrives. No contention between different collectives of one GPU. No in-switch reduction (NVLS).
+ * rank arrives. No contention between different collectives of one GPU.
  */
 
 #include "models/inputs/hardware.h"
+#include "sim/loads.h"
 #include "sim/program.h"
 
 G_BEGIN_DECLS
 
+/* A group's rates and latencies. */
 typedef struct {
-  gint32 size, per_node, nodes;
-  double ring_bytes_per_s, send_bytes_per_s;
-  double link_bytes_per_s, network_bytes_per_s;       /* a GPU's shares */
+  gint32 size, per_node, nodes;                 /* the least that a node has, the most nodes */
+  gint32 crossings;                             /* hops from place to place that leave a node */
+  guint64 identity;                             /* of two paths of a cluster: equal if and only if they are */
+  double ring_bytes_per_s, tree_bytes_per_s;    /* of wire */
+  double send_bytes_per_s, near_bytes_per_s;    /* of a message at the slowest hop, and inside a node */
+  double link_bytes_per_s, network_bytes_per_s; /* a GPU's shares */
+  double pairwise_s_per_byte;                   /* of payload; 0: from the shares; negative: not yet known */
+  double nvls_s_per_byte[3];                    /* of payload: all-reduce, reduce-scatter, all-gather; 0: it has not */
   double ring_latency_link_s, ring_latency_network_s; /* summed over P - 1 steps */
   double link_hop_latency_s;
   double hop_latency_s; /* one send at the slowest hop */
   double tree_latency_link_s, tree_latency_network_s;
-  gboolean network; /* some hop leaves the node */
+  double nvls_latency_s;
+  double alone_ratio; /* least fair rate / alone rate of what is known: use sp_cost_alone_ratio() */
+  gboolean network;   /* some hop leaves the node */
+  gboolean is_alone;
+  struct _SpPathEntry *entry; /* of the graph's: see paths.h */
 } SpPath;
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
@@ -65,7 +94,8 @@ typedef struct {
   double peak_flops_per_s;
   double slowdown;
   gint32 sms;
-  SpPath paths[SP_N_GROUPS];
+  SpPath paths[SP_N_GROUPS]; /* fair */
+  SpPath alone[SP_N_GROUPS];
 } SpCost;
 
 /* Once per (cluster, framework); the paths once per layout. */
@@ -74,6 +104,15 @@ void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram 
 
 /* Seconds of one run of the op on the device, beside nothing else. A RECEIVE costs nothing: its SEND does. */
 double sp_cost_op (const SpCost *cost, const SpOp *op);
+/* The same in parts: of it launch and latency, and the algorithm that is priced (NONE for kernels, and where there is
+ * nobody to talk to). Both may be NULL. */
+double sp_cost_op_parts (const SpCost *cost, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm);
+/* Beside nothing at all, not even its sibling groups. */
+double sp_cost_op_alone (const SpCost *cost, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm);
+/* One message of the op's group, inside a node or at the slowest hop; `alone`: beside no other message. */
+double sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolean alone, double *ret_fixed_s);
+/* At most 1: see above. */
+double sp_cost_alone_ratio (const SpCost *cost, SpGroupId group);
 /* Seconds of a SEND going along its whole group, place after place. */
 double sp_cost_chain (const SpCost *cost, const SpOp *op);
 /* Bytes that one GPU puts on links for the op. */

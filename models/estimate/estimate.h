@@ -21,14 +21,15 @@
  * RECEIVE that is followed by a SEND to the next place) delays its last place by all hops: once a slot, or once a layer
  * where a collective of the layer spans the chain. A hop is the send and the kernels between the two.
  *
- * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over stages x micro-batches; beyond some
- * micro-batches the rest is added at the pace of the slowest stage (step-time.c says how exact that is). Then the
- * gradient reduction that the last backward did not hide, and the optimizer.
- * A list is never shorter than the host needs to issue its kernels.
+ * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over virtual stages x micro-batches, a
+ * message holding up the stage that receives it; beyond some micro-batches the rest is added at the pace of the slowest
+ * stage (schedule-time.c says how exact that is). Then, stage by stage, the gradient reduction that the last backward
+ * did not hide, and the optimizer; stages that share a reduction (tied matrices, mirrored layers) wait for each other
+ * in it. A list is never shorter than the host needs to issue its kernels.
  *
  *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.
  *
- * Memory. See memory.c: ALWAYS buffers of the stage's layers, stashes of the micro-batches in flight, and the largest
+ * Memory. See memory.h: ALWAYS buffers of the stage's layers, stashes of the micro-batches in flight, and the largest
  * of the lists' own peaks. The GPU with the most is reported.
  */
 
@@ -87,7 +88,8 @@ typedef struct {
 
 void sp_estimator_init (SpEstimator *estimator, const SpArchitecture *arch, const SpCluster *cluster,
                         const SpFramework *framework, SpMfuConvention convention);
-/* Estimates a written program. Allocates nothing once `program` has its size. */
+/* Estimates a written program. Allocates nothing once `program` has its size, but for the long passes of schedules
+ * other than 1F1B. */
 void sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret);
 /* sp_program_write, then sp_estimate_program; with a cache, only what it does not hold. `program` is scratch. */
 void sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,

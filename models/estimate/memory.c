@@ -2,89 +2,290 @@
 #include "models/estimate/memory.h"
 
 #include "models/estimate/block-cost.h"
-#include "models/schedules.h"
 
 #include <string.h>
 
-/* Where the peak is: a list of a block, or (list 2) the end of the step; and what lies beside it. */
+/* What a chunk of a stage holds besides the micro-batch in question. */
+typedef struct {
+  gint32 full;     /* micro-batches between forward and backward */
+  gint32 kept;     /* of a backward in two parts, between the parts */
+  gboolean summed; /* gradients that SYNC has not scattered yet */
+} Held;
+
+/* The fullest list of a slot: a block's, with so many blocks of each kind before it in the chunk and after it. */
 typedef struct {
   gint64 bytes;
-  gint32 stage;
-  guint block, list;
-  gint32 counts[SP_MAX_BLOCKS]; /* blocks of each kind on the stage */
-  gint32 before[SP_MAX_BLOCKS]; /* of these, before the block in question */
-  gint32 others;                /* micro-batches in flight besides this one */
+  guint list, block;
+  gint32 before[SP_MAX_BLOCKS];
+} Fullest;
+
+/* Where the peak is: a list, or (list SP_N_LISTS) the end of the step; and what lies beside it. */
+typedef struct {
+  gint64 bytes;
+  gint32 stage, chunk;
+  Fullest at;
+  Held held[SP_MAX_CHUNKS];
 } Peak;
 
-/* Parameters gathered at the same time: this block's, and all that a forward gathered and keeps for its backward, or
- * the one that is gathered ahead. */
-static gint64
-gathered_at (const SpEstimateContext *e, const Peak *place, guint block)
+/* Sums over a chunk's blocks. */
+typedef struct {
+  gint32 counts[SP_MAX_BLOCKS];
+  gint32 before[SP_MAX_BLOCKS][SP_MAX_BLOCKS]; /* the last block of each kind */
+  gint32 virtual_stage;
+  gint64 stash, kept, summed, gathered; /* gathered: if it stays for the backward */
+  guint8 is_known[SP_N_SLOT_KINDS][2][2];
+  Fullest fullest[SP_N_SLOT_KINDS][2][2]; /* with others in flight or not, gradients summed or not */
+} Chunk;
+
+static const guint list_of[SP_N_SLOT_KINDS] = {
+  [SP_SLOT_FORWARD] = SP_LIST_FORWARD,
+  [SP_SLOT_BACKWARD] = SP_LIST_BACKWARD,
+  [SP_SLOT_BACKWARD_INPUT] = SP_LIST_INPUT,
+  [SP_SLOT_BACKWARD_WEIGHT] = SP_LIST_WEIGHT,
+};
+
+static gboolean
+keeps_gathered (const SpEstimateContext *e)
 {
-  gint64 kept = 0, largest = 0, own = e->state[block].gathered + e->state[block].tied_gathered;
+  gboolean keeps = FALSE;
+
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    keeps |= e->state[b].gathered + e->state[b].tied_gathered > 0 && !e->state[b].regather;
+  return keeps;
+}
+
+/* --- a list ------------------------------------------------------------------------------------------------------- */
+
+/* Parameters gathered at the same time in the chunk: this block's, and all that a forward gathered and keeps for its
+ * backward, or the one that is gathered ahead. The weights' part of a backward gathers nothing. */
+static gint64
+gathered_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held)
+{
+  gint64 kept = 0, largest = 0, own = e->state[at->block].gathered + e->state[at->block].tied_gathered;
   gboolean keeps = FALSE, ahead = FALSE;
 
   for (guint b = 0; b < e->program->n_blocks; b++) {
     gint64 gathered = e->state[b].gathered + e->state[b].tied_gathered;
-    gint32 others = place->others > 0 ? place->counts[b] - (b == block) : place->before[b];
+    gint32 others = held->full > 0 ? chunk->counts[b] - (b == at->block) : at->before[b];
     kept += others * gathered;
-    if (place->counts[b] > (b == block))
+    if (chunk->counts[b] > (b == at->block))
       largest = MAX (largest, gathered);
     keeps |= gathered > 0 && !e->state[b].regather;
     ahead |= e->state[b].gathers_ahead;
   }
+  if (at->list == SP_LIST_WEIGHT)
+    return keeps && held->full > 0 ? kept + own : 0;
   return own + (keeps ? kept : ahead ? largest : 0);
 }
 
-/* Gradients that are summed at the same time: this block's; the head's backward starts that of the tied matrix, and it
- * is complete when the embedding's is over. */
+/* Gradients that are summed at the same time in the chunk: this block's, and of the blocks on either side those that
+ * SYNC has not reached. The head's backward starts that of a tied matrix, and it is complete when the embedding's is
+ * over. */
 static gint64
-summed_at (const SpEstimateContext *e, const Peak *place, guint block)
+summed_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held)
 {
   guint head = e->program->n_blocks - 1;
-  gboolean tied = block > 0 && place->counts[0] > 0 && place->counts[head] > 0;
+  gboolean tied = at->block > 0 && chunk->counts[0] > 0 && chunk->counts[head] > 0 && !held->summed;
+  gint64 sum = tied && at->list != SP_LIST_FORWARD && at->list != SP_LIST_WEIGHT ? e->state[head].tied_summed : 0;
 
-  return e->state[block].summed + (tied ? e->state[head].tied_summed : 0);
+  if (at->list == SP_LIST_FORWARD)
+    return held->summed ? chunk->summed : 0;
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    gint32 after = chunk->counts[b] - at->before[b] - (b == at->block);
+    gint32 blocks = (b == at->block) + (held->summed ? at->before[b] : 0) + (at->list == SP_LIST_INPUT ? after : 0);
+    sum += blocks * e->state[b].summed;
+  }
+  return sum;
+}
+
+/* This micro-batch's in other blocks of the chunk. */
+static gint64
+beside (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at)
+{
+  const SpBlockWork *work = e->work[0];
+  gint64 sum = 0;
+
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    gint32 after = chunk->counts[b] - at->before[b] - (b == at->block);
+    sum += at->before[b] * (at->list == SP_LIST_WEIGHT ? work[b].kept_bytes : work[b].stash_bytes);
+    if (at->list == SP_LIST_INPUT)
+      sum += after * work[b].kept_bytes;
+  }
+  return sum;
 }
 
 static void
-consider (const SpEstimateContext *e, guint block, const Peak *place, gint64 fixed, gint64 stash_all, Peak *best)
+consider (const SpEstimateContext *e, const Chunk *chunk, Fullest *at, const Held *held, Fullest *best)
 {
-  gint64 beside = fixed + place->others * stash_all + gathered_at (e, place, block);
+  at->bytes = e->work[0][at->block].peak_bytes[at->list] + beside (e, chunk, at) + gathered_at (e, chunk, at, held) +
+              summed_at (e, chunk, at, held);
+  if (at->bytes > best->bytes)
+    *best = *at;
+}
 
-  for (guint b = 0; b < e->program->n_blocks; b++)
-    beside += place->before[b] * e->work[0][b].stash_bytes;
-  for (guint list = 0; list < 2; list++) {
-    gint64 bytes = beside + e->work[0][block].peak_bytes[list] + (list == 1 ? summed_at (e, place, block) : 0);
-    if (bytes > best->bytes) {
-      *best = *place;
-      best->bytes = bytes;
-      best->block = block;
-      best->list = list;
+/* The first part of a backward leaves something behind it, so all blocks are looked at. */
+static void
+find_fullest_input (const SpEstimateContext *e, const Chunk *chunk, const Held *held, Fullest *best)
+{
+  const SpProgram *program = e->program;
+  gint32 first = program->stage_first[chunk->virtual_stage], end = program->stage_first[chunk->virtual_stage + 1];
+  guint head = program->n_blocks - 1;
+  Fullest at = { .list = SP_LIST_INPUT };
+
+  for (gint32 l = first - 1; l <= end; l++) {
+    at.block = l < first ? 0 : l < end ? program->layer_block[l] : head;
+    if (chunk->counts[at.block] == 0)
+      continue; /* the embedding or the head, which are elsewhere */
+    consider (e, chunk, &at, held, best);
+    at.before[at.block]++;
+  }
+}
+
+/* Else the most lies before the last block of each kind. */
+static void
+find_fullest (const SpEstimateContext *e, const Chunk *chunk, guint list, const Held *held, Fullest *best)
+{
+  Fullest at = { .list = list };
+
+  *best = (Fullest){ .bytes = -1 };
+  if (list == SP_LIST_INPUT) {
+    find_fullest_input (e, chunk, held, best);
+    return;
+  }
+  for (at.block = 0; at.block < e->program->n_blocks; at.block++)
+    if (chunk->counts[at.block] > 0) {
+      memcpy (at.before, chunk->before[at.block], sizeof at.before);
+      consider (e, chunk, &at, held, best);
+    }
+}
+
+/* --- a stage ------------------------------------------------------------------------------------------------------ */
+
+/* Blocks of each kind that come before the last one of each kind. */
+static void
+count_before (const SpProgram *program, Chunk *chunk)
+{
+  gint32 first = program->stage_first[chunk->virtual_stage], end = program->stage_first[chunk->virtual_stage + 1];
+  guint head = program->n_blocks - 1, missing = 0;
+  gint32 now[SP_MAX_BLOCKS];
+
+  memcpy (now, chunk->counts, sizeof now);
+  now[head] = 0;
+  memcpy (chunk->before[head], now, sizeof now);
+  for (guint b = 1; b < head; b++)
+    missing += chunk->counts[b] > 0;
+  for (gint32 l = end - 1; l >= first && missing > 0; l--) {
+    guint b = program->layer_block[l];
+    gboolean is_last = now[b] == chunk->counts[b];
+    now[b]--;
+    if (is_last) {
+      memcpy (chunk->before[b], now, sizeof now);
+      missing--;
     }
   }
 }
 
-/* Blocks of the stage that come before the last one of kind b. */
 static void
-count_before (const SpProgram *program, const gint32 *counts, gint32 stage, guint b, gint32 *ret)
+chunk_init (const SpEstimateContext *e, gint32 stage, gint32 c, Chunk *chunk)
 {
-  guint head = program->n_blocks - 1;
-  gint32 first = program->stage_first[stage], last = program->stage_first[stage + 1] - 1;
+  const SpProgram *program = e->program;
 
-  memset (ret, 0, SP_MAX_BLOCKS * sizeof *ret);
-  if (b == 0)
+  memset (chunk, 0, G_STRUCT_OFFSET (Chunk, fullest));
+  chunk->virtual_stage = sp_program_virtual_stage (program, stage, c);
+  sp_estimate_counts (program, chunk->virtual_stage, chunk->counts);
+  count_before (program, chunk);
+  for (guint b = 0; b < program->n_blocks; b++) {
+    chunk->stash += chunk->counts[b] * e->work[0][b].stash_bytes;
+    chunk->summed += chunk->counts[b] * e->state[b].summed;
+    chunk->gathered += chunk->counts[b] * (e->state[b].gathered + e->state[b].tied_gathered);
+    if (sp_estimate_schedule (program)->splits)
+      chunk->kept += chunk->counts[b] * e->work[0][b].kept_bytes;
+  }
+}
+
+/* What the slot finds: the micro-batch itself is none of the others. */
+static void
+begin_slot (const SpSlot *slot, Held *held)
+{
+  if (slot->kind == SP_SLOT_BACKWARD || slot->kind == SP_SLOT_BACKWARD_INPUT)
+    held[slot->chunk].full--;
+  else if (slot->kind == SP_SLOT_BACKWARD_WEIGHT)
+    held[slot->chunk].kept--;
+}
+
+static void
+end_slot (const SpSlot *slot, Held *held)
+{
+  if (slot->kind == SP_SLOT_FORWARD)
+    held[slot->chunk].full++;
+  else if (slot->kind == SP_SLOT_BACKWARD_INPUT)
+    held[slot->chunk].kept++;
+  if (slot->kind != SP_SLOT_FORWARD)
+    held[slot->chunk].summed = slot->kind == SP_SLOT_BACKWARD_INPUT;
+}
+
+static void
+consider_slot (const SpEstimateContext *e, const SpSlot *slot, Chunk *chunks, const Held *held, gint64 fixed,
+               gboolean keeps, Peak *best, gint32 stage)
+{
+  const Held *own = &held[slot->chunk];
+  guint others = own->full > 0;
+  Chunk *chunk = &chunks[slot->chunk];
+  Fullest *fullest = &chunk->fullest[slot->kind][others][own->summed];
+  gint64 bytes = fixed;
+
+  if (!chunk->is_known[slot->kind][others][own->summed])
+    find_fullest (e, chunk, list_of[slot->kind], own, fullest);
+  chunk->is_known[slot->kind][others][own->summed] = TRUE;
+  for (gint32 c = 0; c < e->program->chunks; c++) {
+    bytes += held[c].full * chunks[c].stash + held[c].kept * chunks[c].kept;
+    if (c != slot->chunk)
+      bytes += (held[c].summed ? chunks[c].summed : 0) + (keeps && held[c].full > 0 ? chunks[c].gathered : 0);
+  }
+  bytes += fullest->bytes;
+  if (bytes <= best->bytes)
     return;
-  ret[0] = counts[0];
-  if (b == head)
-    memcpy (ret, counts, head * sizeof *ret);
-  else if (program->n_blocks == 3)
-    ret[b] = counts[b] - 1;
-  else {
-    while (program->layer_block[last] != b)
-      last--;
-    for (gint32 l = first; l < last; l++)
-      ret[program->layer_block[l]]++;
+  best->bytes = bytes;
+  best->stage = stage;
+  best->chunk = slot->chunk;
+  best->at = *fullest;
+  memcpy (best->held, held, (gsize) e->program->chunks * sizeof *held);
+}
+
+/* A forward and a backward with the most in flight. */
+static void
+consider_most (const SpEstimateContext *e, gint32 stage, Chunk *chunk, gint64 fixed, Peak *best)
+{
+  const SpProgram *program = e->program;
+  const SpPipeline pipeline = { program->stages, 1, program->micro_batches, FALSE };
+  const SpSlot forward = { .kind = SP_SLOT_FORWARD }, backward = { .kind = SP_SLOT_BACKWARD };
+  const Held held = { .full = sp_estimate_schedule (program)->in_flight (&pipeline, stage) - 1 };
+
+  consider_slot (e, &forward, chunk, &held, fixed, FALSE, best, stage);
+  consider_slot (e, &backward, chunk, &held, fixed, FALSE, best, stage);
+}
+
+/* The schedule's slots in turn, as many micro-batches as make a difference. */
+static void
+consider_slots (const SpEstimateContext *e, gint32 stage, Chunk *chunks, gint64 fixed, Peak *best)
+{
+  const SpProgram *program = e->program;
+  const SpSchedule *schedule = sp_estimate_schedule (program);
+  SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, FALSE };
+  g_autofree gpointer memory = NULL;
+  gboolean keeps = keeps_gathered (e);
+  Held held[SP_MAX_CHUNKS];
+
+  if (schedule->steady > 0)
+    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages);
+  memset (held, 0, (gsize) program->chunks * sizeof *held);
+  gsize size = sp_schedule_most_slots (&pipeline) * sizeof (SpSlot);
+  SpSlot *slots = size <= SP_ESTIMATE_MOST_STACK ? g_alloca (size) : (memory = g_malloc (size));
+  guint n = schedule->fill (&pipeline, stage, slots);
+  for (guint i = 0; i < n; i++) {
+    begin_slot (&slots[i], held);
+    consider_slot (e, &slots[i], chunks, held, fixed, keeps, best, stage);
+    end_slot (&slots[i], held);
   }
 }
 
@@ -92,26 +293,24 @@ static void
 consider_stage (const SpEstimateContext *e, gint32 stage, Peak *best)
 {
   const SpProgram *program = e->program;
-  Peak place = { .stage = stage };
-  gint64 fixed = 0, stash_all = 0, step_end = 0;
+  Chunk *chunks = g_newa (Chunk, program->chunks);
+  gint64 fixed = 0, step_end = 0;
 
-  sp_estimate_counts (program, stage, place.counts);
-  for (guint b = 0; b < program->n_blocks; b++) {
-    fixed += place.counts[b] * e->state[b].always_bytes;
-    stash_all += place.counts[b] * e->work[0][b].stash_bytes;
-    step_end += place.counts[b] * e->state[b].step_end_bytes;
-  }
-  place.others = sp_schedule_get (program->schedule)->in_flight (program->stages, stage, program->micro_batches) - 1;
-  if (fixed + step_end > best->bytes) {
-    *best = place;
-    best->bytes = fixed + step_end;
-    best->list = 2;
-  }
-  for (guint b = 0; b < program->n_blocks; b++)
-    if (place.counts[b] > 0) {
-      count_before (program, place.counts, stage, b, place.before);
-      consider (e, b, &place, fixed, stash_all, best);
+  for (gint32 c = 0; c < program->chunks; c++) {
+    chunk_init (e, stage, c, &chunks[c]);
+    for (guint b = 0; b < program->n_blocks; b++) {
+      fixed += chunks[c].counts[b] * e->state[b].always_bytes;
+      step_end += chunks[c].counts[b] * e->state[b].step_end_bytes;
     }
+  }
+  if (fixed + step_end > best->bytes) {
+    *best = (Peak){ .bytes = fixed + step_end, .stage = stage };
+    best->at.list = SP_N_LISTS;
+  }
+  if (sp_estimate_schedule (program)->in_flight != NULL)
+    consider_most (e, stage, chunks, fixed, best);
+  else
+    consider_slots (e, stage, chunks, fixed, best);
 }
 
 /* --- classes ------------------------------------------------------------------------------------------------------ */
@@ -123,42 +322,83 @@ add_classes (SpMemory *ret, const gint64 *bytes, double times)
     ret->by_class[c] += times * (double) bytes[c];
 }
 
+/* What a chunk holds of other micro-batches, and of all it always has. */
+static void
+classify_held (const SpEstimateContext *e, const Chunk *chunk, const Held *held, SpMemory *ret)
+{
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    add_classes (ret, e->work[0][b].stash, (double) held->full * chunk->counts[b]);
+    if (held->kept > 0)
+      add_classes (ret, e->work[0][b].kept, (double) held->kept * chunk->counts[b]);
+  }
+}
+
+static void
+classify_list (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held, SpMemory *ret)
+{
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    const SpBlockWork *work = &e->work[0][b];
+    add_classes (ret, at->list == SP_LIST_WEIGHT ? work->kept : work->stash, at->before[b]);
+    if (at->list == SP_LIST_INPUT)
+      add_classes (ret, work->kept, chunk->counts[b] - at->before[b] - (b == at->block));
+  }
+  add_classes (ret, e->work[0][at->block].peak[at->list], 1);
+  ret->by_class[SP_CLASS_PARAMETERS] += (double) gathered_at (e, chunk, at, held);
+  ret->by_class[SP_CLASS_GRADIENTS] += (double) summed_at (e, chunk, at, held);
+}
+
 static void
 classify (const SpEstimateContext *e, const Peak *peak, SpMemory *ret)
 {
-  for (guint b = 0; b < e->program->n_blocks; b++) {
-    add_classes (ret, e->state[b].always, peak->counts[b]);
-    if (peak->list == 2)
-      add_classes (ret, e->state[b].step_end, peak->counts[b]);
-    else
-      add_classes (ret, e->work[0][b].stash, (double) peak->others * peak->counts[b] + peak->before[b]);
+  gboolean keeps = keeps_gathered (e);
+
+  for (gint32 c = 0; c < e->program->chunks; c++) {
+    const Held *held = &peak->held[c];
+    Chunk chunk;
+
+    chunk_init (e, peak->stage, c, &chunk);
+    for (guint b = 0; b < e->program->n_blocks; b++) {
+      add_classes (ret, e->state[b].always, chunk.counts[b]);
+      if (peak->at.list == SP_N_LISTS)
+        add_classes (ret, e->state[b].step_end, chunk.counts[b]);
+    }
+    if (peak->at.list == SP_N_LISTS)
+      continue;
+    classify_held (e, &chunk, held, ret);
+    if (c == peak->chunk)
+      classify_list (e, &chunk, &peak->at, held, ret);
+    else {
+      ret->by_class[SP_CLASS_GRADIENTS] += held->summed ? (double) chunk.summed : 0;
+      ret->by_class[SP_CLASS_PARAMETERS] += keeps && held->full > 0 ? (double) chunk.gathered : 0;
+    }
   }
-  if (peak->list == 2)
-    return;
-  add_classes (ret, e->work[0][peak->block].peak[peak->list], 1);
-  ret->by_class[SP_CLASS_PARAMETERS] += (double) gathered_at (e, peak, peak->block);
-  if (peak->list == 1)
-    ret->by_class[SP_CLASS_GRADIENTS] += (double) summed_at (e, peak, peak->block);
 }
 
-static const char *const moments[SP_N_BLOCK_KINDS][2] = {
-  [SP_BLOCK_EMBEDDING] = { "forward of the embedding", "backward of the embedding" },
-  [SP_BLOCK_SOFTMAX] = { "forward of the last softmax layer", "backward of the last softmax layer" },
-  [SP_BLOCK_LINEAR] = { "forward of the last linear layer", "backward of the last linear layer" },
-  [SP_BLOCK_HEAD] = { "forward of the head", "backward of the head" },
+static const char *const moments[SP_N_BLOCK_KINDS][SP_N_LISTS] = {
+  [SP_BLOCK_EMBEDDING] = { "forward of the embedding", "backward of the embedding", "backward-input of the embedding",
+                           "backward-weight of the embedding" },
+  [SP_BLOCK_SOFTMAX] = { "forward of the last softmax layer", "backward of the last softmax layer",
+                         "backward-input of a softmax layer", "backward-weight of the last softmax layer" },
+  [SP_BLOCK_LINEAR] = { "forward of the last linear layer", "backward of the last linear layer",
+                        "backward-input of a linear layer", "backward-weight of the last linear layer" },
+  [SP_BLOCK_HEAD] = { "forward of the head", "backward of the head", "backward-input of the head",
+                      "backward-weight of the head" },
 };
 
 void
 sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret)
 {
-  Peak best = { 0 };
+  const SpSchedule *schedule = sp_estimate_schedule (e->program);
+  gboolean plain = schedule->in_flight != NULL;
+  Peak best;
 
-  /* A twin of the stage before has no more micro-batches in flight. */
+  best.bytes = 0;
+  /* Without chunks and parts a twin of the stage before holds no more micro-batches. */
   for (gint32 stage = 0; stage < e->program->stages; stage++)
-    if (!sp_estimate_is_twin (e->program, stage))
+    if (!plain || !sp_estimate_is_twin (e->program, stage))
       consider_stage (e, stage, &best);
   *ret = (SpMemory){ .stage = best.stage };
-  ret->moment = best.list == 2 ? "end of the step" : moments[e->work[0][best.block].kind][best.list];
+  ret->moment = best.at.list == SP_N_LISTS ? "end of the step" : moments[e->work[0][best.at.block].kind][best.at.list];
   classify (e, &best, ret);
   ret->by_class[SP_CLASS_RESERVED] =
       framework->reserved_bytes.value + framework->allocator_slack.value * (double) best.bytes;
@@ -175,7 +415,7 @@ sp_memory_estimate (const SpProgram *program, const SpFramework *framework, SpMe
   for (guint b = 0; b < program->n_blocks; b++) {
     const SpBlock *block = &program->variants[0].blocks[b];
     work[b].kind = block->kind;
-    sp_block_work_memory (block, &work[b]);
+    sp_block_work_memory (program, block, &work[b]);
     sp_block_state_memory (program, block, &state[b]);
   }
   sp_estimate_memory (&e, framework, ret);
@@ -184,10 +424,12 @@ sp_memory_estimate (const SpProgram *program, const SpFramework *framework, SpMe
 gint64
 sp_memory_block_stash (const SpBlock *block)
 {
-  SpBlockWork work;
+  gint64 bytes = 0;
 
-  sp_block_work_memory (block, &work);
-  return work.stash_bytes;
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (block->buffers[slot].life == SP_LIFE_STASH)
+      bytes += block->buffers[slot].bytes;
+  return bytes;
 }
 
 gint64

@@ -4,15 +4,18 @@
 /*
  * Memory of a program, from its buffers' lives (sim/program.h).
  *
- * A stage holds its ALWAYS buffers, and the stashes of the micro-batches in flight by the schedule. Each op list adds
- * its own peak: what lives in it at its fullest op. The peak of a stage is the largest of
+ * A stage holds its ALWAYS buffers, and the stashes of the micro-batches in flight. Each op list adds its own peak:
+ * what lives in it at its fullest op. The peak of a stage is the largest of
  *   - the forward list of a block, with the stashes of the blocks before it and of the other micro-batches in flight,
  *   - the recompute and backward lists of a block, likewise (its own stash goes as its ops go),
  *   - the end of the step, with the shards that live then.
- * Blocks of one kind differ only by how much lies before them, so the last one of each kind is looked at.
- * Where gathers run ahead (overlap) one more gathered block is held. The framework adds its allocator's slack and what
- * the CUDA context, NCCL and libraries hold ("reserved"). Exact against the rehearsal's own count, but for a smaller
- * last micro-batch in a pipeline, which counts as a full one.
+ * Who is in flight follows from the schedule's slots, gone through in turn for as many micro-batches as make a
+ * difference; a stage's chunks are counted apart. A backward in two parts leaves, until the second, what that reads: of
+ * the stash, and gradients of activations; and gradients that SYNC scatters live whole from the first to the second.
+ * Blocks of one kind differ by how much lies before them (and, in a first part, after them), so one or all are looked
+ * at. Where gathers run ahead (overlap) one more gathered block is held. The framework adds its allocator's slack and
+ * what the CUDA context, NCCL and libraries hold ("reserved"). Exact against the rehearsal's own count, but for a
+ * smaller last micro-batch in a pipeline, which counts as a full one.
  */
 
 #include "models/estimate/estimate.h"

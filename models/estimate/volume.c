@@ -125,13 +125,19 @@ add_stage (SpAxisCost *axis, const SpBlockVolume *sum, double size, double stage
   axis->messages = MAX (axis->messages, sum->messages);
 }
 
+/* What the chunks of a stage send on, and back. */
 static void
 add_pipe (const SpEstimateContext *e, gint32 stage, SpBlockVolume *sum)
 {
   const SpProgram *program = e->program;
+  gint32 neighbours = 0;
 
+  for (gint32 c = 0; c < program->chunks; c++) {
+    gint32 at = sp_program_virtual_stage (program, stage, c);
+    neighbours += (at < sp_program_virtual_stages (program) - 1) + (at > 0);
+  }
   for (gint32 v = 0; v < program->n_variants && program->stages > 1; v++) {
-    double times = sp_estimate_runs (program, v) * ((stage < program->stages - 1) + (stage > 0));
+    double times = sp_estimate_runs (program, v) * neighbours;
     double bytes = times * e->pipe[v].bytes;
     for (guint place = 0; place < SP_N_PLACES; place++) {
       sum->payload[place] += bytes;
@@ -147,6 +153,10 @@ sum_stage (const SpEstimateContext *e, guint axis, gint32 stage, const gint32 *c
 {
   const SpProgram *program = e->program;
 
+  double micro_batches = 0;
+
+  for (gint32 v = 0; v < program->n_variants; v++)
+    micro_batches += sp_estimate_runs (program, v);
   *sum = (SpBlockVolume){ 0 };
   *ret_size = 1;
   for (guint b = 0; b < program->n_blocks; b++) {
@@ -155,7 +165,7 @@ sum_stage (const SpEstimateContext *e, guint axis, gint32 stage, const gint32 *c
     if (e->state[b].once[axis].messages > 0)
       volume_add (sum, &e->state[b].once[axis], counts[b]);
     if (e->state[b].each[axis].messages > 0)
-      volume_add (sum, &e->state[b].each[axis], (double) program->micro_batches * counts[b]);
+      volume_add (sum, &e->state[b].each[axis], micro_batches * counts[b]);
     for (gint32 v = 0; v < program->n_variants; v++)
       if (e->work[v][b].volume[axis].messages > 0)
         volume_add (sum, &e->work[v][b].volume[axis], sp_estimate_runs (program, v) * counts[b]);
@@ -174,7 +184,7 @@ sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret)
     gint32 counts[SP_MAX_BLOCKS];
     for (twins = 1; s + twins < program->stages && sp_estimate_is_twin (program, s + twins);)
       twins++;
-    sp_estimate_counts (program, s, counts);
+    sp_estimate_stage_counts (program, s, counts);
     for (guint axis = 0; axis < SP_N_AXES; axis++) {
       SpBlockVolume sum;
       gint32 size;
@@ -189,7 +199,7 @@ double
 sp_estimate_flops (const SpEstimateContext *e)
 {
   const SpProgram *program = e->program;
-  double sum = 0;
+  double sum = 0, copies = sp_estimate_schedule (program)->mirrored ? 2 : 1;
 
   for (gint32 v = 0; v < program->n_variants; v++) {
     const SpBlockWork *blocks = e->work[v];
@@ -199,7 +209,7 @@ sp_estimate_flops (const SpEstimateContext *e)
     else
       for (guint l = 0; l < program->n_layers; l++)
         all += blocks[program->layer_block[l]].flops;
-    sum += sp_estimate_runs (program, v) * all;
+    sum += copies * sp_estimate_runs (program, v) * all;
   }
   return sum / program->stages;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cost.h"
 #include "models/estimate/memory.h"
-#include "models/schedules.h"
+#include "sim/schedules.h"
 
 /* `--why`: every term of the estimate with its formula, its source and its value. Lines of at most 140 columns. */
 
@@ -145,14 +145,28 @@ blocks (const SpCost *cost, const SpProgram *program, GString *out)
 }
 
 static void
+schedule (const SpProgram *program, GString *out)
+{
+  const SpSchedule *schedule = sp_schedule_get (program->schedule);
+  const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
+
+  g_string_append_printf (out, "Step: %d stages", program->stages);
+  if (program->chunks > 1)
+    g_string_append_printf (out, " of %d chunks", program->chunks);
+  g_string_append_printf (out, ", %d micro-batches, schedule %s", program->micro_batches, schedule->name);
+  if (schedule->bubble != NULL)
+    g_string_append_printf (out, " (bubble %.4g with equal %s)", schedule->bubble (&pipeline, 1, 1, 1),
+                            schedule->splits ? "stages and parts" : "stages");
+  g_string_append_c (out, '\n');
+}
+
+static void
 step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const SpRun *run, GString *out)
 {
   double full, causal;
 
   sp_model_flops (e->arch, program->sequence, e->convention, &full, &causal);
-  g_string_append_printf (out, "Step: %d stages, %d micro-batches, schedule %s (bubble %.4g with equal stages)\n",
-                          program->stages, program->micro_batches, sp_schedule_get (program->schedule)->name,
-                          sp_schedule_get (program->schedule)->bubble (program->stages, program->micro_batches));
+  schedule (program, out);
   g_string_append_printf (
       out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
       r->step_time_s, r->compute_s, r->exposed_communication_s, r->bubble_s, r->host_s, r->idle_s);

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/inputs/hardware.h"
+#include "models/inputs/hardware-private.h"
 
 #include <string.h>
-
-#include "models/inputs/ini.h"
-
-typedef struct {
-  const char *key;
-  SpUnit unit;
-  double min, max;
-  gsize offset;
-} QuantityKey;
 
 static const char *const provenances[] = { "measured", "published", "datasheet", "assumed", NULL };
 G_STATIC_ASSERT (G_N_ELEMENTS (provenances) == SP_N_PROVENANCES + 1);
@@ -46,7 +37,7 @@ parse_source (SpIni *ini, const char *group, const char *key, const char *line, 
 }
 
 static gboolean
-read_quantity (SpIni *ini, const char *group, const QuantityKey *row, SpIniNeed need, SpQuantity *quantity,
+read_quantity (SpIni *ini, const char *group, const SpQuantityKey *row, SpIniNeed need, SpQuantity *quantity,
                GError **error)
 {
   quantity->provenance = SP_ASSUMED;
@@ -63,9 +54,9 @@ read_quantity (SpIni *ini, const char *group, const QuantityKey *row, SpIniNeed 
   return parse_source (ini, group, source_key, line, quantity, error);
 }
 
-static gboolean
-read_quantities (SpIni *ini, const char *group, const QuantityKey *rows, guint n, SpIniNeed need, gpointer base,
-                 GError **error)
+gboolean
+sp_read_quantities (SpIni *ini, const char *group, const SpQuantityKey *rows, guint n, SpIniNeed need, gpointer base,
+                    GError **error)
 {
   for (guint i = 0; i < n; i++)
     if (!read_quantity (ini, group, &rows[i], need, G_STRUCT_MEMBER_P (base, rows[i].offset), error))
@@ -73,16 +64,16 @@ read_quantities (SpIni *ini, const char *group, const QuantityKey *rows, guint n
   return TRUE;
 }
 
-static void
-clear_sources (const QuantityKey *rows, guint n, gpointer base)
+void
+sp_clear_sources (const SpQuantityKey *rows, guint n, gpointer base)
 {
   for (guint i = 0; i < n; i++)
     g_clear_pointer (&G_STRUCT_MEMBER (SpQuantity, base, rows[i].offset).source, g_free);
 }
 
 /* The name key, else the file's name without its suffix. */
-static gboolean
-read_name (SpIni *ini, const char *group, char **ret, GError **error)
+gboolean
+sp_read_name (SpIni *ini, const char *group, char **ret, GError **error)
 {
   *ret = g_path_get_basename (sp_ini_path (ini));
   char *dot = strrchr (*ret, '.');
@@ -95,7 +86,7 @@ read_name (SpIni *ini, const char *group, char **ret, GError **error)
 
 #define FIELD(name) G_STRUCT_OFFSET (SpDevice, name)
 
-static const QuantityKey device_keys[] = {
+static const SpQuantityKey device_keys[] = {
   { "peak-bf16", SP_UNIT_FLOPS_PER_S, 1e11, 1e17, FIELD (peak_bf16_flops_per_s) },
   { "peak-fp32", SP_UNIT_FLOPS_PER_S, 1e11, 1e17, FIELD (peak_fp32_flops_per_s) },
   { "memory", SP_UNIT_BYTES, 0x1p30, 0x1p44, FIELD (memory_bytes) },
@@ -110,6 +101,11 @@ static const QuantityKey device_keys[] = {
   { "link-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (link_bytes_per_s) },
   { "overlap-slowdown", SP_UNIT_FRACTION, 0, 10, FIELD (overlap_slowdown) },
 };
+
+static const SpQuantityKey device_optional_keys[] = {
+  { "noise", SP_UNIT_FRACTION, 0, 1, FIELD (noise) },
+  { "pcie-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (pcie_bytes_per_s) },
+};
 #undef FIELD
 
 SpDevice *
@@ -119,9 +115,11 @@ sp_device_load (const char *path, GError **error)
   if (ini == NULL)
     return NULL;
   g_autoptr (SpDevice) device = g_new0 (SpDevice, 1);
-  if (!read_name (ini, "device", &device->name, error) ||
-      !read_quantities (ini, "device", device_keys, G_N_ELEMENTS (device_keys), SP_INI_REQUIRED, device, error) ||
-      !sp_ini_finish (ini, error))
+  if (!sp_read_name (ini, "device", &device->name, error) ||
+      !sp_read_quantities (ini, "device", device_keys, G_N_ELEMENTS (device_keys), SP_INI_REQUIRED, device, error) ||
+      !sp_read_quantities (ini, "device", device_optional_keys, G_N_ELEMENTS (device_optional_keys), SP_INI_OPTIONAL,
+                           device, error) ||
+      !sp_ini_bool (ini, "device", "nvls", SP_INI_OPTIONAL, &device->nvls, error) || !sp_ini_finish (ini, error))
     return NULL;
   return g_steal_pointer (&device);
 }
@@ -131,75 +129,17 @@ sp_device_free (SpDevice *device)
 {
   if (device == NULL)
     return;
-  clear_sources (device_keys, G_N_ELEMENTS (device_keys), device);
+  sp_clear_sources (device_keys, G_N_ELEMENTS (device_keys), device);
+  sp_clear_sources (device_optional_keys, G_N_ELEMENTS (device_optional_keys), device);
   g_free (device->name);
   g_free (device);
-}
-
-/* --- cluster ------------------------------------------------------------------------------------------------------ */
-
-#define FIELD(name) G_STRUCT_OFFSET (SpCluster, name)
-
-static const QuantityKey link_keys[] = {
-  { "link-efficiency", SP_UNIT_FRACTION, 0.01, 1, FIELD (link_efficiency) },
-  { "link-latency", SP_UNIT_SECONDS, 0, 1e-2, FIELD (link_latency_s) },
-};
-
-/* Needed only by a cluster of more than one node. */
-static const QuantityKey network_keys[] = {
-  { "nics", SP_UNIT_COUNT, 1, 1024, FIELD (nics) },
-  { "nic-rate", SP_UNIT_BYTES_PER_S, 1e7, 1e13, FIELD (nic_bytes_per_s) },
-  { "network-efficiency", SP_UNIT_FRACTION, 0.01, 1, FIELD (network_efficiency) },
-  { "network-latency", SP_UNIT_SECONDS, 0, 1e-1, FIELD (network_latency_s) },
-};
-#undef FIELD
-
-SpCluster *
-sp_cluster_load (const char *path, GError **error)
-{
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  if (ini == NULL)
-    return NULL;
-  g_autoptr (SpCluster) cluster = g_new0 (SpCluster, 1);
-  g_autofree char *device = NULL;
-  if (!read_name (ini, "cluster", &cluster->name, error) ||
-      !sp_ini_int (ini, "cluster", "nodes", SP_INI_REQUIRED, 1, 1 << 16, &cluster->nodes, error) ||
-      !sp_ini_int (ini, "cluster", "gpus-per-node", SP_INI_REQUIRED, 1, 1024, &cluster->gpus_per_node, error) ||
-      !sp_ini_string (ini, "cluster", "device", SP_INI_REQUIRED, &device, error) ||
-      !read_quantities (ini, "cluster", link_keys, G_N_ELEMENTS (link_keys), SP_INI_REQUIRED, cluster, error) ||
-      !read_quantities (ini, "cluster", network_keys, G_N_ELEMENTS (network_keys),
-                        cluster->nodes > 1 ? SP_INI_REQUIRED : SP_INI_OPTIONAL, cluster, error) ||
-      !sp_ini_finish (ini, error))
-    return NULL;
-
-  g_autofree char *folder = g_path_get_dirname (path);
-  g_autofree char *device_path =
-      g_path_is_absolute (device) ? g_strdup (device) : g_build_filename (folder, device, NULL);
-  if (!g_file_test (device_path, G_FILE_TEST_EXISTS)) {
-    sp_ini_refuse (ini, "cluster", "device", error, "expected the file of a device; there is no %s", device_path);
-    return NULL;
-  }
-  cluster->device = sp_device_load (device_path, error);
-  return cluster->device != NULL ? g_steal_pointer (&cluster) : NULL;
-}
-
-void
-sp_cluster_free (SpCluster *cluster)
-{
-  if (cluster == NULL)
-    return;
-  clear_sources (link_keys, G_N_ELEMENTS (link_keys), cluster);
-  clear_sources (network_keys, G_N_ELEMENTS (network_keys), cluster);
-  sp_device_free (cluster->device);
-  g_free (cluster->name);
-  g_free (cluster);
 }
 
 /* --- framework ---------------------------------------------------------------------------------------------------- */
 
 #define FIELD(name) G_STRUCT_OFFSET (SpFramework, name)
 
-static const QuantityKey framework_keys[] = {
+static const SpQuantityKey framework_keys[] = {
   { "host-launch", SP_UNIT_SECONDS, 0, 1e-2, FIELD (host_launch_s) },
   { "reserved", SP_UNIT_BYTES, 0, 0x1p40, FIELD (reserved_bytes) },
   { "allocator-slack", SP_UNIT_FRACTION, 0, 1, FIELD (allocator_slack) },
@@ -227,7 +167,7 @@ sp_framework_load (const char *path, GError **error)
   if (ini == NULL)
     return NULL;
   g_autoptr (SpFramework) framework = g_new0 (SpFramework, 1);
-  if (!read_name (ini, "framework", &framework->name, error))
+  if (!sp_read_name (ini, "framework", &framework->name, error))
     return NULL;
   for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++) {
     guint8 flag = 0;
@@ -236,8 +176,8 @@ sp_framework_load (const char *path, GError **error)
       return NULL;
     G_STRUCT_MEMBER (gboolean, framework, framework_flags[i].offset) = flag;
   }
-  if (!read_quantities (ini, "framework", framework_keys, G_N_ELEMENTS (framework_keys), SP_INI_REQUIRED, framework,
-                        error) ||
+  if (!sp_read_quantities (ini, "framework", framework_keys, G_N_ELEMENTS (framework_keys), SP_INI_REQUIRED, framework,
+                           error) ||
       !sp_ini_finish (ini, error))
     return NULL;
   return g_steal_pointer (&framework);
@@ -248,7 +188,7 @@ sp_framework_free (SpFramework *framework)
 {
   if (framework == NULL)
     return;
-  clear_sources (framework_keys, G_N_ELEMENTS (framework_keys), framework);
+  sp_clear_sources (framework_keys, G_N_ELEMENTS (framework_keys), framework);
   g_free (framework->name);
   g_free (framework);
 }

@@ -13,6 +13,7 @@
 #include <glib.h>
 
 #include "sim/program.h"
+#include "sim/topology.h"
 
 G_BEGIN_DECLS
 
@@ -44,14 +45,31 @@ typedef struct {
   SpQuantity memory_efficiency; /* of memory_bytes_per_s, large copy */
   SpQuantity link_bytes_per_s;  /* NVLink (or PCIe), one direction */
   SpQuantity overlap_slowdown;  /* fraction by which a kernel slows while NCCL runs beside it */
+  /* with defaults */
+  SpQuantity noise;            /* relative standard deviation of a kernel's time; 0 */
+  SpQuantity pcie_bytes_per_s; /* to an adapter, one direction; 0: as fast as the link, so that it never limits */
+  gboolean nvls;               /* NCCL reduces in the NVSwitch; FALSE */
 } SpDevice;
 
 SpDevice *sp_device_load (const char *path, GError **error);
 void sp_device_free (SpDevice *device);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
 
-/* Nodes of equal GPUs behind NVSwitch (every GPU reaches every other of its node at the device's link rate), nodes
- * joined by a full-bisection network of `nics` adapters a node, shared evenly by the node's GPUs. */
+/* Equal nodes of equal GPUs, and a network between them: see sim/topology.h for the kinds and what their numbers mean.
+ * Rates are of one direction, before efficiencies. A key of another kind than the chosen one is refused. Defaults:
+ *
+ *    node = switch          switch | mesh | pcie
+ *    of pcie                gpus-per-switch and switches-per-socket required; socket-rate too where there is more than
+ *                           one socket; uplink-rate: the device's link rate
+ *    fabric = flat          flat | leaf-spine | rails | torus | dragonfly; only with more than one node
+ *    of leaf-spine, rails   nodes-per-leaf required; oversubscription 1; spines: so many that an uplink is about as fast
+ *                           as an adapter
+ *    of torus               dims = 4x4x2 required, their product the nodes; router-rate: a node's adapters together
+ *    of dragonfly           groups and routers-per-group required, nodes-per-router what fills them; router-rate: the
+ *                           adapters of a router's nodes together; global-rate: those of a group's nodes over the
+ *                           other groups
+ *    of all but flat        hop-latency 0
+ *    network-noise = 0 */
 typedef struct {
   char *name;
   SpDevice *device; /* owned */
@@ -62,12 +80,38 @@ typedef struct {
   SpQuantity nic_bytes_per_s; /* one adapter, one direction */
   SpQuantity network_efficiency;
   SpQuantity network_latency_s; /* of one hop or step between nodes */
+
+  guint8 node;   /* SpNodeKind */
+  guint8 fabric; /* SpFabricKind */
+  gint32 gpus_per_switch, switches_per_socket;
+  SpQuantity uplink_bytes_per_s, socket_bytes_per_s;
+  gint32 nodes_per_leaf, spines;
+  SpQuantity oversubscription;
+  gint32 dims[SP_TOPOLOGY_MAX_DIMS], n_dims;
+  gint32 groups, routers_per_group, nodes_per_router;
+  SpQuantity router_bytes_per_s, global_bytes_per_s;
+  SpQuantity hop_latency_s; /* of each further link between switches */
+  SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
+
+  struct _SpClusterMemo *memo; /* what models/estimate/paths.h keeps; NULL: it keeps nothing */
 } SpCluster;
 
 /* `device = FILE` inside is relative to the cluster's file. */
 SpCluster *sp_cluster_load (const char *path, GError **error);
 void sp_cluster_free (SpCluster *cluster);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCluster, sp_cluster_free)
+
+/* The network in the topology's terms, efficiencies applied: link_efficiency inside nodes, network_efficiency on the way
+ * to adapters and between nodes. */
+void sp_cluster_topology_spec (const SpCluster *cluster, SpTopologySpec *ret);
+
+/* What is worked out of a cluster once and kept: its network, and the rates of groups by a key. Owned by the cluster,
+ * used under its lock. */
+typedef struct _SpClusterMemo {
+  GMutex lock;
+  SpTopology *topology; /* NULL until it is asked for */
+  GHashTable *rates;    /* of groups; made by models/estimate/paths-graph.c, freed with the cluster */
+} SpClusterMemo;
 
 /* How the user's stack behaves: what the writers and the memory model do differently for it. */
 typedef struct {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "models/inputs/ini.h"
-#include "models/schedules.h"
+#include "sim/schedules.h"
 
 typedef enum {
   KEY_INT,    /* gint32 */
@@ -85,7 +85,7 @@ static const Key keys[] = {
   ONLY ("layout", "offload", "none"),
   ONLY ("layout", "loss", "full"),
   { "layout", "schedule", KEY_SPECIAL, .read = read_schedule, .write = write_schedule },
-  ONLY ("layout", "virtual-stages", "1"),
+  { "layout", "virtual-stages", KEY_INT, .min = 1, .max = SP_MAX_CHUNKS, FIELD (layout.virtual_stages) },
   { "layout", "stage-split", KEY_SPECIAL, .read = read_split, .write = write_split },
   { "layout", "order", KEY_SPECIAL, .read = read_order, .write = write_order },
   { "run", "sequence", KEY_TOKENS, SP_INI_REQUIRED, 1, 1 << 30, FIELD (run.sequence) },
@@ -148,7 +148,7 @@ write_order (const Values *values, GString *out)
     g_string_append_printf (out, "%s%s", i > 0 ? "," : "", names[values->layout.order.axis[i]]);
 }
 
-/* Layers of each stage. Whether they are as many as the stages, and add up, is a matter of legality. */
+/* Layers of each virtual stage. Whether they are as many, and add up, is a matter of legality. */
 static gboolean
 read_split (SpIni *ini, const Key *key, Values *values, GError **error)
 {
@@ -165,7 +165,7 @@ read_split (SpIni *ini, const Key *key, Values *values, GError **error)
     g_autofree char *problem = sp_quantity_problem (g_strstrip (parts[i]), SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers);
     if (problem != NULL || i == most)
       return sp_ini_refuse (ini, key->group, key->name, error,
-                            "expected auto, or the layers of each of at most %u stages, such as 8,8,7,7", most);
+                            "expected auto, or the layers of each of at most %u virtual stages, such as 8,8,7,7", most);
     values->layout.stage_split[i] = (gint32) layers;
   }
   return TRUE;
@@ -304,14 +304,14 @@ values_clear (Values *values)
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Values, values_clear)
 
 static gboolean
-read_values (SpIni *ini, Values *values, GError **error)
+read_values (SpIni *ini, Values *values, SpVariations *variations, GError **error)
 {
   for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
     if (!read_key (ini, &keys[i], values, error))
       return FALSE;
   if (!sp_ini_has (ini, "run", "global-batch")) /* one micro-batch a replica */
     values->run.global_batch = (gint32) MIN ((gint64) values->layout.data * values->run.micro_batch, 1 << 24);
-  return sp_ini_finish (ini, error);
+  return sp_variations_read (ini, variations, error) && sp_ini_finish (ini, error);
 }
 
 /* "key=value" or "group.key=value". */
@@ -323,7 +323,14 @@ apply_set (SpIni *ini, const char *set, GError **error)
   if (equals == NULL || equals == set)
     return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "--set %s: expected key=value or group.key=value", shown);
   g_autofree char *name = g_strstrip (g_strndup (set, (gsize) (equals - set)));
-  const char *known[2 * G_N_ELEMENTS (keys) + 1] = { NULL };
+  for (guint i = 0; sp_variation_keys[i] != NULL; i++) {
+    g_autofree char *whole = g_strconcat (SP_VARIATION_GROUP ".", sp_variation_keys[i], NULL);
+    if (g_str_equal (name, sp_variation_keys[i]) || g_str_equal (name, whole)) {
+      sp_ini_set (ini, SP_VARIATION_GROUP, sp_variation_keys[i], equals + 1);
+      return TRUE;
+    }
+  }
+  const char *known[2 * G_N_ELEMENTS (keys) + 16] = { NULL };
   g_autoptr (GPtrArray) full = g_ptr_array_new_with_free_func (g_free);
   for (guint i = 0; i < G_N_ELEMENTS (keys); i++) {
     g_ptr_array_add (full, g_strconcat (keys[i].group, ".", keys[i].name, NULL));
@@ -334,6 +341,8 @@ apply_set (SpIni *ini, const char *set, GError **error)
       return TRUE;
     }
   }
+  for (guint i = 0; sp_variation_keys[i] != NULL && i < 15; i++)
+    known[2 * G_N_ELEMENTS (keys) + i] = sp_variation_keys[i];
   const char *near = sp_nearest (name, known);
   return sp_input_fail (error, SP_INPUT_ERROR_KEY, "--set %s: unknown key%s%s%s", shown, near ? "; did you mean " : "",
                         near ? near : "", near ? "?" : "");
@@ -398,7 +407,8 @@ sp_scenario_load (const char *path, const char *const *sets, GError **error)
     .run = { .micro_batch = 1, .global_batch = 1, .precision = SP_DTYPE_BF16, .causal = TRUE },
   };
   g_autoptr (SpScenario) scenario = g_new0 (SpScenario, 1);
-  if (!read_values (ini, &values, error) || !load_files (scenario, ini, &values, error))
+  scenario->variations = (SpVariations) SP_VARIATIONS_DEFAULT;
+  if (!read_values (ini, &values, &scenario->variations, error) || !load_files (scenario, ini, &values, error))
     return NULL;
   scenario->path = g_strdup (path);
   scenario->layout = values.layout;
@@ -418,6 +428,7 @@ sp_scenario_free (SpScenario *scenario)
   sp_architecture_free (scenario->arch);
   sp_cluster_free (scenario->cluster);
   sp_framework_free (scenario->framework);
+  sp_variations_clear (&scenario->variations);
   g_free (scenario);
 }
 
@@ -448,4 +459,5 @@ sp_scenario_write (const SpScenario *scenario, GString *out)
     write_value (&keys[i], &values, out);
     g_string_append_c (out, '\n');
   }
+  sp_variations_write (&scenario->variations, out);
 }

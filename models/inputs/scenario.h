@@ -2,11 +2,12 @@
 #pragma once
 
 /*
- * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run]; files in it are
+ * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run] and, optional, [variation]; files in it are
  * relative to it. Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are
  * errors that name file, group, key, value, what was expected and the nearest valid choice.
  */
 
+#include "models/inputs/variations.h"
 #include "models/layout.h"
 
 G_BEGIN_DECLS
@@ -19,6 +20,7 @@ typedef struct {
   SpFramework *framework;
   SpLayout layout;
   SpRun run;
+  SpVariations variations; /* the optional [variation] group, for simulations */
 } SpScenario;
 
 /* A file named in a scenario is absolute, or relative to the scenario, or (a bare name that is no file there) a shipped

@@ -27,8 +27,9 @@ tied_slot (SpWriter *w, guint8 slot)
   return own;
 }
 
-/* The embedding's matrix is the output matrix: on one stage it is the same memory, over stages a copy of it. With sharded
- * parameters it has to be gathered for the head too, unless what the embedding's forward gathered is still there. */
+/* The embedding's matrix is the output matrix: on one stage it is the same memory, over stages a copy of it. With
+ * sharded parameters it has to be gathered for the head too, unless what the embedding's forward gathered is still
+ * there. */
 static void
 tie (SpWriter *w, Head *h, SpTied *ret_tied)
 {

@@ -113,9 +113,7 @@ write_forward (SpWriter *w, gpointer attention)
   op->out[2] = v;
   sp_write_op_done (w, op);
 
-  sp_ulysses_enter (w, q, k, v);
-  w->core->forward (w, &w->slots);
-  a->core_out = sp_ulysses_leave (w, w->slots.o);
+  a->core_out = sp_write_core (w, q, k, v);
   write_out_norm (w, a);
   a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, elements);
   sp_write_rows (w, SP_OP_GATE, w->rows, width (w), a->out_norm, a->inputs, 0, a->gated, 0, 0);
@@ -144,9 +142,7 @@ write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
   guint8 d_out = sp_write_temporary (w, elements);
   write_out_norm_backward (w, a, d_normed, d_out);
 
-  sp_ulysses_leave_backward (w, d_out);
-  w->core->backward (w, &w->slots);
-  sp_ulysses_enter_backward (w, &dq, &dk, &dv);
+  sp_write_core_backward (w, d_out, &dq, &dk, &dv);
 
   guint8 d_inputs = sp_write_temporary (w, 4 * elements);
   SpOp *op = feature_op (w, SP_OP_FEATURE_BWD, a->inputs);

@@ -168,6 +168,29 @@ write_mlp_backward (SpWriter *w, Mlp *mlp, guint8 dy, guint8 dx)
   sp_write_norm_backward (w, &mlp->norm, sp_tensor_enter_backward (w, d_norm), dy, dx);
 }
 
+/* --- the attention core ------------------------------------------------------------------------------------------- */
+
+guint8
+sp_write_core (SpWriter *w, guint8 q, guint8 k, guint8 v)
+{
+  w->flags = SP_OP_CORE;
+  sp_ulysses_enter (w, q, k, v);
+  w->core->forward (w, &w->slots);
+  guint8 out = sp_ulysses_leave (w, w->slots.o);
+  w->flags = 0;
+  return out;
+}
+
+void
+sp_write_core_backward (SpWriter *w, guint8 d_out, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv)
+{
+  w->flags = SP_OP_CORE;
+  sp_ulysses_leave_backward (w, d_out);
+  w->core->backward (w, &w->slots);
+  sp_ulysses_enter_backward (w, ret_dq, ret_dk, ret_dv);
+  w->flags = 0;
+}
+
 /* --- a layer ------------------------------------------------------------------------------------------------------ */
 
 static void

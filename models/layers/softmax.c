@@ -65,9 +65,7 @@ write_forward (SpWriter *w, gpointer attention)
   op->out[2] = v;
   sp_write_op_done (w, op);
 
-  sp_ulysses_enter (w, q, k, v);
-  w->core->forward (w, &w->slots);
-  a->core_out = sp_ulysses_leave (w, w->slots.o);
+  a->core_out = sp_write_core (w, q, k, v);
   guint8 partial = sp_write_temporary (w, rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, w->heads * w->head_size, a->core_out, a->projection, 0, partial);
   guint8 middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
@@ -88,9 +86,7 @@ write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
   sp_write_linear_dgrad (w, w->rows, w->hidden, width, whole, a->projection, d_out);
   sp_write_linear_wgrad (w, w->rows, w->hidden, width, whole, a->core_out, a->projection);
 
-  sp_ulysses_leave_backward (w, d_out);
-  w->core->backward (w, &w->slots);
-  sp_ulysses_enter_backward (w, &dq, &dk, &dv);
+  sp_write_core_backward (w, d_out, &dq, &dk, &dv);
 
   guint8 d_qkv = sp_write_temporary (w, rows * qkv_width (w));
   SpOp *op = rope_op (w, SP_OP_ROPE_BWD);

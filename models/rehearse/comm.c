@@ -5,11 +5,13 @@
 
 /*
  * Communication by copying. A collective is done by the member that comes last: the others wait at it, and it checks
- * that all stand at the same one. A send leaves a copy in the mail of (group, from, to), a receive takes the oldest.
+ * that all stand at the same one. A send leaves a copy in the mail of (group, from, to), a receive takes the oldest; of
+ * the pipeline's, that of its boundary, direction and micro-batch.
  * The copier counts payload as it moves it.
  */
 
 typedef struct {
+  gint64 tag; /* of the pipeline's messages */
   gint64 n[2];
   double *data[2];
 } Message;
@@ -44,11 +46,22 @@ elements_of (const SpCall *call, guint8 slot)
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* The member `by` places on, or -1 beyond the end of a chain. */
+static gint64
+tag_of (const SpItem *item)
+{
+  return item->kind == SP_ITEM_LIST
+             ? 0
+             : ((gint64) item->boundary << 33 | (gint64) item->backward << 32) + item->micro_batch;
+}
+
+/* The member `by` places on, or -1 beyond the end of a chain. The pipeline's is where the walk says. */
 static gint32
 neighbour (const SpCall *call, gint32 by)
 {
   const SpProgram *program = call->in->program;
+
+  if (call->item->kind != SP_ITEM_LIST)
+    return sp_program_member (program, call->op->group, call->rank->number, call->item->peer);
   gint32 size = program->groups[call->op->group].size;
   gint32 place = sp_program_place (program, call->op->group, call->rank->number) + by;
 
@@ -81,6 +94,7 @@ send (SpCall *call)
     return;
   }
   message = g_new0 (Message, 1);
+  message->tag = tag_of (call->item);
   for (guint i = 0; i < 2; i++) {
     gint64 n = elements_of (call, call->op->in[i]);
     const double *data = sp_call_read (call, call->op->in[i], n);
@@ -95,6 +109,20 @@ send (SpCall *call)
   g_queue_push_tail (mail_between (call, call->rank->number, to), message);
 }
 
+static Message *
+take (GQueue *queue, gint64 tag)
+{
+  GList *link = queue->head;
+
+  while (link != NULL && ((const Message *) link->data)->tag != tag)
+    link = link->next;
+  if (link == NULL)
+    return NULL;
+  Message *message = link->data;
+  g_queue_delete_link (queue, link);
+  return message;
+}
+
 /* FALSE: nothing there yet. */
 static gboolean
 receive (SpCall *call)
@@ -106,7 +134,7 @@ receive (SpCall *call)
     sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM, "receives from beyond the end of its group");
     return FALSE;
   }
-  message = g_queue_pop_head (mail_between (call, from, call->rank->number));
+  message = take (mail_between (call, from, call->rank->number), tag_of (call->item));
   if (message == NULL)
     return FALSE;
   for (guint i = 0; i < 2 && !call->failed; i++) {
@@ -212,7 +240,8 @@ is_same_cursor (const SpRank *a, const SpRank *b)
   return a->stage == b->stage && a->item == b->item && a->op == b->op && a->step == b->step;
 }
 
-/* A tied matrix is reduced by two blocks on two stages; all others do the same at the same place. */
+/* A tied matrix is reduced by two blocks on two stages, a mirrored layer by the two stages that hold it; all others do
+ * the same at the same place. */
 static gboolean
 is_same_collective (const SpCall *a, const SpCall *b)
 {
@@ -221,6 +250,8 @@ is_same_collective (const SpCall *a, const SpCall *b)
       elements_of (a, a->op->in[0]) != elements_of (b, b->op->in[0]) ||
       elements_of (a, a->op->out[0]) != elements_of (b, b->op->out[0]))
     return FALSE;
+  if (a->op->group == SP_GROUP_MIRROR)
+    return a->position->layer == b->position->layer && a->rank->op == b->rank->op;
   return a->op->group == SP_GROUP_TIE || is_same_cursor (a->rank, b->rank);
 }
 

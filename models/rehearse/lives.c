@@ -56,19 +56,44 @@ plan_loop (const SpBlock *block, const SpLoop *loop, guint list, guint16 last_us
   }
 }
 
+/* Uses of the two parts of RECOMPUTE and BACKWARD apart. */
 static void
-plan_block (const SpBlock *block, guint16 last_use[2][SP_MAX_SLOTS])
+plan_parts (const SpProgram *program, const SpBlock *block, SpUses *uses)
+{
+  guint use = 0;
+
+  for (SpPhase phase = SP_PHASE_RECOMPUTE; phase <= SP_PHASE_BACKWARD; phase++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phase, &n);
+
+    for (guint i = 0; i < n; i++) {
+      guint16 *last = uses->last[ops[i].flags & SP_OP_WEIGHT ? SP_USES_WEIGHT : SP_USES_INPUT];
+      guint16 end = end_of_loop (block, 1, (guint16) ++use);
+
+      for (guint j = 0; j < SP_MAX_IN + SP_MAX_OUT; j++)
+        last[root_of (block, j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN])] = end;
+    }
+  }
+  for (guint i = 0; i < block->n_loops; i++)
+    plan_loop (block, &block->loops[i], 1, uses->last[SP_USES_INPUT]);
+}
+
+static void
+plan_block (const SpProgram *program, const SpBlock *block, SpUses *uses)
 {
   for (guint list = 0; list < 2; list++) {
+    guint16 *last = uses->last[list == 0 ? SP_USES_FORWARD : SP_USES_BACKWARD];
+
     for (guint slot = 1; slot < block->n_buffers; slot++) {
       guint8 root = root_of (block, slot);
       guint16 use = end_of_loop (block, list, block->last_use[list][slot]);
 
-      last_use[list][root] = MAX (last_use[list][root], use);
+      last[root] = MAX (last[root], use);
     }
     for (guint i = 0; i < block->n_loops; i++)
-      plan_loop (block, &block->loops[i], list, last_use[list]);
+      plan_loop (block, &block->loops[i], list, last);
   }
+  plan_parts (program, block, uses);
 }
 
 gboolean
@@ -83,9 +108,28 @@ sp_memory_plan (SpInterpreter *in)
                      "block %u: Y or DX is a view, and cannot be handed over", j);
         return FALSE;
       }
-      plan_block (block, in->last_use[i][j]);
+      plan_block (in->program, block, &in->uses[i][j]);
     }
   return TRUE;
+}
+
+static const SpUses *
+uses_of (const SpInterpreter *in, const SpRank *rank, const SpItem *item)
+{
+  const SpVariant *variant = sp_item_variant (in, item);
+
+  return &in->uses[variant - in->program->variants][rank->agenda->positions[item->position].block];
+}
+
+/* What the list of an item has of a block's uses: BACKWARD may be run in parts. */
+static guint
+part_of (const SpItem *item)
+{
+  if (item->phase == SP_PHASE_FORWARD)
+    return SP_USES_FORWARD;
+  if (!(item->mask & SP_OP_WEIGHT))
+    return SP_USES_BACKWARD;
+  return item->flags & SP_OP_WEIGHT ? SP_USES_WEIGHT : SP_USES_INPUT;
 }
 
 /* Does a slot end with its last use in this list? */
@@ -109,18 +153,19 @@ void
 sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op)
 {
   const SpVariant *variant = sp_item_variant (in, item);
-  guint8 index = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  guint8 index = rank->agenda->positions[item->position].block;
   const SpBlock *block = &variant->blocks[index];
-  guint list = item->phase == SP_PHASE_FORWARD ? 0 : 1;
+  guint list = item->phase == SP_PHASE_FORWARD ? 0 : 1, part = part_of (item);
   guint use = op + 1 + (item->phase == SP_PHASE_BACKWARD ? block->segments[SP_PHASE_RECOMPUTE].n : 0);
-  const guint16 *last = in->last_use[variant - in->program->variants][index][list];
+  const SpUses *uses = uses_of (in, rank, item);
   SpFrame *frame;
 
   if (item->phase != SP_PHASE_FORWARD && item->phase != SP_PHASE_RECOMPUTE && item->phase != SP_PHASE_BACKWARD)
     return;
   frame = sp_rank_frame (rank, item->position, item->micro_batch);
   for (guint slot = 1; slot < block->n_buffers; slot++)
-    if (last[slot] == use && ends_with_use (&block->buffers[slot], slot, list))
+    if (uses->last[part][slot] == use && !(part == SP_USES_INPUT && uses->last[SP_USES_WEIGHT][slot] > 0) &&
+        ends_with_use (&block->buffers[slot], slot, list))
       sp_storage_release (rank, &frame->slots[slot]);
 }
 
@@ -149,12 +194,15 @@ static void
 release_rest (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpItem *item)
 {
   SpFrame *frame = sp_rank_frame (rank, item->position, item->micro_batch);
-  gboolean is_first = item->position == 0, is_last = item->position == (gint32) rank->agenda->positions->len - 1;
+  const SpPosition *at = &rank->agenda->positions[item->position];
+  const SpUses *uses = uses_of (in, rank, item);
+  gboolean is_first = item->position == 0 || at[-1].chunk != at->chunk;
+  gboolean is_last = item->position + 1 == (gint32) rank->agenda->n_positions || at[1].chunk != at->chunk;
 
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     guint8 life = block->buffers[slot].life;
-    gboolean is_sent = (slot == SP_SLOT_Y && is_last && rank->stage < in->program->stages - 1) ||
-                       (slot == SP_SLOT_DX && is_first && rank->stage > 0);
+    gboolean is_sent = (slot == SP_SLOT_Y && is_last && at->layer != SP_LAYER_HEAD) ||
+                       (slot == SP_SLOT_DX && is_first && at->layer != SP_LAYER_EMBEDDING);
     gboolean ends = life == SP_LIFE_SEGMENT;
 
     if (item->phase == SP_PHASE_FORWARD)
@@ -162,7 +210,8 @@ release_rest (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpIte
     else if (item->phase == SP_PHASE_RECOMPUTE)
       ends = FALSE; /* goes on in BACKWARD */
     else if (item->phase == SP_PHASE_BACKWARD)
-      ends = sp_life_is_of_micro_batch (life) && !is_sent;
+      ends = sp_life_is_of_micro_batch (life) && !is_sent &&
+             !(part_of (item) == SP_USES_INPUT && uses->last[SP_USES_WEIGHT][slot] > 0);
     if (ends)
       sp_storage_release (rank, &frame->slots[slot]);
   }
@@ -172,7 +221,7 @@ release_rest (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpIte
 void
 sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item)
 {
-  guint8 index = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  guint8 index = rank->agenda->positions[item->position].block;
   const SpVariant *variant = sp_item_variant (in, item);
   const SpBlock *block = &variant->blocks[index];
 
@@ -190,7 +239,7 @@ sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item)
 void
 sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item)
 {
-  guint8 index = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  guint8 index = rank->agenda->positions[item->position].block;
   const SpVariant *variant = sp_item_variant (in, item);
   const SpBlock *block = &variant->blocks[index];
   SpFrame *frame = sp_rank_frame (rank, item->position, item->micro_batch);
@@ -207,7 +256,8 @@ sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item)
   release_rest (in, rank, block, item);
   if (item->phase == SP_PHASE_GATHER)
     claim_gathered (in, rank, variant, block, item, 1);
-  if (item->phase == SP_PHASE_BACKWARD || (item->phase == SP_PHASE_FORWARD && block->regather))
+  if ((item->phase == SP_PHASE_BACKWARD && part_of (item) != SP_USES_WEIGHT) ||
+      (item->phase == SP_PHASE_FORWARD && block->regather))
     claim_gathered (in, rank, variant, block, item, -1);
   for (guint slot = 1; item->phase == SP_PHASE_SYNC && slot < block->n_buffers; slot++)
     if (block->buffers[slot].life == SP_LIFE_SUMMED)

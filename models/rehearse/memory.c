@@ -54,7 +54,7 @@ sp_storage_release (SpRank *rank, SpStorage **at)
 SpFrame *
 sp_rank_frame (SpRank *rank, gint32 position, gint32 micro_batch)
 {
-  SpFrame **frame = &rank->frames[(1 + micro_batch) * (gint32) rank->agenda->positions->len + position];
+  SpFrame **frame = &rank->frames[(1 + micro_batch) * (gint32) rank->agenda->n_positions + position];
 
   if (*frame == NULL)
     *frame = g_new0 (SpFrame, 1);
@@ -64,7 +64,7 @@ sp_rank_frame (SpRank *rank, gint32 position, gint32 micro_batch)
 void
 sp_memory_free_rank (SpInterpreter *in, SpRank *rank)
 {
-  guint n = (1 + in->program->micro_batches) * rank->agenda->positions->len;
+  guint n = (1 + in->program->micro_batches) * rank->agenda->n_positions;
 
   for (guint i = 0; i < n; i++) {
     for (guint slot = 0; rank->frames[i] != NULL && slot < SP_MAX_SLOTS; slot++)
@@ -141,14 +141,14 @@ hand_over (SpCall *call, const Place *place)
 {
   gint32 next = place->position + (place->root == SP_SLOT_Y ? 1 : -1);
   guint8 slot = place->root == SP_SLOT_Y ? SP_SLOT_X : SP_SLOT_DY;
-  const GArray *positions = call->rank->agenda->positions;
+  const SpAgenda *agenda = call->rank->agenda;
 
   if (place->root == SP_SLOT_Y ? call->item->phase != SP_PHASE_FORWARD : place->root != SP_SLOT_DX)
     return;
-  if (next < 0 || next >= (gint32) positions->len)
+  if (next < 0 || next >= (gint32) agenda->n_positions || agenda->positions[next].chunk != call->position->chunk)
     return;
 
-  guint8 block = g_array_index (positions, SpPosition, next).block;
+  guint8 block = agenda->positions[next].block;
   const SpBuffer *there = &call->variant->blocks[block].buffers[slot];
   if (there->elements != (*place->at)->elements || there->alias != 0) {
     sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM, "hands over %" G_GINT64_FORMAT " elements for %" G_GINT64_FORMAT,

@@ -8,6 +8,7 @@
 
 #include "kernels/reference.h"
 #include "models/rehearse/rehearse.h"
+#include "sim/walk.h"
 
 G_BEGIN_DECLS
 
@@ -26,28 +27,11 @@ typedef struct {
   SpStorage *slots[SP_MAX_SLOTS];
 } SpFrame;
 
-/* A block instance of a stage. */
+/* All that a rank of one stage does, in order: its walk, written out. */
 typedef struct {
-  gint32 layer;
-  guint8 block;
-} SpPosition;
-
-typedef enum { SP_ITEM_LIST, SP_ITEM_SEND, SP_ITEM_RECEIVE } SpItemKind;
-
-/* One op list to run, or the pipeline's op. */
-typedef struct {
-  guint8 kind;
-  guint8 phase;           /* of a list */
-  guint8 backward;        /* of the pipeline's */
-  guint8 per_micro_batch; /* SYNC: run the ops flagged so, else the others */
-  gint32 position;
-  gint32 micro_batch; /* -1: of the step */
-} SpItem;
-
-/* All that a rank of one stage does, in order. */
-typedef struct {
-  GArray *positions; /* SpPosition */
-  GArray *items;     /* SpItem */
+  const SpPosition *positions;
+  guint n_positions;
+  GArray *items; /* SpItem */
 } SpAgenda;
 
 typedef struct {
@@ -70,15 +54,23 @@ typedef struct {
   SpRehearsedRank *report;
 } SpRank;
 
+/* Last use of each slot in FORWARD, in RECOMPUTE and BACKWARD (one list), and in the two parts of that: what is not
+ * flagged SP_OP_WEIGHT, and what is. Uses of views and of loops counted in. */
+enum { SP_USES_FORWARD, SP_USES_BACKWARD, SP_USES_INPUT, SP_USES_WEIGHT, SP_N_USES };
+
+typedef struct {
+  guint16 last[SP_N_USES][SP_MAX_SLOTS];
+} SpUses;
+
 typedef struct {
   const SpProgram *program;
   guint64 seed;
   const SpNudge *nudge; /* or NULL */
-  SpAgenda *agendas;    /* [stages] */
-  SpRank *ranks;        /* [world] */
-  GHashTable *mail;     /* gint64 key -> GQueue of messages */
-  /* Last use of each slot in a list, uses of views and of loops counted in. */
-  guint16 last_use[2][SP_MAX_BLOCKS][2][SP_MAX_SLOTS];
+  SpWalkPlan *walks;
+  SpAgenda *agendas; /* [stages] */
+  SpRank *ranks;     /* [world] */
+  GHashTable *mail;  /* gint64 key -> GQueue of messages */
+  SpUses uses[2][SP_MAX_BLOCKS];
   GError *error;
 } SpInterpreter;
 
@@ -98,7 +90,7 @@ typedef struct {
 
 /* --- agenda.c -------------------------------------------------------------------------------------------- */
 
-void sp_agenda_init (const SpProgram *program, gint32 stage, SpAgenda *agenda);
+void sp_agenda_init (const SpWalkPlan *walks, gint32 stage, SpAgenda *agenda);
 void sp_agenda_clear (SpAgenda *agenda);
 /* The block of a position, in its first variant. */
 const SpBlock *sp_agenda_block (const SpProgram *program, const SpAgenda *agenda, gint32 position);
@@ -108,7 +100,7 @@ const SpBlock *sp_agenda_block (const SpProgram *program, const SpAgenda *agenda
 /* The call at a rank's cursor, which stands at an op. */
 void sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret);
 void sp_call_close (SpCall *call);
-/* Ops of an item in a variant; NULL for the pipeline's, which has one. */
+/* Ops of an item in a variant, selected or not; NULL for the pipeline's, which has one. */
 const SpOp *sp_item_ops (const SpInterpreter *in, const SpRank *rank, const SpItem *item, guint *ret_n);
 const SpVariant *sp_item_variant (const SpInterpreter *in, const SpItem *item);
 /* Where a rank stands, in words. */

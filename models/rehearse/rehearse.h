@@ -6,7 +6,7 @@
  * model must come to the same loss, gradients and updated parameters; so a strategy is correct, not only priced.
  *
  * It is an interpreter of program.h and knows no strategy: groups, guards, loops and carries are all that it sees.
- * Every rank is a cursor (run.c) into the agenda of its stage (agenda.c); ranks run in turn until each
+ * Every rank is a cursor (run.c) into the walk of its stage (sim/walk.h, agenda.c); ranks run in turn until each
  * waits for a message or for the others of a collective, which is then done by copying (comm.c). Kernels are
  * the references of kernels/ (ops.c, attention.c). Positions of rows, token ids and heads follow from
  * the program's token map (tokens.c); initial values and the results are in global shapes
@@ -25,11 +25,13 @@
  *              X and DY: after their last use (X of life STASH: in BACKWARD). Y and DX: with their list, or when the
  *              pipeline has sent them. A Y that RECOMPUTE writes again is storage of its own
  *    GATHERED  at the end of FORWARD where the block gathers again, else at the end of that micro-batch's BACKWARD
- *    SUMMED    at the end of SYNC; it starts with BACKWARD
+ *    SUMMED    at the end of SYNC; it starts with BACKWARD, of two parts with the first
  *    STEP_END  never; nor does ALWAYS, which is there from the start
  * A use in a loop counts until the loop's end; both memories of a carry live from the loop's start until the last use
- * of either, and what it starts from (init) is used until the loop's end. `peak_bytes` is the sum of the declared bytes
- * of what is live, at its largest, and `peak_by_class` that moment.
+ * of either, and what it starts from (init) is used until the loop's end. Where the schedule runs the backward in two
+ * parts, what ops of both use ends with its last use in the second, what only one uses ends in that one, and what ends
+ * with BACKWARD ends with the part that uses it last: GATHERED with the first. `peak_bytes` is the sum of the declared
+ * bytes of what is live, at its largest, and `peak_by_class` that moment.
  *
  * Bytes. `payload_bytes` counts what the copier moved, by the definition of payload in program.h: elements x bytes of
  * the declared dtype, on the sender's side alone for messages, nothing in groups of one. It does not read SpOp.bytes.
@@ -37,7 +39,7 @@
  * Failure. Everything that a wrong program can do is a GError that names rank, layer, phase, op and kind.
  */
 
-#include "sim/program.h"
+#include "sim/walk.h"
 
 G_BEGIN_DECLS
 
@@ -52,14 +54,10 @@ typedef enum {
   SP_REHEARSE_ERROR_TOO_LARGE
 } SpRehearseError;
 
-/* `layer` of a tensor outside the layers. */
-#define SP_LAYER_EMBEDDING (-1)
-#define SP_LAYER_HEAD (-2)
-
 /* A weight in its global shape: the tensor ranks' parts put together, without the rows that pad the vocabulary. A tied
  * matrix is the embedding's, once. */
 typedef struct {
-  gint32 layer;
+  gint32 layer; /* or SP_LAYER_EMBEDDING, SP_LAYER_HEAD */
   char name[12];
   gint64 rows, cols;
   double *gradient;  /* of the mean loss over the global batch, before the optimizer */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/rehearse/private.h"
 
-#include "models/schedules.h"
+#include "sim/schedules.h"
 
 #include <string.h>
 
@@ -20,16 +20,14 @@ G_DEFINE_QUARK (sp-rehearse-error-quark, sp_rehearse_error)
 const SpVariant *
 sp_item_variant (const SpInterpreter *in, const SpItem *item)
 {
-  const SpProgram *program = in->program;
-
-  return &program->variants[program->n_variants == 2 && item->micro_batch == program->micro_batches - 1];
+  return sp_walk_variant (in->program, item->micro_batch);
 }
 
 const SpOp *
 sp_item_ops (const SpInterpreter *in, const SpRank *rank, const SpItem *item, guint *ret_n)
 {
   const SpVariant *variant = sp_item_variant (in, item);
-  guint8 block = g_array_index (rank->agenda->positions, SpPosition, item->position).block;
+  guint8 block = rank->agenda->positions[item->position].block;
 
   *ret_n = 1;
   if (item->kind != SP_ITEM_LIST)
@@ -42,13 +40,10 @@ static SpOp
 pipe_op (const SpVariant *variant, const SpItem *item)
 {
   SpOp op = item->kind == SP_ITEM_SEND ? variant->pipe_send : variant->pipe_receive;
-  guint8 not_first = op.guard & SP_GUARD_NOT_FIRST, not_last = op.guard & SP_GUARD_NOT_LAST;
 
   if (!item->backward)
     return op;
   op.flags |= SP_OP_REVERSE;
-  op.guard &= (guint8) ~(SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST);
-  op.guard |= (not_first ? SP_GUARD_NOT_LAST : 0) | (not_last ? SP_GUARD_NOT_FIRST : 0);
   if (item->kind == SP_ITEM_SEND)
     op.in[0] = SP_SLOT_DX;
   else
@@ -60,7 +55,7 @@ void
 sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret)
 {
   const SpItem *item = &g_array_index (rank->agenda->items, SpItem, rank->item);
-  const SpPosition *position = &g_array_index (rank->agenda->positions, SpPosition, item->position);
+  const SpPosition *position = &rank->agenda->positions[item->position];
   guint n;
   const SpOp *ops = sp_item_ops (in, rank, item, &n);
 
@@ -91,7 +86,7 @@ sp_rank_where (const SpInterpreter *in, const SpRank *rank)
   if (rank->item >= rank->agenda->items->len)
     return g_strdup_printf ("rank %d, at the end of the step", rank->number);
   item = &g_array_index (rank->agenda->items, SpItem, rank->item);
-  position = &g_array_index (rank->agenda->positions, SpPosition, item->position);
+  position = &rank->agenda->positions[item->position];
   sp_call_open ((SpInterpreter *) in, (SpRank *) rank, &call);
   where = g_strdup_printf ("rank %d, layer %d (%s), micro-batch %d, %s op %u, step %d: %s over %s", rank->number,
                            position->layer, sp_block_name (call.block->kind), item->micro_batch,
@@ -127,8 +122,7 @@ holds (const SpCall *call)
   gint32 steps = call->loop != NULL ? call->loop->steps : 1;
   guint guard = call->op->guard;
 
-  if (call->item->kind == SP_ITEM_LIST && call->item->phase == SP_PHASE_SYNC &&
-      ((call->op->flags & SP_OP_PER_MICRO_BATCH) != 0) != call->item->per_micro_batch)
+  if (call->item->kind == SP_ITEM_LIST && (call->op->flags & call->item->mask) != call->item->flags)
     return FALSE;
   return !((guard & SP_GUARD_NOT_FIRST && place == 0) || (guard & SP_GUARD_NOT_LAST && place >= group->size - 1) ||
            (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
@@ -295,7 +289,7 @@ check_size (SpInterpreter *in)
   double bytes = 0, flops = 0;
 
   for (gint32 i = 0; i < program->world; i++)
-    for (guint j = 0; j < in->ranks[i].agenda->positions->len; j++) {
+    for (guint j = 0; j < in->ranks[i].agenda->n_positions; j++) {
       const SpBlock *block = sp_agenda_block (program, in->ranks[i].agenda, (gint32) j);
 
       for (guint slot = 1; slot < block->n_buffers; slot++)
@@ -329,9 +323,9 @@ check_program (SpInterpreter *in)
 {
   const SpProgram *program = in->program;
 
-  for (gint32 stage = 0; stage < program->stages; stage++)
-    if (in->agendas[stage].positions->len == 0) {
-      g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM, "stage %d has no layers", stage);
+  for (gint32 i = 1; i + 1 < sp_program_virtual_stages (program); i++)
+    if (program->stage_first[i] == program->stage_first[i + 1]) {
+      g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM, "virtual stage %d has no layers", i);
       return FALSE;
     }
   return check_size (in) && sp_memory_plan (in);
@@ -342,9 +336,10 @@ make_ranks (SpInterpreter *in, SpRehearsal *rehearsal)
 {
   const SpProgram *program = in->program;
 
+  in->walks = sp_walk_plan_new (program, SP_ORDER_PROGRAM);
   in->agendas = g_new0 (SpAgenda, program->stages);
   for (gint32 stage = 0; stage < program->stages; stage++)
-    sp_agenda_init (program, stage, &in->agendas[stage]);
+    sp_agenda_init (in->walks, stage, &in->agendas[stage]);
   in->ranks = g_new0 (SpRank, program->world);
   for (gint32 i = 0; i < program->world; i++) {
     SpRank *rank = &in->ranks[i];
@@ -352,8 +347,8 @@ make_ranks (SpInterpreter *in, SpRehearsal *rehearsal)
     rank->number = i;
     rank->stage = sp_program_place (program, SP_GROUP_PIPELINE, i);
     rank->agenda = &in->agendas[rank->stage];
-    rank->frames = g_new0 (SpFrame *, (1 + program->micro_batches) * rank->agenda->positions->len);
-    rank->gradients = g_new0 (double *, rank->agenda->positions->len);
+    rank->frames = g_new0 (SpFrame *, (1 + program->micro_batches) * rank->agenda->n_positions);
+    rank->gradients = g_new0 (double *, rank->agenda->n_positions);
     rank->report = &rehearsal->ranks[i];
   }
 }
@@ -362,7 +357,7 @@ static void
 clear (SpInterpreter *in)
 {
   for (gint32 i = 0; i < in->program->world; i++) {
-    for (guint j = 0; j < in->ranks[i].agenda->positions->len; j++)
+    for (guint j = 0; j < in->ranks[i].agenda->n_positions; j++)
       g_free (in->ranks[i].gradients[j]);
     g_free (in->ranks[i].gradients);
     sp_memory_free_rank (in, &in->ranks[i]);
@@ -371,6 +366,7 @@ clear (SpInterpreter *in)
     sp_agenda_clear (&in->agendas[stage]);
   g_free (in->ranks);
   g_free (in->agendas);
+  sp_walk_plan_free (in->walks);
   g_hash_table_unref (in->mail);
 }
 

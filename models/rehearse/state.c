@@ -148,7 +148,7 @@ check_shard (SpInterpreter *in, const SpBlock *block, guint8 slot)
 static gboolean
 start_position (SpInterpreter *in, SpRank *rank, gint32 index)
 {
-  const SpPosition *position = &g_array_index (rank->agenda->positions, SpPosition, index);
+  const SpPosition *position = &rank->agenda->positions[index];
   const SpBlock *block = &in->program->variants[0].blocks[position->block];
   SpFrame *frame = sp_rank_frame (rank, index, -1);
   gint64 n = block->buffers[block->flat_parameters].elements;
@@ -184,7 +184,7 @@ start_position (SpInterpreter *in, SpRank *rank, gint32 index)
 gboolean
 sp_state_start (SpInterpreter *in, SpRank *rank)
 {
-  for (guint i = 0; i < rank->agenda->positions->len; i++)
+  for (guint i = 0; i < rank->agenda->n_positions; i++)
     if (!start_position (in, rank, (gint32) i))
       return FALSE;
   return TRUE;
@@ -209,7 +209,7 @@ parameter_slot (const SpBlock *block)
 void
 sp_state_keep_gradients (SpInterpreter *in, SpRank *rank, gint32 position)
 {
-  guint8 index = g_array_index (rank->agenda->positions, SpPosition, position).block;
+  guint8 index = rank->agenda->positions[position].block;
   const SpBlock *block = &in->program->variants[0].blocks[index];
   const SpStorage *storage = sp_rank_frame (rank, position, -1)->slots[gradient_slot (block)];
 
@@ -313,7 +313,7 @@ collect_flat (Collector *c, const SpRank *rank, const SpPosition *position, cons
 static gboolean
 collect_position (Collector *c, SpRank *rank, gint32 index)
 {
-  const SpPosition *position = &g_array_index (rank->agenda->positions, SpPosition, index);
+  const SpPosition *position = &rank->agenda->positions[index];
   const SpBlock *block = &c->in->program->variants[0].blocks[position->block];
   gint64 whole = block->buffers[block->flat_parameters].elements;
   gint64 place = sp_program_place (c->in->program, SP_GROUP_ZERO, rank->number);
@@ -332,6 +332,20 @@ collect_position (Collector *c, SpRank *rank, gint32 index)
   }
   return collect_flat (c, rank, position, "gradient", rank->gradients[index], first_gradient, n_gradient) &&
          collect_flat (c, rank, position, "parameter", parameters->data, first_parameter, n_parameter);
+}
+
+/* From all ranks of a stage what they hold of a virtual stage. */
+static void
+collect_stage (Collector *c, gint32 stage, gint32 virtual_stage)
+{
+  const SpProgram *program = c->in->program;
+  const SpAgenda *agenda = &c->in->agendas[stage];
+
+  for (guint i = 0; i < agenda->n_positions; i++)
+    for (gint32 r = 0; r < program->world && c->in->error == NULL; r++)
+      if (c->in->ranks[r].stage == stage &&
+          sp_program_virtual_stage (program, stage, agenda->positions[i].chunk) == virtual_stage)
+        collect_position (c, &c->in->ranks[r], (gint32) i);
 }
 
 /* No shard may be missing. */
@@ -354,11 +368,9 @@ sp_state_collect (SpInterpreter *in, SpRehearsal *rehearsal)
                   .tensors = rehearsal->tensors,
                   .index = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL) };
 
-  for (gint32 stage = 0; stage < in->program->stages && in->error == NULL; stage++)
-    for (guint i = 0; i < in->agendas[stage].positions->len; i++)
-      for (gint32 r = 0; r < in->program->world && in->error == NULL; r++)
-        if (in->ranks[r].stage == stage)
-          collect_position (&c, &in->ranks[r], (gint32) i);
+  for (gint32 v = 0; v < sp_program_virtual_stages (in->program); v++)
+    for (gint32 stage = 0; stage < in->program->stages; stage++)
+      collect_stage (&c, stage, v);
   g_hash_table_unref (c.index);
   for (guint i = 0; i < c.tensors->len && in->error == NULL; i++)
     check_whole (in, &g_array_index (c.tensors, SpRehearsedTensor, i));

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
 
-#include "models/schedules.h"
+#include "sim/schedules.h"
 
 /* Pipeline parallelism (Narayanan et al., 2104.04473): stages of consecutive layers; a stage sends its output rows to
- * the next one, and their gradient comes back. Which slot runs when is the schedule's business. */
+ * the next one, and their gradient comes back. Which slot runs when, and what a schedule asks for, is its own business
+ * (sim/schedules.h). */
 
 static SpOp
-message (const SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint guard)
+message (const SpWriter *w, SpOpKind kind, guint8 in, guint8 out)
 {
   return (SpOp){
     .kind = kind,
     .stream = SP_STREAM_PIPELINE,
     .group = SP_GROUP_PIPELINE,
     .axis = SP_AXIS_PIPELINE,
-    .guard = guard,
     .in = { in },
     .out = { out },
     .bytes = (gint64) w->region_rows * w->hidden * sp_dtype_bytes (w->dtype),
@@ -24,29 +24,35 @@ message (const SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint guard)
 void
 sp_pipeline_write (SpWriter *w)
 {
-  w->variant->pipe_send = message (w, SP_OP_SEND, SP_SLOT_Y, 0, SP_GUARD_NOT_LAST);
-  w->variant->pipe_receive = message (w, SP_OP_RECEIVE, 0, SP_SLOT_X, SP_GUARD_NOT_FIRST);
+  w->variant->pipe_send = message (w, SP_OP_SEND, SP_SLOT_Y, 0);
+  w->variant->pipe_receive = message (w, SP_OP_RECEIVE, 0, SP_SLOT_X);
 }
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
 
+/* Chunks of all stages together. */
 static gint32
-most_stages (const SpCase *c)
+most_parts (const SpCase *c)
 {
-  return MIN (c->arch->layers, (gint32) G_N_ELEMENTS (c->layout->stage_split));
+  return MIN (c->arch->layers, SP_MAX_VIRTUAL_STAGES);
 }
 
 static gboolean
 layers_suffice (const SpCase *c)
 {
-  return c->layout->pipeline <= most_stages (c);
+  return c->layout->pipeline <= SP_MAX_STAGES && sp_layout_virtual_stages (c->layout) <= most_parts (c);
 }
 
 static void
 explain_layers (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out, "pipeline = %d stages for %d layers; at most %d", c->layout->pipeline, c->arch->layers,
-                          most_stages (c));
+  gint32 parts = sp_layout_virtual_stages (c->layout), chunks = MAX (parts / c->layout->pipeline, 1);
+
+  g_string_append_printf (out, "pipeline = %d stages", c->layout->pipeline);
+  if (parts > c->layout->pipeline)
+    g_string_append_printf (out, " of virtual-stages = %d", chunks);
+  g_string_append_printf (out, " for %d layers; at most %d", c->arch->layers,
+                          MIN (most_parts (c) / chunks, SP_MAX_STAGES));
 }
 
 static gboolean
@@ -57,7 +63,7 @@ split_adds_up (const SpCase *c)
   if (c->layout->stage_split[0] == 0)
     return TRUE;
   for (guint i = 0; i < G_N_ELEMENTS (c->layout->stage_split); i++) {
-    if ((c->layout->stage_split[i] > 0) != (i < (guint) c->layout->pipeline))
+    if ((c->layout->stage_split[i] > 0) != (i < (guint) sp_layout_virtual_stages (c->layout)))
       return FALSE;
     sum += c->layout->stage_split[i];
   }
@@ -67,18 +73,66 @@ split_adds_up (const SpCase *c)
 static void
 explain_split (const SpCase *c, GString *out)
 {
-  gint32 p = c->layout->pipeline, each = c->arch->layers / p, rest = c->arch->layers % p;
+  gint32 n = sp_layout_virtual_stages (c->layout), each = c->arch->layers / n, rest = c->arch->layers % n;
 
   g_string_append_printf (
-      out, "stage-split must give each of the %d stages at least one layer and add up to %d layers; e.g. ", p,
-      c->arch->layers);
-  for (gint32 i = 0; i < p; i++)
+      out, "stage-split must give each of the %d %sstages at least one layer and add up to %d layers; e.g. ", n,
+      n > c->layout->pipeline ? "virtual " : "", c->arch->layers);
+  for (gint32 i = 0; i < n; i++)
     g_string_append_printf (out, "%s%d", i ? "," : "", each + (i < rest));
+}
+
+/* --- the schedule's own ------------------------------------------------------------------------------------------- */
+
+static SpPipeline
+pipeline_of (const SpCase *c)
+{
+  return (SpPipeline){ .stages = c->layout->pipeline,
+                       .chunks = sp_layout_chunks (c->layout),
+                       .micro_batches = sp_layout_micro_batches (c->layout, c->run),
+                       .uneven =
+                           (c->run->global_batch + c->layout->data - 1) / c->layout->data % c->run->micro_batch != 0 };
+}
+
+static gboolean
+schedule_is_ready (const SpCase *c)
+{
+  const SpPipeline pipeline = pipeline_of (c);
+
+  return sp_schedule_broken_rule (sp_schedule_get (c->layout->schedule), &pipeline) == NULL;
+}
+
+static void
+explain_schedule (const SpCase *c, GString *out)
+{
+  const SpSchedule *schedule = sp_schedule_get (c->layout->schedule);
+  const SpPipeline pipeline = pipeline_of (c);
+
+  g_string_append_printf (out, "schedule = %s: ", schedule->name);
+  sp_schedule_broken_rule (schedule, &pipeline)->explain (&pipeline, out);
+}
+
+/* Both ends of a mirrored pipeline hold both ends of the model. */
+static gboolean
+ends_are_apart (const SpCase *c)
+{
+  return !c->arch->tied || !sp_schedule_get (c->layout->schedule)->mirrored;
+}
+
+static void
+explain_ends (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "schedule = %s puts the embedding and the output matrix on the same ranks, which are tied in "
+                          "this model: not available yet; use schedule = 1f1b",
+                          sp_schedule_get (c->layout->schedule)->name);
 }
 
 static const SpRule rules[] = {
   { "pipeline-layers", layers_suffice, explain_layers },
   { "pipeline-split", split_adds_up, explain_split },
+  { "pipeline-schedule", schedule_is_ready, explain_schedule },
+  { "pipeline-tied", ends_are_apart, explain_ends },
 };
 
 const SpStrategy sp_strategy_pipeline = {

@@ -14,18 +14,18 @@ is_split (const SpWriter *w)
 }
 
 static void
-collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out)
+collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
 {
-  sp_write_collective (w, kind, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, in, out, 0);
+  sp_write_collective (w, kind, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, in, out, flags);
 }
 
 static guint8
-gather (SpWriter *w, guint8 rows)
+gather (SpWriter *w, guint8 rows, guint flags)
 {
   if (!w->program->sequence_regions)
     return rows;
   guint8 whole = sp_write_temporary (w, w->block->buffers[rows].elements * w->layout->tensor);
-  collective (w, SP_OP_ALL_GATHER, rows, whole);
+  collective (w, SP_OP_ALL_GATHER, rows, whole, flags);
   return whole;
 }
 
@@ -35,18 +35,18 @@ sum (SpWriter *w, guint8 partial)
   if (!is_split (w))
     return partial;
   if (!w->program->sequence_regions) {
-    collective (w, SP_OP_ALL_REDUCE, partial, partial);
+    collective (w, SP_OP_ALL_REDUCE, partial, partial, 0);
     return partial;
   }
   guint8 rows = sp_write_temporary (w, w->block->buffers[partial].elements / w->layout->tensor);
-  collective (w, SP_OP_REDUCE_SCATTER, partial, rows);
+  collective (w, SP_OP_REDUCE_SCATTER, partial, rows, 0);
   return rows;
 }
 
 guint8
 sp_tensor_enter (SpWriter *w, guint8 rows)
 {
-  return gather (w, rows);
+  return gather (w, rows, 0);
 }
 
 guint8
@@ -58,7 +58,7 @@ sp_tensor_leave (SpWriter *w, guint8 partial)
 guint8
 sp_tensor_leave_backward (SpWriter *w, guint8 d_rows)
 {
-  return gather (w, d_rows);
+  return gather (w, d_rows, 0);
 }
 
 guint8
@@ -70,7 +70,7 @@ sp_tensor_enter_backward (SpWriter *w, guint8 d_partial)
 guint8
 sp_tensor_regather (SpWriter *w, guint8 rows)
 {
-  return gather (w, rows);
+  return gather (w, rows, SP_OP_WEIGHT);
 }
 
 void

@@ -5,7 +5,9 @@
  * Gradient reduction and ZeRO (Rajbhandari et al., 1910.02054) over the data x sequence ranks, which hold the same
  * weights. Payload a step, for m micro-batches and a block of n parameters: stage 0 all-reduce n; 1 reduce-scatter and
  * all-gather 2 n; 2 a reduce-scatter each micro-batch (m + 1) n; 3 gathers for forward and backward and a
- * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false).
+ * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false). Under a mirrored
+ * schedule two pipeline stages hold the same weights: they sum their gradients once a step, before the data reduction
+ * or, where that runs after every micro-batch, the shards after the last one.
  */
 
 static gint32
@@ -62,6 +64,14 @@ write_partial_sum (SpWriter *w, guint flags)
 }
 
 static void
+write_mirror_sum (SpWriter *w, guint8 gradients)
+{
+  if (w->program->groups[SP_GROUP_MIRROR].size > 1)
+    sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_MIRROR, SP_AXIS_PIPELINE, SP_STREAM_PIPELINE, gradients,
+                         gradients, 0);
+}
+
+static void
 write_sync (SpWriter *w, const SpTied *tied)
 {
   const SpBlock *block = w->block;
@@ -72,6 +82,8 @@ write_sync (SpWriter *w, const SpTied *tied)
   if (tied->copy_gradient)
     sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TIE, SP_AXIS_PIPELINE, SP_STREAM_PIPELINE, tied->copy_gradient,
                          tied->copy_gradient, 0);
+  if (w->weight_elements > 0 && !each)
+    write_mirror_sum (w, block->flat_gradients);
   if (w->weight_elements == 0)
     ; /* the head of a tied model whose norms have no gain */
   else if (stage (w) > 0)
@@ -79,6 +91,8 @@ write_sync (SpWriter *w, const SpTied *tied)
                      each | (each ? SP_OP_ACCUMULATE : 0));
   else if (shards (w) > 1)
     data_collective (w, SP_OP_ALL_REDUCE, block->flat_gradients, block->flat_gradients, 0);
+  if (w->weight_elements > 0 && each)
+    write_mirror_sum (w, block->shard_gradients);
   sp_write_end (w);
 }
 

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/paths.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rates of groups from the graph. */
+
+/* Ranks beyond which an estimate does not go through the graph. */
+#define MOST_RANKS (1 << 17)
+
+/* Members differ in the digits; of TIE they are the first and the last place, of MIRROR a place and the one as far from
+ * the end. */
+typedef enum { WHOLE, TIE, MIRROR } Kind;
+
+/* A group without its program. */
+typedef struct {
+  guint64 words[2 + SP_MAX_DIGITS]; /* world; digits and kind; size and stride of each */
+} Key;
+
+typedef struct _SpPathEntry {
+  Key key;
+  const SpCluster *cluster;
+  SpPath fair, alone;
+  double pairwise_s_per_byte[2]; /* fair, alone; negative: not yet known */
+} Entry;
+
+typedef struct {
+  const Entry *entry;
+  const SpTopology *topology;
+  SpLoads *loads;
+  gint32 world, size;
+  gint32 *ranks; /* [size] of one instance, by place */
+  gint32 base;   /* its lowest; -1 before the first */
+} Instances;
+
+/* --- instances of a group ----------------------------------------------------------------------------------------- */
+
+static Key
+key_of (const SpProgram *program, SpGroupId group)
+{
+  const SpGroup *g = &program->groups[group];
+  Kind kind = group == SP_GROUP_TIE ? TIE : group == SP_GROUP_MIRROR ? MIRROR : WHOLE;
+  Key key = { { (guint64) program->world, g->n_digits | (guint64) kind << 8 } };
+
+  for (guint i = 0; i < g->n_digits; i++) {
+    const SpDigit *digit = &program->digits[g->digits[i]];
+    key.words[2 + i] = (guint64) digit->size << 32 | (guint32) digit->stride;
+  }
+  return key;
+}
+
+static guint
+hash_key (gconstpointer key)
+{
+  const Key *k = key;
+  guint64 hash = 0;
+
+  for (guint i = 0; i < G_N_ELEMENTS (k->words); i++)
+    hash = (hash ^ k->words[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15) ^ (hash >> 29);
+  return (guint) (hash >> 32);
+}
+
+/* Of no closed form: those are small numbers with nothing in the top bit. */
+static guint64
+identity_of (const Key *key)
+{
+  guint64 hash = 0;
+
+  for (guint i = 0; i < G_N_ELEMENTS (key->words); i++) {
+    hash = (hash ^ key->words[i]) * G_GUINT64_CONSTANT (0xbf58476d1ce4e5b9);
+    hash ^= hash >> 31;
+  }
+  return hash | G_GUINT64_CONSTANT (1) << 63;
+}
+
+static gboolean
+equal_keys (gconstpointer a, gconstpointer b)
+{
+  return memcmp (a, b, sizeof (Key)) == 0;
+}
+
+static gint32
+digit_size (const Key *key, guint i)
+{
+  return (gint32) (key->words[2 + i] >> 32);
+}
+
+static gint32
+digit_stride (const Key *key, guint i)
+{
+  return (gint32) (key->words[2 + i] & G_MAXUINT32);
+}
+
+static guint
+n_digits (const Key *key)
+{
+  return key->words[1] & 0xff;
+}
+
+static Kind
+kind_of (const Key *key)
+{
+  return (Kind) (key->words[1] >> 8);
+}
+
+static void
+instances_init (Instances *in, const Entry *entry, const SpTopology *topology)
+{
+  *in = (Instances){ .entry = entry, .topology = topology, .world = (gint32) entry->key.words[0], .size = 1 };
+  for (guint i = 0; i < n_digits (&entry->key); i++)
+    in->size *= digit_size (&entry->key, i);
+  if (kind_of (&entry->key) != WHOLE)
+    in->size = 2;
+  in->ranks = g_new (gint32, in->size);
+  in->loads = sp_loads_new (topology);
+  in->base = -1;
+}
+
+static void
+instances_clear (Instances *in)
+{
+  g_free (in->ranks);
+  sp_loads_free (in->loads);
+}
+
+static gint32
+value_at (const Key *key, guint digit, gint32 rank)
+{
+  return rank / digit_stride (key, digit) % digit_size (key, digit);
+}
+
+/* The member at a place of the instance whose place 0 is `base`. */
+static gint32
+rank_at (const Key *key, gint32 base, gint32 place)
+{
+  gint32 rank = base;
+
+  for (guint i = 0; i < n_digits (key); i++) {
+    gint32 size = digit_size (key, i), stride = digit_stride (key, i);
+    if (kind_of (key) == WHOLE) {
+      rank += place % size * stride;
+      place /= size;
+    } else if (place > 0)
+      rank += (size - 1 - 2 * value_at (key, i, base)) * stride;
+  }
+  return rank;
+}
+
+/* Place 0: the lowest of all places, or of MIRROR any in the lower half. */
+static gboolean
+is_base (const Key *key, gint32 rank)
+{
+  gint64 place = 0, all = 1;
+
+  for (guint i = n_digits (key); i-- > 0;) {
+    place = place * digit_size (key, i) + value_at (key, i, rank);
+    all *= digit_size (key, i);
+  }
+  return kind_of (key) == MIRROR ? 2 * place < all - 1 : place == 0;
+}
+
+/* The next instance, in in->ranks; FALSE: there is none, and the first comes again. */
+static gboolean
+next_instance (Instances *in)
+{
+  do
+    if (++in->base >= in->world) {
+      in->base = -1;
+      return FALSE;
+    }
+  while (!is_base (&in->entry->key, in->base));
+  for (gint32 place = 0; place < in->size; place++)
+    in->ranks[place] = rank_at (&in->entry->key, in->base, place);
+  return TRUE;
+}
+
+/* --- collectives -------------------------------------------------------------------------------------------------- */
+
+/* Seconds for each byte of payload: with all siblings at once, and of the quickest by itself. */
+static void
+weigh (Instances *in, SpAlgorithm algorithm, double *ret_fair, double *ret_alone)
+{
+  *ret_alone = INFINITY;
+  while (next_instance (in)) {
+    sp_loads_reset (in->loads);
+    sp_loads_add (in->loads, algorithm, in->ranks, (guint) in->size, NULL);
+    *ret_alone = MIN (*ret_alone, sp_loads_seconds_per_byte (in->loads));
+  }
+  sp_loads_reset (in->loads);
+  while (next_instance (in))
+    sp_loads_add (in->loads, algorithm, in->ranks, (guint) in->size, NULL);
+  *ret_fair = sp_loads_seconds_per_byte (in->loads);
+}
+
+static void
+set_collectives (Instances *in, SpPath *fair, SpPath *alone)
+{
+  double wire = (double) (in->size - 1) / in->size, fair_s, alone_s;
+
+  weigh (in, SP_ALGORITHM_RING, &fair_s, &alone_s);
+  fair->ring_bytes_per_s = wire / fair_s;
+  alone->ring_bytes_per_s = wire / alone_s;
+  weigh (in, SP_ALGORITHM_TREE, &fair_s, &alone_s);
+  fair->tree_bytes_per_s = 2 / fair_s;
+  alone->tree_bytes_per_s = 2 / alone_s;
+}
+
+static void
+set_nvls (Instances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
+{
+  double fair_s = 0, alone_s = 0;
+
+  if (!cluster->device->nvls || cluster->node != SP_NODE_SWITCH)
+    return;
+  if (fair->network)
+    weigh (in, SP_ALGORITHM_NVLS_TREE, &fair_s, &alone_s);
+  sp_path_set_nvls (fair, cluster, fair_s);
+  sp_path_set_nvls (alone, cluster, alone_s);
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+/* Over hops inside a node [0] and between nodes [1]. */
+typedef struct {
+  double slowest_s[2], quickest_s[2]; /* for each byte: with all at once; by itself */
+  double longest_s[2], shortest_s[2]; /* latency */
+  gboolean any[2];
+} Hops;
+
+static double
+route_seconds (const Instances *in, gint32 from, gint32 to, gboolean alone)
+{
+  guint32 links[SP_TOPOLOGY_MAX_ROUTE];
+  guint n = sp_topology_route (in->topology, (guint32) from, (guint32) to, links);
+  double longest = 0;
+
+  for (guint i = 0; i < n; i++)
+    longest = MAX (longest, (alone ? 1 : sp_loads_of_link (in->loads, links[i])) /
+                                sp_topology_capacity (in->topology, links[i]));
+  return longest;
+}
+
+/* The message of a place: to the next one around the ring, or to the one before. */
+static gint32
+neighbour (const Instances *in, gint32 place, guint back)
+{
+  return in->ranks[(place + (back ? in->size - 1 : 1)) % in->size];
+}
+
+static void
+note_hop (const Instances *in, gint32 from, gint32 to, Hops *hops)
+{
+  guint far = !sp_topology_same_node (in->topology, (guint32) from, (guint32) to);
+  double latency = sp_topology_route_latency (in->topology, (guint32) from, (guint32) to);
+  double alone = route_seconds (in, from, to, TRUE);
+
+  if (!hops->any[far]) {
+    hops->any[far] = TRUE;
+    hops->quickest_s[far] = alone;
+    hops->shortest_s[far] = latency;
+  }
+  hops->slowest_s[far] = MAX (hops->slowest_s[far], route_seconds (in, from, to, FALSE));
+  hops->quickest_s[far] = MIN (hops->quickest_s[far], alone);
+  hops->longest_s[far] = MAX (hops->longest_s[far], latency);
+  hops->shortest_s[far] = MIN (hops->shortest_s[far], latency);
+}
+
+static void
+find_hops (Instances *in, Hops *hops)
+{
+  *hops = (Hops){ 0 };
+  for (guint back = 0; back < 2; back++) {
+    sp_loads_reset (in->loads);
+    while (next_instance (in))
+      for (gint32 place = 0; place < in->size; place++)
+        sp_loads_add_message (in->loads, in->ranks[place], neighbour (in, place, back), NULL);
+    while (next_instance (in))
+      for (gint32 place = 0; place < in->size; place++)
+        note_hop (in, in->ranks[place], neighbour (in, place, back), hops);
+  }
+}
+
+static void
+set_messages (Instances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
+{
+  double link = cluster->device->link_bytes_per_s.value * cluster->link_efficiency.value;
+  Hops hops;
+
+  find_hops (in, &hops);
+  guint slow = hops.any[1];
+  fair->near_bytes_per_s = hops.any[0] ? 1 / hops.slowest_s[0] : link;
+  alone->near_bytes_per_s = hops.any[0] ? 1 / hops.quickest_s[0] : link;
+  fair->link_hop_latency_s = hops.any[0] ? hops.longest_s[0] : cluster->link_latency_s.value;
+  alone->link_hop_latency_s = hops.any[0] ? hops.shortest_s[0] : cluster->link_latency_s.value;
+  /* Around a ring, at the pace of the slowest: that may be one inside a node. */
+  fair->send_bytes_per_s = 1 / MAX (hops.slowest_s[0], hops.slowest_s[1]);
+  alone->send_bytes_per_s = 1 / hops.quickest_s[slow];
+  fair->hop_latency_s = MAX (hops.longest_s[0], hops.longest_s[1]);
+  alone->hop_latency_s = hops.shortest_s[slow];
+}
+
+/* --- shape and latencies ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  gint32 least_members, most_nodes, least_nodes, crossings;
+  double longest_s, shortest_s; /* latency from node to node */
+} Shape;
+
+static int
+compare_ranks (gconstpointer a, gconstpointer b)
+{
+  gint32 x = *(const gint32 *) a, y = *(const gint32 *) b;
+
+  return (x > y) - (x < y);
+}
+
+/* Of an instance: nodes in order of ranks, as rings run. */
+static void
+note_shape (Instances *in, Shape *shape)
+{
+  gint32 nodes = 1, members = 1, crossings = 0, first = 0;
+
+  for (gint32 i = 1; i < in->size; i++)
+    crossings += !sp_topology_same_node (in->topology, (guint32) in->ranks[i - 1], (guint32) in->ranks[i]);
+  qsort (in->ranks, (gsize) in->size, sizeof *in->ranks, compare_ranks);
+  for (gint32 i = 1; i <= in->size; i++) {
+    gboolean same =
+        i < in->size && sp_topology_same_node (in->topology, (guint32) in->ranks[i - 1], (guint32) in->ranks[i]);
+    if (same) {
+      members++;
+      continue;
+    }
+    shape->least_members = MIN (shape->least_members, members);
+    if (i < in->size) {
+      double latency = sp_topology_route_latency (in->topology, (guint32) in->ranks[first], (guint32) in->ranks[i]);
+      shape->longest_s = MAX (shape->longest_s, latency);
+      shape->shortest_s = MIN (shape->shortest_s, latency);
+      first = i;
+      nodes++;
+      members = 1;
+    }
+  }
+  shape->most_nodes = MAX (shape->most_nodes, nodes);
+  shape->least_nodes = MIN (shape->least_nodes, nodes);
+  shape->crossings = MAX (shape->crossings, crossings);
+}
+
+static void
+set_latencies (SpPath *path, gint32 nodes, double network_s, double link_s)
+{
+  path->ring_latency_network_s = (nodes - 1) * network_s;
+  path->ring_latency_link_s = (path->size - nodes) * link_s;
+  path->tree_latency_network_s = nodes > 1 ? ceil (log2 (nodes)) * network_s : 0;
+  path->tree_latency_link_s = (path->per_node - 1) * link_s;
+}
+
+static void
+set_shape (Instances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
+{
+  Shape shape = { .least_members = G_MAXINT32, .least_nodes = G_MAXINT32, .shortest_s = INFINITY };
+
+  while (next_instance (in))
+    note_shape (in, &shape);
+  *fair = (SpPath){ .size = in->size,
+                    .per_node = shape.least_members,
+                    .nodes = shape.most_nodes,
+                    .crossings = shape.crossings,
+                    .network = shape.most_nodes > 1,
+                    .pairwise_s_per_byte = -1 };
+  *alone = *fair;
+  double link = cluster->link_latency_s.value;
+  set_latencies (fair, shape.most_nodes, fair->network ? shape.longest_s : 0, link);
+  set_latencies (alone, shape.least_nodes, fair->network ? MIN (shape.shortest_s, shape.longest_s) : 0, link);
+  /* A GPU's shares are not what prices go by here. */
+  fair->link_bytes_per_s = alone->link_bytes_per_s =
+      cluster->device->link_bytes_per_s.value * cluster->link_efficiency.value;
+}
+
+/* --- entries ------------------------------------------------------------------------------------------------------ */
+
+static double
+least_ratio (const SpPath *fair, const SpPath *alone)
+{
+  double rates[] = { fair->ring_bytes_per_s / alone->ring_bytes_per_s, fair->tree_bytes_per_s / alone->tree_bytes_per_s,
+                     fair->send_bytes_per_s / alone->send_bytes_per_s,
+                     fair->near_bytes_per_s / alone->near_bytes_per_s };
+  double latencies[][2] = {
+    { fair->ring_latency_network_s + fair->ring_latency_link_s,
+      alone->ring_latency_network_s + alone->ring_latency_link_s },
+    { fair->tree_latency_network_s + fair->tree_latency_link_s,
+      alone->tree_latency_network_s + alone->tree_latency_link_s },
+    { fair->hop_latency_s, alone->hop_latency_s },
+    { fair->link_hop_latency_s, alone->link_hop_latency_s },
+    { fair->nvls_latency_s, alone->nvls_latency_s },
+    { fair->nvls_s_per_byte[0], alone->nvls_s_per_byte[0] },
+  };
+  double least = 1;
+
+  for (guint i = 0; i < G_N_ELEMENTS (rates); i++)
+    least = MIN (least, rates[i]);
+  for (guint i = 0; i < G_N_ELEMENTS (latencies); i++)
+    if (latencies[i][0] > 0)
+      least = MIN (least, latencies[i][1] / latencies[i][0]);
+  return least;
+}
+
+static void
+fill_entry (Entry *entry, const SpCluster *cluster, const SpTopology *topology)
+{
+  SpPath *fair = &entry->fair, *alone = &entry->alone;
+  Instances in;
+
+  instances_init (&in, entry, topology);
+  set_shape (&in, cluster, fair, alone);
+  set_collectives (&in, fair, alone);
+  set_messages (&in, cluster, fair, alone);
+  set_nvls (&in, cluster, fair, alone);
+  instances_clear (&in);
+  fair->network_bytes_per_s = fair->ring_bytes_per_s / fair->per_node;
+  alone->network_bytes_per_s = alone->ring_bytes_per_s / alone->per_node;
+  fair->identity = alone->identity = identity_of (&entry->key);
+  fair->alone_ratio = least_ratio (fair, alone);
+  alone->is_alone = TRUE;
+  entry->pairwise_s_per_byte[0] = entry->pairwise_s_per_byte[1] = -1;
+}
+
+static void
+fill_pairwise (Entry *entry, const SpTopology *topology)
+{
+  double *s = entry->pairwise_s_per_byte;
+  Instances in;
+
+  instances_init (&in, entry, topology);
+  weigh (&in, SP_ALGORITHM_PAIRWISE, &s[0], &s[1]);
+  instances_clear (&in);
+  entry->fair.alone_ratio = MIN (entry->fair.alone_ratio, s[1] / s[0]);
+}
+
+/* --- the cluster's graph ------------------------------------------------------------------------------------------ */
+
+static const SpTopology *
+kept_topology (const SpCluster *cluster)
+{
+  SpClusterMemo *memo = cluster->memo;
+  SpTopologySpec spec;
+
+  if (memo->topology == NULL) {
+    sp_cluster_topology_spec (cluster, &spec);
+    memo->topology = sp_topology_new (&spec, NULL);
+  }
+  return memo->topology;
+}
+
+static gboolean
+set_kept (const SpCluster *cluster, const Key *key, SpPath *ret_fair, SpPath *ret_alone)
+{
+  SpClusterMemo *memo = cluster->memo;
+
+  g_mutex_lock (&memo->lock);
+  if (memo->rates == NULL)
+    memo->rates = g_hash_table_new_full (hash_key, equal_keys, NULL, g_free);
+  Entry *entry = g_hash_table_lookup (memo->rates, key);
+  const SpTopology *topology = entry == NULL ? kept_topology (cluster) : NULL;
+  if (topology != NULL) {
+    entry = g_new0 (Entry, 1);
+    entry->key = *key;
+    entry->cluster = cluster;
+    fill_entry (entry, cluster, topology);
+    entry->fair.entry = entry->alone.entry = entry;
+    g_hash_table_insert (memo->rates, &entry->key, entry);
+  }
+  if (entry != NULL) {
+    *ret_fair = entry->fair;
+    *ret_alone = entry->alone;
+  }
+  g_mutex_unlock (&memo->lock);
+  return entry != NULL;
+}
+
+static gboolean
+set_anew (const SpCluster *cluster, const Key *key, SpPath *ret_fair, SpPath *ret_alone)
+{
+  SpTopologySpec spec;
+  Entry entry = { .key = *key };
+
+  sp_cluster_topology_spec (cluster, &spec);
+  g_autoptr (SpTopology) topology = sp_topology_new (&spec, NULL);
+  if (topology == NULL)
+    return FALSE;
+  fill_entry (&entry, cluster, topology);
+  fill_pairwise (&entry, topology);
+  entry.fair.pairwise_s_per_byte = entry.pairwise_s_per_byte[0];
+  entry.alone.pairwise_s_per_byte = entry.pairwise_s_per_byte[1];
+  *ret_fair = entry.fair;
+  *ret_alone = entry.alone;
+  return TRUE;
+}
+
+gboolean
+sp_path_set_from_graph (const SpCluster *cluster, const SpProgram *program, SpGroupId group, SpPath *ret_fair,
+                        SpPath *ret_alone)
+{
+  Key key = key_of (program, group);
+
+  gint64 gpus = (gint64) cluster->nodes * cluster->gpus_per_node;
+  if (program->world > gpus || gpus > MOST_RANKS)
+    return FALSE;
+  return cluster->memo != NULL ? set_kept (cluster, &key, ret_fair, ret_alone)
+                               : set_anew (cluster, &key, ret_fair, ret_alone);
+}
+
+double
+sp_path_pairwise (const SpPath *path)
+{
+  Entry *entry = path->entry;
+
+  if (path->pairwise_s_per_byte > 0)
+    return path->pairwise_s_per_byte;
+  SpClusterMemo *memo = entry->cluster->memo;
+  g_mutex_lock (&memo->lock);
+  if (entry->pairwise_s_per_byte[0] < 0)
+    fill_pairwise (entry, memo->topology);
+  g_mutex_unlock (&memo->lock);
+  return entry->pairwise_s_per_byte[path->is_alone];
+}
+
+double
+sp_path_alone_ratio (const SpPath *path)
+{
+  return path->entry != NULL ? path->entry->fair.alone_ratio : path->alone_ratio;
+}

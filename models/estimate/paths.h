@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Rates and latencies of a program's groups on a cluster: see cost.h. Closed forms where they hold (paths.c), else from
+ * the graph (paths-graph.c).
+ *
+ * The graph's are kept in the cluster's memo, by world and digits of the group; a search comes by few of them, and only
+ * the first time allocates. All-to-all over many ranks takes a while to add up (P routes for every rank), so it is done
+ * when an op asks for it. A cluster without a memo (made by hand) has closed forms where a switch and a flat network
+ * allow them at all, whether digits line up or not; else everything is worked out anew for each program.
+ */
+
+#include "models/estimate/cost.h"
+
+G_BEGIN_DECLS
+
+/* Fills cost->paths and cost->alone of all groups. */
+void sp_paths_set (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
+
+/* From the graph. FALSE: it is too large, or the cluster has fewer GPUs than the program has ranks. */
+gboolean sp_path_set_from_graph (const SpCluster *cluster, const SpProgram *program, SpGroupId group, SpPath *ret_fair,
+                                 SpPath *ret_alone);
+
+/* NVLS of a group with `members` in each of its nodes. */
+void sp_path_set_nvls (SpPath *path, const SpCluster *cluster, double trees_s_per_byte);
+
+/* Seconds of an all-to-all for each byte of payload, and the ratio, where they are the graph's. */
+double sp_path_pairwise (const SpPath *path);
+double sp_path_alone_ratio (const SpPath *path);
+
+G_END_DECLS

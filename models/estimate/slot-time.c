@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/step-time.h"
+
+/* What the slots of a virtual stage take, from the times of its blocks. */
+
+void
+sp_slot_time_add (SpSlotTime *slot, const SpListTime *list, double n)
+{
+  if (list->serial == 0)
+    return;
+  slot->step += n * list->step;
+  slot->serial += n * list->serial;
+  slot->high += n * list->high;
+  slot->compute += n * list->compute;
+  slot->kernels += n * list->compute;
+  slot->host += n * list->host;
+  for (guint a = 0; a < SP_N_AXES; a++) {
+    slot->axes[a] += n * list->axes[a];
+    slot->exposed[a] += n * list->exposed[a];
+  }
+}
+
+void
+sp_slot_time_hide (SpSlotTime *slot, double slowdown, double data, double compute, double n)
+{
+  double slowed = slowdown * MIN (data, compute);
+  double open = MAX (0.0, data - compute - slowed);
+
+  slot->step += n * (slowed + open);
+  slot->compute += n * slowed;
+  slot->exposed[SP_AXIS_DATA] += n * open;
+}
+
+void
+sp_slot_time_open (SpSlotTime *slot, double seconds)
+{
+  slot->step += seconds;
+  slot->exposed[SP_AXIS_DATA] += seconds;
+}
+
+static void
+slot_chain (SpSlotTime *slot, const SpListTime *list, double n)
+{
+  slot->step += n * list->chain;
+  slot->serial += n * list->chain;
+  slot->high += n * list->chain;
+  slot->exposed[list->chain_axis] += n * list->chain;
+  slot->waits[list->chain_axis] += n * list->chain;
+}
+
+static guint
+group_digits (const SpProgram *program, guint group)
+{
+  guint mask = 0;
+
+  for (guint i = 0; i < program->groups[group].n_digits; i++)
+    mask |= 1u << program->groups[group].digits[i];
+  return mask;
+}
+
+/* Whether each layer of the block makes the chain's ranks wait for each other anyway. */
+static gboolean
+layer_spans_chain (const SpEstimateContext *e, guint block, const SpListTime *list)
+{
+  guint chain = group_digits (e->program, list->chain_group),
+        groups = e->state[block].gather.groups | e->state[block].sync_each.groups | list->groups;
+
+  for (guint g = 0; g < SP_N_GROUPS; g++)
+    if (groups & 1u << g && (group_digits (e->program, g) & chain) == chain)
+      return TRUE;
+  return FALSE;
+}
+
+static void
+add_chains (const SpEstimateContext *e, const SpBlockWork *work, const gint32 *counts, gboolean backward,
+            SpSlotTime *slot)
+{
+  const SpListTime *once = NULL;
+
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    const SpListTime *lists[2] = { backward ? &work[b].backward : &work[b].forward,
+                                   backward ? &work[b].recompute : NULL };
+    for (guint i = 0; i < 2; i++) {
+      if (counts[b] == 0 || lists[i] == NULL || lists[i]->chain == 0)
+        continue;
+      if (layer_spans_chain (e, b, lists[i]))
+        slot_chain (slot, lists[i], counts[b]);
+      else if (once == NULL || once->chain < lists[i]->chain)
+        once = lists[i];
+    }
+  }
+  if (once)
+    slot_chain (slot, once, 1);
+}
+
+/* A block's parameters are gathered beside the block before; the first block's in the open. */
+static void
+forward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32 *counts, SpSlotTime *slot)
+{
+  gboolean first = TRUE;
+
+  memset (slot, 0, sizeof *slot);
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    if (counts[b] == 0)
+      continue;
+    double data = e->state[b].gather.data_async;
+    sp_slot_time_add (slot, &e->state[b].gather, counts[b]);
+    sp_slot_time_add (slot, &work[b].forward, counts[b]);
+    sp_slot_time_hide (slot, e->cost->slowdown, data, work[b].forward.step, counts[b] - first);
+    if (first)
+      sp_slot_time_open (slot, data);
+    first = FALSE;
+  }
+  add_chains (e, work, counts, FALSE, slot);
+}
+
+/* Beside a block's backward the next one's parameters are gathered and the gradients of the one before are scattered;
+ * those of the last in the open. Of a backward in two parts the first gathers, the second scatters. */
+static void
+backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32 *counts, SpSlotKind kind,
+               SpSlotTime *slot)
+{
+  gboolean gathers = kind != SP_SLOT_BACKWARD_WEIGHT, scatters = kind != SP_SLOT_BACKWARD_INPUT;
+  guint last = 0;
+
+  while (counts[last] == 0)
+    last++;
+  memset (slot, 0, sizeof *slot);
+  for (guint b = e->program->n_blocks; b-- > 0;) {
+    const SpBlockState *state = &e->state[b];
+    if (counts[b] == 0)
+      continue;
+    const SpListTime *backward = kind == SP_SLOT_BACKWARD         ? &work[b].backward
+                                 : kind == SP_SLOT_BACKWARD_INPUT ? &work[b].input
+                                                                  : &work[b].weight;
+    double gather = gathers && state->regather ? state->gather.data_async : 0;
+    double sync = scatters ? state->sync_each.data_async : 0;
+    double compute = (gathers ? work[b].recompute.step : 0) + backward->step;
+    if (gathers && state->regather)
+      sp_slot_time_add (slot, &state->gather, counts[b]);
+    if (gathers)
+      sp_slot_time_add (slot, &work[b].recompute, counts[b]);
+    sp_slot_time_add (slot, backward, counts[b]);
+    if (scatters)
+      sp_slot_time_add (slot, &state->sync_each, counts[b]);
+    sp_slot_time_hide (slot, e->cost->slowdown, gather + sync, compute, counts[b] - (b == last));
+    if (b == last) {
+      sp_slot_time_hide (slot, e->cost->slowdown, gather, compute, 1);
+      sp_slot_time_open (slot, sync);
+    }
+  }
+  if (gathers)
+    add_chains (e, work, counts, TRUE, slot);
+}
+
+/* --- virtual stages ----------------------------------------------------------------------------------------------- */
+
+/* Messages from and to the neighbours hold up the stage that receives them. */
+static void
+add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, SpSlotTime *slot)
+{
+  if (!receives)
+    return;
+  double seconds = sp_cost_op (e->cost, &e->pipe[variant]);
+  slot->step += seconds;
+  slot->serial += seconds;
+  slot->high += seconds;
+  slot->axes[SP_AXIS_PIPELINE] += seconds;
+  slot->exposed[SP_AXIS_PIPELINE] += seconds;
+}
+
+void
+sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
+{
+  const SpProgram *program = e->program;
+  gboolean splits = sp_estimate_schedule (program)->splits;
+
+  sp_estimate_counts (program, at, part->counts);
+  for (gint32 v = 0; v < program->n_variants; v++) {
+    SpSlotTime *slots = part->slots[v];
+    forward_slot (e, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
+    add_pipe (e, v, at > 0, &slots[SP_SLOT_FORWARD]);
+    for (guint kind = SP_SLOT_BACKWARD; kind < (splits ? SP_N_SLOT_KINDS : SP_SLOT_BACKWARD_INPUT); kind++) {
+      backward_slot (e, e->work[v], part->counts, kind, &slots[kind]);
+      add_pipe (e, v, kind != SP_SLOT_BACKWARD_WEIGHT && at < sp_program_virtual_stages (program) - 1, &slots[kind]);
+    }
+  }
+}

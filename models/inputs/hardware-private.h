@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What hardware.c (devices, frameworks) and cluster.c share: quantities with their sources. */
+
+#include "models/inputs/hardware.h"
+#include "models/inputs/ini.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  const char *key;
+  SpUnit unit;
+  double min, max;
+  gsize offset; /* of an SpQuantity */
+} SpQuantityKey;
+
+/* Each with its `.source`; those that are absent stay as they are, `assumed`. */
+gboolean sp_read_quantities (SpIni *ini, const char *group, const SpQuantityKey *rows, guint n, SpIniNeed need,
+                             gpointer base, GError **error);
+void sp_clear_sources (const SpQuantityKey *rows, guint n, gpointer base);
+
+/* The name key, else the file's name without its suffix. */
+gboolean sp_read_name (SpIni *ini, const char *group, char **ret, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/simulate/simulate.h"
+
+static gboolean
+is_message (const SpOp *op)
+{
+  return op->kind == SP_OP_SEND || op->kind == SP_OP_RECEIVE || op->kind == SP_OP_SEND_RECEIVE;
+}
+
+/* A receive costs what its message does; the price of either end will do. */
+static SpOp
+as_send (const SpOp *op)
+{
+  SpOp send = *op;
+
+  if (op->kind == SP_OP_RECEIVE)
+    send.kind = SP_OP_SEND;
+  return send;
+}
+
+static SpOpPrice
+price_of (const SpCost *cost, const SpOp *op)
+{
+  SpOpPrice price = { 0 };
+  SpAlgorithm algorithm;
+  double fixed_s;
+
+  if (!sp_op_is_communication (op->kind)) {
+    price.total = price.serial = sp_time_from_s (sp_cost_op (cost, op));
+    return price;
+  }
+  SpOp send = as_send (op);
+  price.serial = sp_time_from_s (sp_cost_op (cost, &send));
+  price.total = sp_time_from_s (sp_cost_op_alone (cost, &send, &fixed_s, &algorithm));
+  price.fixed = sp_time_from_s (fixed_s);
+  price.algorithm = (guint8) algorithm;
+  if (is_message (op)) {
+    price.near_serial = sp_time_from_s (sp_cost_message (cost, &send, TRUE, FALSE, &fixed_s));
+    price.near_total = sp_time_from_s (sp_cost_message (cost, &send, TRUE, TRUE, &fixed_s));
+    price.near_fixed = sp_time_from_s (fixed_s);
+  }
+  return price;
+}
+
+void
+sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpProgram *program)
+{
+  *prices = (SpProgramPrices){ .ops = g_new (SpOpPrice, program->n_ops), .algorithms = g_new (guint8, program->n_ops) };
+  for (guint i = 0; i < program->n_ops; i++) {
+    prices->ops[i] = price_of (cost, &program->ops[i]);
+    prices->algorithms[i] = prices->ops[i].algorithm;
+  }
+  for (gint32 v = 0; v < program->n_variants; v++)
+    prices->pipe[v] = price_of (cost, &program->variants[v].pipe_send);
+  prices->prices = (SpPrices){ .ops = prices->ops,
+                               .pipe = { prices->pipe[0], prices->pipe[1] },
+                               .slowdown = cost->slowdown,
+                               .host_launch = sp_time_from_s (cost->host_launch_s) };
+}
+
+void
+sp_program_prices_clear (SpProgramPrices *prices)
+{
+  g_clear_pointer (&prices->ops, g_free);
+  g_clear_pointer (&prices->algorithms, g_free);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/simulate/simulate.h"
+
+#include "models/inputs/ini.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the network -------------------------------------------------------------------------------------------------- */
+
+static gboolean
+refuse_link (const SpTopology *topology, const char *name, GError **error)
+{
+  g_autoptr (GPtrArray) names = g_ptr_array_new_with_free_func (g_free);
+
+  for (guint32 l = 0; l < MIN (sp_topology_n_links (topology), 1u << 16); l++)
+    g_ptr_array_add (names, sp_topology_link_name (topology, l));
+  g_ptr_array_add (names, NULL);
+  const char *near = sp_nearest (name, (const char *const *) names->pdata);
+  g_autofree char *shown = sp_shown (name);
+  return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "[variation] names a link %s, which the cluster has not%s%s%s",
+                        shown, near ? "; did you mean " : "; `show cluster` lists links, such as ",
+                        near ? near : (const char *) names->pdata[0], near ? "?" : "");
+}
+
+static gboolean
+change_links (SpTopology *topology, const SpVariations *variations, GError **error)
+{
+  for (guint i = 0; variations->links != NULL && i < variations->links->len; i++) {
+    const SpLinkChange *change = &g_array_index (variations->links, SpLinkChange, i);
+    guint32 link;
+    if (!sp_topology_find_link (topology, change->name, &link))
+      return refuse_link (topology, change->name, error);
+    if (change->factor == 0)
+      sp_topology_fail_link (topology, link);
+    else
+      sp_topology_slow_link (topology, link, change->factor);
+  }
+  return TRUE;
+}
+
+static gboolean
+make_topology (const SpEstimator *estimator, const SpVariations *variations, SpSimulated *ret, GError **error)
+{
+  SpTopologySpec spec;
+
+  sp_cluster_topology_spec (estimator->cluster, &spec);
+  ret->topology = sp_topology_new (&spec, error);
+  return ret->topology != NULL && change_links (ret->topology, variations, error);
+}
+
+/* --- variation ---------------------------------------------------------------------------------------------------- */
+
+static gboolean
+make_variation (const SpEstimator *estimator, const SpProgram *program, const SpVariations *v, SpVariation *ret,
+                GError **error)
+{
+  const SpCluster *cluster = estimator->cluster;
+
+  *ret = (SpVariation){
+    .seed = v->seed,
+    .kernel_sd = v->kernel_noise >= 0 ? v->kernel_noise : cluster->device->noise.value,
+    .communication_sd = v->network_noise >= 0 ? v->network_noise : cluster->network_noise.value,
+    .slow_ranks = v->slow_ranks != NULL ? (const SpSlowRank *) (void *) v->slow_ranks->data : NULL,
+    .n_slow_ranks = v->slow_ranks != NULL ? v->slow_ranks->len : 0,
+  };
+  for (guint i = 0; i < ret->n_slow_ranks; i++)
+    if (ret->slow_ranks[i].rank >= program->world)
+      return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                            "[variation] slow-ranks names rank %d, and the layout has ranks 0 to %d",
+                            ret->slow_ranks[i].rank, program->world - 1);
+  return TRUE;
+}
+
+/* --- the result in the estimate's terms --------------------------------------------------------------------------- */
+
+/* The role that has most to do: of equals the first. */
+static gint32
+busiest_role (const SpSimulation *run)
+{
+  SpTime most = -1;
+  gint32 busiest = 0;
+
+  for (gint32 r = 0; r < run->n_roles; r++) {
+    const SpRoleReport *role = &run->roles[r];
+    SpTime busy = role->kernels + role->slowed + role->host;
+    for (guint a = 0; a < SP_N_AXES; a++)
+      busy += role->exposed[a];
+    if (busy > most) {
+      most = busy;
+      busiest = r;
+    }
+  }
+  return busiest;
+}
+
+static void
+set_times (const SpSimulation *run, const SpRoleReport *role, SpEstimate *e)
+{
+  e->step_time_s = sp_time_to_s (run->end);
+  e->compute_s = sp_time_to_s (role->kernels + role->slowed);
+  e->host_s = sp_time_to_s (role->host);
+  e->bubble_s = sp_time_to_s (role->bubble);
+  e->exposed_communication_s = 0;
+  for (guint a = 0; a < SP_N_AXES; a++) {
+    e->axes[a].time_s = sp_time_to_s (role->active[a]);
+    e->axes[a].exposed_s = sp_time_to_s (role->exposed[a]);
+    e->exposed_communication_s += e->axes[a].exposed_s;
+  }
+  e->idle_s = e->step_time_s - e->compute_s - e->host_s - e->bubble_s - e->exposed_communication_s;
+  e->idle_s = MAX (e->idle_s, 0);
+}
+
+static gint32
+fullest_role (const SpSimulation *run)
+{
+  gint32 fullest = 0;
+
+  for (gint32 r = 1; r < run->n_roles; r++)
+    if (run->roles[r].peak_bytes > run->roles[fullest].peak_bytes)
+      fullest = r;
+  return fullest;
+}
+
+/* What a role held at its peak: the order of lists, not their dates, decides that. */
+static gboolean
+list_peak (const SpProgram *program, gboolean serial, gint32 rank, GArray **ret, GError **error)
+{
+  g_autoptr (SpWalkPlan) walk = sp_walk_plan_new (program, serial ? SP_ORDER_PROGRAM : SP_ORDER_EAGER);
+  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (program, walk, error);
+
+  if (plan == NULL)
+    return FALSE;
+  g_autoptr (GArray) buffers = sp_memory_list_peak (plan, rank, NULL);
+  *ret = sp_memory_merge (program, buffers);
+  return TRUE;
+}
+
+static void
+set_memory (const SpEstimator *estimator, const SpRoleReport *fullest, SpEstimate *e)
+{
+  const SpFramework *framework = estimator->framework;
+
+  e->memory = (SpMemory){ .stage = fullest->stage, .moment = "simulated; peaks below" };
+  for (guint c = 0; c < SP_N_CLASSES; c++)
+    e->memory.by_class[c] = (double) fullest->peak_by_class[c];
+  double bytes = (double) fullest->peak_bytes;
+  e->memory.by_class[SP_CLASS_RESERVED] = framework->reserved_bytes.value + framework->allocator_slack.value * bytes;
+  e->memory.total_bytes = bytes + e->memory.by_class[SP_CLASS_RESERVED];
+  e->fits = e->memory.total_bytes <= e->capacity_bytes;
+}
+
+/* What follows from the step time is inversely proportional to it. */
+static void
+set_speed (double estimated_s, SpEstimate *e)
+{
+  double ratio = estimated_s / e->step_time_s;
+
+  e->tokens_per_s *= ratio;
+  e->mfu *= ratio;
+  e->mfu_causal *= ratio;
+  e->hfu *= ratio;
+}
+
+/* --- samples ------------------------------------------------------------------------------------------------------ */
+
+static gint
+compare_doubles (gconstpointer a, gconstpointer b)
+{
+  double x = *(const double *) a, y = *(const double *) b;
+
+  return x < y ? -1 : x > y;
+}
+
+double
+sp_simulated_quantile (const SpSimulated *simulated, double q)
+{
+  double at = q * (simulated->n_samples - 1);
+  guint below = (guint) at, above = MIN (below + 1, simulated->n_samples - 1);
+
+  return simulated->sample_s[below] + (at - below) * (simulated->sample_s[above] - simulated->sample_s[below]);
+}
+
+static gboolean
+run_samples (const SpProgram *program, const SpPrices *prices, SpEngineOptions *options, SpVariation *variation,
+             const SpSimulateOptions *asked, SpSimulated *ret, GError **error)
+{
+  ret->n_samples = MAX (asked->samples, 1);
+  ret->sample_s = g_new (double, ret->n_samples);
+  for (guint i = 0; i < ret->n_samples; i++) {
+    SpSimulation *run = sp_engine_run (program, ret->roles, prices, options, error);
+    if (run == NULL)
+      return FALSE;
+    ret->sample_s[i] = sp_time_to_s (run->end);
+    if (i == 0)
+      ret->run = run;
+    else
+      sp_simulation_free (run);
+    options->trace = NULL;
+    variation->seed++;
+  }
+  qsort (ret->sample_s, ret->n_samples, sizeof *ret->sample_s, compare_doubles);
+  return TRUE;
+}
+
+static gboolean
+run_traced (const SpProgram *program, const SpPrices *prices, SpEngineOptions *options, SpVariation *variation,
+            const SpSimulateOptions *asked, SpSimulated *ret, GError **error)
+{
+  g_autoptr (SpTrace) trace = NULL;
+
+  if (asked->trace_path != NULL) {
+    trace = sp_trace_open (asked->trace_path, error);
+    if (trace == NULL)
+      return FALSE;
+  }
+  options->trace = trace;
+  return run_samples (program, prices, options, variation, asked, ret, error) &&
+         (trace == NULL || sp_trace_close (trace, error));
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+static gboolean
+simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, const SpVariations *variations,
+          const SpSimulateOptions *asked, SpSimulated *ret, GError **error)
+{
+  g_auto (SpProgramPrices) prices = { 0 };
+  SpVariation variation;
+
+  sp_estimate_program (estimator, program, run, &ret->result);
+  sp_program_prices_init (&prices, &estimator->cost, program);
+  if (!make_topology (estimator, variations, ret, error) ||
+      !make_variation (estimator, program, variations, &variation, error))
+    return FALSE;
+  gboolean fold = !asked->unfolded && !asked->steps && !sp_variation_splits (&variation);
+  ret->network = sp_network_new (ret->topology, program, prices.algorithms, fold, error);
+  if (ret->network == NULL)
+    return FALSE;
+  ret->roles = ret->network->roles;
+  SpEngineOptions options = { .serial = asked->serial,
+                              .steps = asked->steps,
+                              .gpus_per_node = estimator->cluster->gpus_per_node,
+                              .network = ret->network,
+                              .variation = &variation };
+  if (!run_traced (program, &prices.prices, &options, &variation, asked, ret, error))
+    return FALSE;
+  double estimated_s = ret->result.step_time_s;
+  ret->role = busiest_role (ret->run);
+  set_times (ret->run, &ret->run->roles[ret->role], &ret->result);
+  ret->fullest = fullest_role (ret->run);
+  const SpRoleReport *fullest = &ret->run->roles[ret->fullest];
+  set_memory (estimator, fullest, &ret->result);
+  set_speed (estimated_s, &ret->result);
+  return list_peak (program, asked->serial, fullest->rank, &ret->peak, error);
+}
+
+gboolean
+sp_simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, const SpVariations *variations,
+             const SpSimulateOptions *options, SpSimulated *ret, GError **error)
+{
+  *ret = (SpSimulated){ 0 };
+  if (simulate (estimator, program, run, variations, options, ret, error))
+    return TRUE;
+  sp_simulated_clear (ret);
+  return FALSE;
+}
+
+void
+sp_simulated_clear (SpSimulated *simulated)
+{
+  g_clear_pointer (&simulated->run, sp_simulation_free);
+  g_clear_pointer (&simulated->network, sp_network_free);
+  g_clear_pointer (&simulated->topology, sp_topology_free);
+  g_clear_pointer (&simulated->sample_s, g_free);
+  g_clear_pointer (&simulated->peak, g_array_unref);
+}

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/engine-private.h"
+
+/* A role's way through its step: items, ops, runs of kernels. Every check of what it has to wait for is made anew when
+ * it goes on, so a role that wakes too early just waits again. */
+
+/* --- waits -------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+waits_for (SpEngine *e, SpRole *role, guint stream, guint32 count)
+{
+  if (role->streams[stream].over >= count)
+    return FALSE;
+  role->state = SP_ROLE_WAITS;
+  role->wait_stream = (guint8) stream;
+  role->wait_count = count;
+  role->wait_since = e->now;
+  return TRUE;
+}
+
+/* What was posted on the streams of the cursor's own list. */
+static gboolean
+waits_for_list (SpEngine *e, SpRole *role)
+{
+  return waits_for (e, role, SP_STREAM_TENSOR, role->streams[SP_STREAM_TENSOR].posted) ||
+         waits_for (e, role, SP_STREAM_SEQUENCE, role->streams[SP_STREAM_SEQUENCE].posted);
+}
+
+static gboolean
+waits_for_all (SpEngine *e, SpRole *role)
+{
+  for (guint s = 0; s < SP_N_STREAMS; s++)
+    if (waits_for (e, role, s, role->streams[s].posted))
+      return TRUE;
+  return FALSE;
+}
+
+static gboolean
+waits_for_named (SpEngine *e, SpRole *role, const SpOp *op)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (op->wait) && op->wait[i] != 0; i++)
+    for (guint j = 0; j < role->n_async; j++)
+      if (role->async[j].op == op->wait[i] - 1 && waits_for (e, role, role->async[j].stream, role->async[j].count))
+        return TRUE;
+  return FALSE;
+}
+
+void
+sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer)
+{
+  SpRoleReport *report = role->report;
+  SpTime waited = e->now - role->wait_since, own = e->now - transfer->began;
+
+  if (role->state != SP_ROLE_WAITS || role->wait_stream != stream || role->streams[stream].over < role->wait_count)
+    return;
+  if (transfer->kind == SP_TRANSFER_PIPE) {
+    report->exposed[SP_AXIS_PIPELINE] += MIN (waited, own);
+    report->bubble += waited - MIN (waited, own);
+  } else
+    report->exposed[transfer->op->axis] += waited;
+  role->state = SP_ROLE_READY;
+  sp_role_go (e, role);
+}
+
+/* --- runs of kernels ---------------------------------------------------------------------------------------------- */
+
+static const SpLoop *
+loop_of (const SpRole *role, const SpOp *op)
+{
+  return op->loop != 0 ? &role->block->loops[op->loop - 1] : NULL;
+}
+
+static gboolean
+holds (const SpEngine *e, const SpRole *role, const SpOp *op)
+{
+  guint guard = op->guard;
+
+  if ((op->flags & role->item.mask) != role->item.flags)
+    return FALSE;
+  if (guard == 0)
+    return TRUE;
+  const SpLoop *loop = loop_of (role, op);
+  gint32 place = role->place[op->group], step = role->step;
+  return !((guard & SP_GUARD_NOT_FIRST && place == 0) ||
+           (guard & SP_GUARD_NOT_LAST && place >= e->program->groups[op->group].size - 1) ||
+           (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
+           (guard & SP_GUARD_NOT_LAST_STEP && loop != NULL && step == loop->steps - 1) ||
+           (guard & SP_GUARD_VISIBLE && step > place));
+}
+
+/* Of a kernel, the n-th that the role runs. */
+static SpTime
+kernel_time (const SpEngine *e, const SpRole *role, guint32 op, guint64 n)
+{
+  SpTime time = role->prices[op].total;
+
+  if (e->kernel_factor == NULL)
+    return time;
+  double factor = e->kernel_factor[role - e->role], sd = e->options->variation->kernel_sd;
+  if (sd > 0)
+    factor *= sp_variation_factor (e->options->variation->seed, (guint64) role->report->rank, n, sd);
+  return sp_time_from_s (sp_time_to_s (time) * factor);
+}
+
+/* A point of a run. */
+typedef struct {
+  guint32 op;
+  SpTime at, left, began, host_free, host_waits, slowed, kernels;
+  guint64 n;
+} Point;
+
+static Point
+point_of (const SpRole *role)
+{
+  return (Point){ .op = role->op,
+                  .at = role->since,
+                  .left = role->left,
+                  .began = role->began,
+                  .host_free = role->host_free,
+                  .n = role->report->n_kernels };
+}
+
+/* Goes on with the kernel at the point, at the present pace; FALSE: it is not over at `until`. */
+static gboolean
+follow_kernel (const SpEngine *e, const SpRole *role, SpTime until, gboolean slowed, Point *p)
+{
+  double slowdown = e->prices->slowdown;
+
+  if (p->left < 0) {
+    SpTime issued = e->host_launch > 0 ? p->host_free + e->host_launch : 0;
+    if (MAX (issued, p->at) > until)
+      return FALSE;
+    p->host_waits += MAX (0, issued - p->at);
+    p->at = p->began = MAX (issued, p->at);
+    p->host_free = issued;
+    p->left = kernel_time (e, role, p->op, p->n);
+  }
+  SpTime takes = slowed ? p->left + llrint ((double) p->left * slowdown) : p->left;
+  if (p->at + takes > until) {
+    SpTime passed = until - p->at, done = slowed ? llrint ((double) passed / (1 + slowdown)) : passed;
+    done = MIN (done, p->left);
+    p->slowed += passed - done;
+    p->kernels += done;
+    p->left -= done;
+    p->at = until;
+    return FALSE;
+  }
+  p->slowed += takes - p->left;
+  p->kernels += p->left;
+  p->at += takes;
+  p->left = -1;
+  p->n++;
+  return TRUE;
+}
+
+/* Follows the run at the present pace until a date. */
+static void
+follow (SpEngine *e, SpRole *role, SpTime until, gboolean looks, Point *p)
+{
+  gboolean slowed = role->active > 0 && e->prices->slowdown > 0 && !e->options->serial;
+
+  for (; p->op < role->run_end; p->op++) {
+    if (!holds (e, role, &role->ops[p->op]))
+      continue;
+    if (looks && p->op == role->peak_op && p->left < 0) {
+      sp_memory_peak_at (&role->memory, MAX (p->at, e->host_launch > 0 ? p->host_free + e->host_launch : 0));
+      role->peak_op = G_MAXUINT32;
+    }
+    if (!follow_kernel (e, role, until, slowed, p))
+      return;
+    if (looks && e->options->trace != NULL)
+      sp_engine_trace_kernel (e, role, &role->ops[p->op], p->began, p->at);
+  }
+}
+
+static void
+schedule (SpEngine *e, SpRole *role)
+{
+  if (role->pending <= role->due && role->pending >= e->now)
+    return; /* looks again then */
+  role->pending = role->due;
+  sp_queue_push (&e->queue, role->due, SP_EVENT_TASK_FINISH, (guint32) sp_role_number (e, role));
+}
+
+static void
+plan (SpEngine *e, SpRole *role)
+{
+  Point p = point_of (role);
+
+  follow (e, role, SP_TIME_NEVER / 2, FALSE, &p);
+  role->due = p.at;
+  schedule (e, role);
+}
+
+static void
+commit (SpEngine *e, SpRole *role)
+{
+  Point p = point_of (role);
+
+  follow (e, role, e->now, TRUE, &p);
+  role->op = p.op;
+  role->since = MAX (p.at, e->now);
+  role->left = p.left;
+  role->began = p.began;
+  role->host_free = p.host_free;
+  role->list_kernels += (guint32) (p.n - role->report->n_kernels);
+  role->report->n_kernels = p.n;
+  role->report->host += p.host_waits;
+  role->report->slowed += p.slowed;
+  role->report->kernels += p.kernels;
+}
+
+/* From the cursor on: kernels up to the next communication, wait, or end of a loop's step or of the list. */
+static void
+begin_run (SpEngine *e, SpRole *role)
+{
+  const SpOp *ops = role->ops;
+  guint32 end = role->op + 1;
+
+  while (end < role->n_ops && !sp_op_is_communication (ops[end].kind) && ops[end].loop == ops[role->op].loop &&
+         ops[end].wait[0] == 0)
+    end++;
+  role->run_end = end;
+  role->since = e->now;
+  role->left = -1;
+  role->state = SP_ROLE_RUNS;
+  plan (e, role);
+}
+
+void
+sp_role_kernels_over (SpEngine *e, SpRole *role)
+{
+  if (role->pending == e->now)
+    role->pending = -1;
+  if (role->state != SP_ROLE_RUNS)
+    return;
+  if (role->due > e->now) {
+    schedule (e, role);
+    return;
+  }
+  if (role->due < e->now)
+    return; /* an event of a run that has ended sooner */
+  guint32 before = role->op;
+  commit (e, role);
+  if (role->op > before) {
+    const SpLoop *loop = loop_of (role, &role->ops[role->op - 1]);
+    role->at_step_end = loop != NULL && role->op == loop->end;
+  }
+  role->state = SP_ROLE_READY;
+  sp_role_go (e, role);
+}
+
+void
+sp_role_activity (SpEngine *e, SpRole *role, gint change)
+{
+  gboolean was = role->active > 0, is;
+
+  is = role->active + (guint) change > 0;
+  if (was == is || role->state != SP_ROLE_RUNS || e->prices->slowdown == 0 || e->options->serial) {
+    role->active += (guint) change;
+    return;
+  }
+  commit (e, role);
+  role->active += (guint) change;
+  plan (e, role);
+}
+
+/* Serial mode: a list is no shorter than the host needs. */
+static gboolean
+host_holds_up (SpEngine *e, SpRole *role)
+{
+  SpTime issued = role->list_begin + role->list_kernels * e->prices->host_launch;
+
+  if (!e->options->serial || issued <= e->now)
+    return FALSE;
+  role->report->host += issued - e->now;
+  role->run_end = role->op;
+  role->since = e->now;
+  role->left = -1;
+  role->due = issued;
+  role->state = SP_ROLE_RUNS;
+  schedule (e, role);
+  return TRUE;
+}
+
+/* --- items -------------------------------------------------------------------------------------------------------- */
+
+static void
+enter_list (SpEngine *e, SpRole *role)
+{
+  const SpItem *item = &role->item;
+  guint n_positions;
+  const SpPosition *positions = sp_walk_positions (e->walks, role->report->stage, &n_positions);
+  const SpVariant *variant = sp_walk_variant (e->program, item->micro_batch);
+
+  role->block = &variant->blocks[positions[item->position].block];
+  role->ops = sp_program_segment (e->program, role->block, (SpPhase) item->phase, &role->n_ops);
+  role->prices = e->prices->ops + (role->ops - e->program->ops);
+  role->op = 0;
+  role->step = 0;
+  role->at_step_end = FALSE;
+  role->n_async = 0;
+  role->list_begin = e->now;
+  role->list_kernels = 0;
+  role->where = SP_ROLE_IN_LIST;
+}
+
+/* What the block's list needs from the data stream. */
+static gboolean
+waits_for_data (SpEngine *e, SpRole *role)
+{
+  switch ((SpPhase) role->item.phase) {
+  case SP_PHASE_FORWARD:
+  case SP_PHASE_RECOMPUTE:
+  case SP_PHASE_BACKWARD:
+  case SP_PHASE_OPTIMIZER:
+    return waits_for (e, role, SP_STREAM_DATA, role->data_count[role->item.position]);
+  default:
+    return FALSE;
+  }
+}
+
+static void
+note_memory (SpEngine *e, SpRole *role)
+{
+  guint op;
+
+  if (e->options->trace != NULL && role->item.kind == SP_ITEM_LIST)
+    sp_trace_memory (e->options->trace, role->report->rank, e->now, role->memory.live_by_class);
+  if (sp_memory_item (e->memory, &role->memory, &role->item, &op)) {
+    role->peak_op = op;
+    sp_memory_peak_at (&role->memory, e->now);
+  } else
+    role->peak_op = G_MAXUINT32;
+}
+
+/* FALSE: it waits before the item. */
+static gboolean
+enter_item (SpEngine *e, SpRole *role)
+{
+  const SpItem *item = &role->item;
+
+  /* What a slot sent and gathered is over before the next one begins. */
+  if (item->micro_batch >= 0 && role->walk.slot != role->slot) {
+    if (waits_for (e, role, SP_STREAM_DATA, role->streams[SP_STREAM_DATA].posted))
+      return FALSE;
+    role->slot = role->walk.slot;
+  }
+  if (item->kind == SP_ITEM_LIST && waits_for_data (e, role))
+    return FALSE;
+  note_memory (e, role);
+  if (item->kind == SP_ITEM_LIST) {
+    enter_list (e, role);
+    return TRUE;
+  }
+  role->where = SP_ROLE_BETWEEN;
+  if (item->kind == SP_ITEM_SEND)
+    sp_engine_pipe_send (e, role, item);
+  else
+    sp_engine_pipe_receive (e, role, item);
+  return TRUE;
+}
+
+/* --- ops ---------------------------------------------------------------------------------------------------------- */
+
+/* Moves past the op at the cursor. */
+static void
+pass (SpRole *role)
+{
+  const SpLoop *loop = loop_of (role, &role->ops[role->op]);
+
+  role->op++;
+  role->at_step_end = loop != NULL && role->op == loop->end;
+}
+
+/* FALSE: it waits for what the step left running. */
+static gboolean
+end_step (SpEngine *e, SpRole *role)
+{
+  const SpLoop *loop = loop_of (role, &role->ops[role->op - 1]);
+
+  if (waits_for_list (e, role))
+    return FALSE;
+  role->at_step_end = FALSE;
+  if (role->step + 1 < loop->steps) {
+    role->step++;
+    role->op = loop->first;
+  } else
+    role->step = 0;
+  return TRUE;
+}
+
+static void
+remember (SpRole *role, const SpOp *op, gboolean is_blocking)
+{
+  guint32 count = role->streams[op->stream].posted;
+
+  if (is_blocking) {
+    role->must_stream = op->stream;
+    role->must_count = count;
+  } else if (op->stream == SP_STREAM_DATA)
+    role->data_count[role->item.position] = count;
+  else {
+    /* Of a loop's earlier steps all are over. */
+    guint i = 0;
+    while (i < role->n_async && role->async[i].op != role->op)
+      i++;
+    g_assert (i < SP_MAX_ASYNC);
+    role->async[i] = (SpAsync){ .op = (guint16) role->op, .stream = op->stream, .count = count };
+    role->n_async = MAX (role->n_async, i + 1);
+  }
+}
+
+/* FALSE: it waits, or runs kernels. */
+static gboolean
+run_op (SpEngine *e, SpRole *role)
+{
+  const SpOp *op = &role->ops[role->op];
+
+  if (!holds (e, role, op)) {
+    pass (role);
+    return TRUE;
+  }
+  if (waits_for_named (e, role, op))
+    return FALSE;
+  if (!sp_op_is_communication (op->kind)) {
+    begin_run (e, role);
+    return FALSE;
+  }
+  if (role->op == role->peak_op) {
+    sp_memory_peak_at (&role->memory, e->now);
+    role->peak_op = G_MAXUINT32;
+  }
+  if (e->program->groups[op->group].size > 1) {
+    gboolean is_blocking = e->options->serial || !(op->flags & SP_OP_ASYNC);
+    sp_engine_post (e, role, op, &role->prices[role->op]);
+    remember (role, op, is_blocking);
+  }
+  pass (role);
+  return TRUE;
+}
+
+static void
+finish (SpEngine *e, SpRole *role)
+{
+  role->state = SP_ROLE_DONE;
+  role->report->end = e->now;
+  e->n_done++;
+}
+
+void
+sp_role_go (SpEngine *e, SpRole *role)
+{
+  while (e->error == NULL) {
+    if (role->must_stream != 0) {
+      if (waits_for (e, role, role->must_stream, role->must_count))
+        return;
+      role->must_stream = 0;
+    }
+    switch (role->where) {
+    case SP_ROLE_IN_LIST:
+      if (role->at_step_end) {
+        if (!end_step (e, role))
+          return;
+      } else if (role->op < role->n_ops) {
+        if (!run_op (e, role))
+          return;
+      } else {
+        if (waits_for_list (e, role) || host_holds_up (e, role))
+          return;
+        role->where = SP_ROLE_BETWEEN;
+      }
+      break;
+    case SP_ROLE_BETWEEN:
+      if (sp_walk_next (&role->walk, &role->item)) {
+        role->where = SP_ROLE_BEFORE_ITEM;
+        break;
+      }
+      if (!waits_for_all (e, role))
+        finish (e, role);
+      return;
+    case SP_ROLE_BEFORE_ITEM:
+      if (!enter_item (e, role))
+        return;
+      break;
+    default:
+      g_assert_not_reached ();
+    }
+  }
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Variation: what makes one step differ from the next, and one rank from another. Seeded: noise is a pure function of
+ * (seed, rank or instance, how many ops it has run), so it depends neither on the order of events nor on other ranks.
+ *
+ * Noise of an op: its time x exp (sd z - sd^2 / 2), z standard normal: log-normal with mean 1, as times are positive and
+ * skewed. A slow rank's kernels take `factor` times as long.
+ *
+ * Slow and failed links are the topology's (sim/topology.h).
+ */
+
+#include "sim/clock.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  gint32 rank;
+  double factor; /* > 0; of kernel time */
+} SpSlowRank;
+
+typedef struct {
+  guint64 seed;
+  double kernel_sd;        /* relative */
+  double communication_sd; /* relative, of a whole collective or message */
+  const SpSlowRank *slow_ranks;
+  guint n_slow_ranks;
+} SpVariation;
+
+/* Whether any two ranks can differ. */
+static inline gboolean
+sp_variation_splits (const SpVariation *variation)
+{
+  return variation != NULL &&
+         (variation->kernel_sd > 0 || variation->communication_sd > 0 || variation->n_slow_ranks > 0);
+}
+
+/* exp (sd z - sd^2 / 2) of draw `index` of `thing`. */
+double sp_variation_factor (guint64 seed, guint64 thing, guint64 index, double sd);
+
+G_END_DECLS

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The walk: all that the ranks of a pipeline stage do in a step, op list by op list, in the order that program.h lays
+ * down and the schedule gives. Every reader that runs a program walks it so. A walk is a cursor: nothing is written out
+ * per layer x micro-batch, but the slots of each stage.
+ *
+ * Positions. A stage holds `chunks` of consecutive layers, each a virtual stage; its block instances are numbered from
+ * 0, chunk after chunk, in the order of the model within a chunk (the embedding before, the head after its layers).
+ *
+ * Lists and filters. Of an item's list those ops run for which (op.flags & mask) == flags. The backward in two parts is
+ * the same list twice: ops not flagged SP_OP_WEIGHT (with GATHER and RECOMPUTE before it), later those flagged (and
+ * then SYNC).
+ *
+ * Order. PROGRAM is the plain one of program.h. EAGER is that of a framework that overlaps; what is moved are the
+ * lists of async data communication:
+ *    - GATHER of the next list's block comes before FORWARD, or RECOMPUTE and BACKWARD, of this one, within a slot;
+ *    - once-a-step SYNC of a block comes after its BACKWARD of the last micro-batch that its chunk runs, unless an op
+ *      of it spans pipeline stages.
+ * A list moves only if it has an async op. The ops keep their meaning: a block waits for its own gather.
+ */
+
+#include "sim/program.h"
+#include "sim/schedules.h"
+
+G_BEGIN_DECLS
+
+typedef enum { SP_ORDER_PROGRAM, SP_ORDER_EAGER } SpWalkOrder;
+
+typedef enum { SP_ITEM_LIST, SP_ITEM_SEND, SP_ITEM_RECEIVE } SpItemKind;
+
+typedef struct {
+  guint8 kind;        /* SpItemKind */
+  guint8 phase;       /* SpPhase of a list */
+  guint8 backward;    /* of SEND and RECEIVE: gradients, against the order of the stages */
+  guint8 chunk;       /* of this stage */
+  guint16 flags;      /* SpOpFlags that ops must have ... */
+  guint16 mask;       /* ... among these */
+  gint32 position;    /* of SEND and RECEIVE: whose buffer it is */
+  gint32 micro_batch; /* -1: of the step */
+  gint32 peer;        /* of SEND and RECEIVE: the stage at the other end */
+  gint32 boundary; /* of SEND and RECEIVE: virtual stage before it. (boundary, backward, micro_batch) names a message */
+} SpItem;
+
+/* A block instance of a stage. */
+typedef struct {
+  gint32 layer; /* or SP_LAYER_EMBEDDING, SP_LAYER_HEAD */
+  guint8 block;
+  guint8 chunk;
+} SpPosition;
+
+#define SP_LAYER_EMBEDDING (-1)
+#define SP_LAYER_HEAD (-2)
+
+/* The walks of all stages of a program: positions, and the schedule's slots. Borrows the program. */
+typedef struct _SpWalkPlan SpWalkPlan;
+
+SpWalkPlan *sp_walk_plan_new (const SpProgram *program, SpWalkOrder order);
+void sp_walk_plan_free (SpWalkPlan *plan);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpWalkPlan, sp_walk_plan_free)
+
+const SpPosition *sp_walk_positions (const SpWalkPlan *plan, gint32 stage, guint *ret_n);
+const SpSlot *sp_walk_slots (const SpWalkPlan *plan, gint32 stage, guint *ret_n);
+
+/* A cursor; copy it freely. */
+typedef struct {
+  const SpWalkPlan *plan;
+  gint32 stage;
+  gint32 slot; /* of the schedule, that of the item returned last; beyond the last slot: what ends the step */
+  gint32 at;   /* where it goes on within the slot */
+} SpWalk;
+
+void sp_walk_init (SpWalk *walk, const SpWalkPlan *plan, gint32 stage);
+/* The next item, FALSE at the end of the step. Lists without ops that are selected are passed over, but for the parts
+ * of a BACKWARD. */
+gboolean sp_walk_next (SpWalk *walk, SpItem *ret);
+
+/* The variant that a micro-batch runs. */
+static inline const SpVariant *
+sp_walk_variant (const SpProgram *program, gint32 micro_batch)
+{
+  return &program->variants[program->n_variants == 2 && micro_batch == program->micro_batches - 1];
+}
+
+G_END_DECLS

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Random layouts through the simulator: what tests of it share. */
+
+#include "models/simulate/simulate.h"
+#include "models/writer.h"
+#include "tests/random-machines.h"
+
+/* Writes and simulates; what the estimate says of the same goes to `estimate`, unless NULL. */
+static inline void
+simulate_on (const Draw *d, Machine *m, const SpSimulateOptions *options, SpEstimate *estimate, SpSimulated *ret)
+{
+  const SpVariations usual = SP_VARIATIONS_DEFAULT;
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (GError) error = NULL;
+  SpEstimator estimator;
+
+  sp_estimator_init (&estimator, d->arch, &m->cluster, &d->framework, SP_MFU_SEQPAR);
+  sp_program_write (program, d->arch, &d->framework, &d->layout, &d->run);
+  if (estimate != NULL)
+    sp_estimate_program (&estimator, program, &d->run, estimate);
+  gboolean ok = sp_simulate (&estimator, program, &d->run, &usual, options, ret, &error);
+  g_assert_no_error (error);
+  g_assert_true (ok);
+}
+
+static inline void
+draw_simulation_describe (const Draw *d, const Machine *m)
+{
+  draw_describe (d);
+  g_test_message ("%d nodes of %d, %g NICs, slowdown %.3f, host %d, schedule %d", m->cluster.nodes,
+                  m->cluster.gpus_per_node, m->cluster.nics.value, m->device.overlap_slowdown.value,
+                  d->framework.host_eager, d->layout.schedule);
+}

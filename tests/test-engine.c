@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/simulated.h"
+
+/* The engine against the estimate's bounds and itself, on random legal layouts. */
+
+#define DRAWS 300
+
+static const DrawLimits any = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 } };
+
+static void
+draw_case (GRand *rand, const DrawLimits *limits, Draw *d, Machine *m)
+{
+  draw_legal (rand, limits, d);
+  draw_machine (rand, sp_layout_world (&d->layout, d->arch), draw_slowdown (rand), m);
+}
+
+/* Nothing overlaps: the simulated step is the estimate's `serial` to 0.1 %. */
+static void
+test_serial (void)
+{
+  g_autoptr (GRand) rand = draw_rand_new ();
+  double worst = 0;
+
+  for (guint i = 0; i < DRAWS; i++) {
+    Draw d;
+    Machine m;
+    SpEstimate e;
+    g_auto (SpSimulated) s = { 0 };
+    draw_case (rand, &any, &d, &m);
+    simulate_on (&d, &m, &(SpSimulateOptions){ .serial = TRUE, .unfolded = i % 2 }, &e, &s);
+    double error = fabs (s.result.step_time_s / e.serial_s - 1);
+    worst = MAX (worst, error);
+    if (!(error <= 1e-3)) {
+      draw_simulation_describe (&d, &m);
+      g_test_message ("simulated %.12g, serial %.12g, %+.4f %%", s.result.step_time_s, e.serial_s,
+                      100 * (s.result.step_time_s / e.serial_s - 1));
+      g_test_fail ();
+    }
+    draw_clear (&d);
+  }
+  g_test_message ("largest difference %.2g", worst);
+}
+
+/* low <= simulated <= high, up to the rounding of each op to 1 ps. */
+static void
+test_bounds (void)
+{
+  g_autoptr (GRand) rand = draw_rand_new ();
+
+  for (guint i = 0; i < DRAWS; i++) {
+    Draw d;
+    Machine m;
+    SpEstimate e;
+    g_auto (SpSimulated) s = { 0 };
+    draw_case (rand, &any, &d, &m);
+    simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = i % 2 }, &e, &s);
+    double rounding = 1e-9;
+    if (!(s.result.step_time_s >= e.low_s * (1 - rounding) && s.result.step_time_s <= e.high_s * (1 + rounding))) {
+      draw_simulation_describe (&d, &m);
+      g_test_message ("low %.12g, simulated %.12g, estimated %.12g, serial %.12g, high %.12g", e.low_s,
+                      s.result.step_time_s, e.step_time_s, e.serial_s, e.high_s);
+      g_test_fail ();
+    }
+    draw_clear (&d);
+  }
+}
+
+/* One role for each class of ranks gives what every rank by itself does, to 1 ps an event. */
+static void
+test_folded (void)
+{
+  static const DrawLimits many = { DRAW_ANY, FALSE, { 1, 8 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 4 } };
+  g_autoptr (GRand) rand = draw_rand_new ();
+  guint folded = 0;
+
+  for (guint i = 0; i < DRAWS; i++) {
+    Draw d;
+    Machine m;
+    g_auto (SpSimulated) one = { 0 };
+    g_auto (SpSimulated) each = { 0 };
+    do {
+      draw_case (rand, &many, &d, &m);
+      if (sp_layout_world (&d.layout, d.arch) <= 256)
+        break;
+      draw_clear (&d);
+    } while (TRUE);
+    simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = FALSE }, NULL, &one);
+    simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = TRUE }, NULL, &each);
+    folded += one.run->n_roles < each.run->n_roles;
+    SpTime allowed = (SpTime) one.run->n_events;
+    if (ABS (one.run->end - each.run->end) > allowed) {
+      draw_simulation_describe (&d, &m);
+      g_test_message ("%d roles: %" G_GINT64_FORMAT " ps, %d ranks: %" G_GINT64_FORMAT " ps", one.run->n_roles,
+                      one.run->end, each.run->n_roles, each.run->end);
+      g_test_fail ();
+    }
+    for (gint32 r = 0; r < each.run->n_roles; r++) {
+      const SpRoleReport *rank = &each.run->roles[r], *role = &one.run->roles[one.roles->of_rank[rank->rank]];
+      g_assert_cmpint (role->peak_bytes, ==, rank->peak_bytes);
+      g_assert_cmpuint (role->n_kernels, ==, rank->n_kernels);
+      g_assert_cmpuint (role->n_communications, ==, rank->n_communications);
+      g_assert_cmpint (ABS (role->end - rank->end), <=, allowed);
+    }
+    draw_clear (&d);
+  }
+  g_test_message ("%u of %d folded", folded, DRAWS);
+  g_assert_cmpuint (folded, >, DRAWS / 2);
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/engine/serial", test_serial);
+  g_test_add_func ("/engine/bounds", test_bounds);
+  g_test_add_func ("/engine/folded", test_folded);
+  return g_test_run ();
+}
