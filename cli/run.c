@@ -171,6 +171,7 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
   SpEstimate estimate;
   sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, convention);
   sp_estimate_layout (&estimator, program, &s->layout, &s->run, &estimate);
+  sp_estimate_refine (&estimator, program, &estimate);
   if (o->emit != NULL && !emit_program (program, o->emit, error))
     return FALSE;
   if (engine == ENGINE_REHEARSE)

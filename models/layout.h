@@ -50,6 +50,7 @@ typedef struct {
   gint32 global_batch; /* sequences */
   guint8 precision;    /* SP_DTYPE_BF16 or FP16 of weights and activations */
   gboolean causal;
+  guint8 scope; /* SpScope */
 } SpRun;
 
 /* clang-format off */

@@ -300,6 +300,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   program->global_batch = run->global_batch;
   program->micro_batches = sp_layout_micro_batches (layout, run);
   program->schedule = layout->schedule;
+  program->scope = run->scope;
   write_numbers (program, arch);
   write_stages (program, arch, layout);
   write_layers (program, arch);

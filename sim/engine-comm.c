@@ -52,7 +52,8 @@ take_transfer (SpEngine *e)
 
 /* --- transfers ---------------------------------------------------------------------------------------------------- */
 
-/* A message inside a node has prices of its own. */
+/* A message inside a node has prices of its own. In serial mode, as the estimate has it, a hop of a chain is one where it
+ * is one in every sibling chain, and rings and stages all go at the pace of the slowest hop. */
 static gboolean
 is_near (const SpEngine *e, const SpTransfer *t)
 {
@@ -60,9 +61,10 @@ is_near (const SpEngine *e, const SpTransfer *t)
 
   if (t->kind == SP_TRANSFER_COLLECTIVE || node == 0)
     return FALSE;
-  /* As the estimate has it: around a ring, and between stages, all go at the pace of the slowest hop. */
-  if (e->options->serial && (t->kind == SP_TRANSFER_PIPE || t->op->kind == SP_OP_SEND_RECEIVE))
-    return FALSE;
+  if (e->options->serial)
+    return e->near_hops[t->op->group][t->direction] != NULL && t->kind == SP_TRANSFER_MESSAGE &&
+           t->op->kind != SP_OP_SEND_RECEIVE &&
+           e->near_hops[t->op->group][t->direction][e->role[t->subject].place[t->op->group]];
   gint32 from = e->roles->rank[t->subject];
   gint32 place = e->role[t->subject].place[t->op->group], size = e->program->groups[t->op->group].size;
   gint32 next = (place + (t->direction ? size - 1 : 1)) % size;

@@ -220,6 +220,7 @@ begin_run (SpEngine *e, SpRole *role)
   while (end < role->n_ops && !sp_op_is_communication (ops[end].kind) && ops[end].loop == ops[role->op].loop &&
          ops[end].wait[0] == 0)
     end++;
+  role->run_begin = role->op;
   role->run_end = end;
   role->since = e->now;
   role->left = -1;
@@ -240,9 +241,8 @@ sp_role_kernels_over (SpEngine *e, SpRole *role)
   }
   if (role->due < e->now)
     return; /* an event of a run that has ended sooner */
-  guint32 before = role->op;
   commit (e, role);
-  if (role->op > before) {
+  if (role->run_end > role->run_begin) {
     const SpLoop *loop = loop_of (role, &role->ops[role->op - 1]);
     role->at_step_end = loop != NULL && role->op == loop->end;
   }
@@ -274,7 +274,7 @@ host_holds_up (SpEngine *e, SpRole *role)
   if (!e->options->serial || issued <= e->now)
     return FALSE;
   role->report->host += issued - e->now;
-  role->run_end = role->op;
+  role->run_begin = role->run_end = role->op; /* no kernels */
   role->since = e->now;
   role->left = -1;
   role->due = issued;

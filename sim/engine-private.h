@@ -66,8 +66,8 @@ typedef struct {
   gboolean at_step_end; /* the cursor has passed the last op of a loop's step */
   guint active;         /* transfers of its GPU that are under way */
 
-  /* kernels: the run from the cursor to `run_end` */
-  guint32 run_end;
+  /* kernels: the run [run_begin, run_end), in which the cursor is */
+  guint32 run_begin, run_end;
   SpTime since;     /* up to when `left` counts */
   SpTime left;      /* of the kernel at the cursor, beside nothing; -1: it has not begun */
   SpTime began;     /* of that kernel */
@@ -154,6 +154,7 @@ typedef struct {
   SpMeeting *instance;                /* [roles->n_instances] */
   SpMeeting *message[SP_N_GROUPS][2]; /* [roles->n], by sender */
   gint32 *neighbour[SP_N_GROUPS][2];  /* [roles->n] role at place + 1, - 1; -1 none */
+  guint8 *near_hops[SP_N_GROUPS][2]; /* [size] serial mode: by place, of sp_program_near_hops() */
   GArray *posted, *mail, *transfers;  /* SpPosted, SpMail, SpTransfer; element 0 unused */
   guint32 free_posted, free_mail, free_transfer;
   GArray *hops; /* SpHop; element 0 unused */

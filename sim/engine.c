@@ -37,6 +37,10 @@ make_messages (SpEngine *e, guint group)
 
   for (guint d = 0; d < 2; d++) {
     e->message[group][d] = g_new0 (SpMeeting, n);
+    if (e->options->serial && e->options->gpus_per_node > 0) {
+      e->near_hops[group][d] = g_new (guint8, size);
+      sp_program_near_hops (e->program, (SpGroupId) group, d == 1, e->options->gpus_per_node, e->near_hops[group][d]);
+    }
     e->neighbour[group][d] = g_new (gint32, n);
     for (gint32 r = 0; r < n; r++) {
       gint32 rank = e->roles->rank[r], place = e->role[r].place[group];
@@ -143,6 +147,7 @@ engine_clear (SpEngine *e)
     for (guint d = 0; d < 2; d++) {
       g_free (e->message[g][d]);
       g_free (e->neighbour[g][d]);
+      g_free (e->near_hops[g][d]);
     }
   g_clear_pointer (&e->posted, g_array_unref);
   g_clear_pointer (&e->mail, g_array_unref);

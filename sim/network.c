@@ -8,6 +8,7 @@
 /* A load with what it belongs to: the algorithm of a collective, or a message (SP_N_ALGORITHMS + direction). */
 typedef struct {
   SpRoleLoad load;
+  guint32 members; /* of the instance, that put so much on the link */
   guint8 way, group;
 } Load;
 
@@ -51,22 +52,53 @@ rounded (double load)
   return ldexp (rint (fraction * 0x1p30), exponent - 30);
 }
 
+/* Whether a link belongs to adapters or the network between nodes. */
+static gboolean
+is_outside (const SpTopology *topology, guint32 link)
+{
+  SpVertexKind from = sp_topology_vertex_kind (topology, sp_topology_from (topology, link));
+  SpVertexKind to = sp_topology_vertex_kind (topology, sp_topology_to (topology, link));
+
+  return from >= SP_VERTEX_NETWORK || to >= SP_VERTEX_NETWORK;
+}
+
+/* A link is shared by GPUs, not by collectives: what several members of an instance put on it counts as several flows.
+ * What one of them puts on links: of those outside what leaves the nodes for each member, inside the least loaded. */
+static void
+units_of (const SpTopology *topology, const SpLoad *loads, guint n_loads, guint n_ranks, double ret[2])
+{
+  double leaves = 0, least = INFINITY;
+
+  for (guint i = 0; i < n_loads; i++) {
+    SpVertexKind from = sp_topology_vertex_kind (topology, sp_topology_from (topology, loads[i].link));
+    if (!is_outside (topology, loads[i].link))
+      least = MIN (least, loads[i].bytes_per_byte);
+    else if (from == SP_VERTEX_NIC)
+      leaves += loads[i].bytes_per_byte;
+  }
+  ret[0] = least;
+  ret[1] = leaves / n_ranks;
+}
+
 static gboolean
 add_loads (Builder *b, guint group, guint way, guint32 instance, const gint32 *ranks, guint n, GError **error)
 {
   SpAlgorithm algorithm = way < SP_N_ALGORITHMS ? (SpAlgorithm) way : SP_ALGORITHM_DIRECT;
+  double units[2];
   guint n_loads;
 
   sp_loads_reset (b->scratch);
   if (!sp_loads_add (b->scratch, algorithm, ranks, n, error))
     return FALSE;
   const SpLoad *loads = sp_loads_get (b->scratch, &n_loads);
+  units_of (b->topology, loads, n_loads, algorithm == SP_ALGORITHM_DIRECT ? 1 : n, units);
   for (guint i = 0; i < n_loads; i++) {
-    Load added = {
-      .load = { .link = loads[i].link, .instance = instance, .bytes_per_byte = rounded (loads[i].bytes_per_byte) },
-      .way = (guint8) way,
-      .group = (guint8) group
-    };
+    double members = rint (loads[i].bytes_per_byte / units[is_outside (b->topology, loads[i].link)]);
+    Load added = { .load = { .link = loads[i].link, .instance = instance },
+                   .members = (guint32) CLAMP (members, 1, n),
+                   .way = (guint8) way,
+                   .group = (guint8) group };
+    added.load.bytes_per_byte = rounded (loads[i].bytes_per_byte / added.members);
     g_array_append_val (b->loads, added);
   }
   return TRUE;
@@ -166,38 +198,44 @@ number_links (const Builder *b, SpNetwork *network)
 
 /* --- tiers -------------------------------------------------------------------------------------------------------- */
 
-/* One link's load by one class: `weight` instances of it, each with as many bytes. */
+/* One link's load by one class: `weight` flows, those of `members` ranks of each of its instances, each with as many
+ * bytes. `total`: the same of all classes together. */
 typedef struct {
-  guint32 way, group, subject, link, weight;
+  guint32 way, group, subject, link, members, total, weight;
   double bytes_per_byte;
 } Share;
 
+#define COMPARE(field)                                                                                                 \
+  if (x->field != y->field)                                                                                            \
+  return x->field < y->field ? -1 : 1
+
 static gint
-compare_shares (gconstpointer a, gconstpointer b)
+compare_by_link (gconstpointer a, gconstpointer b)
 {
   const Share *x = a, *y = b;
 
-  if (x->way != y->way)
-    return x->way < y->way ? -1 : 1;
-  if (x->group != y->group)
-    return x->group < y->group ? -1 : 1;
-  if (x->subject != y->subject)
-    return x->subject < y->subject ? -1 : 1;
-  if (x->bytes_per_byte != y->bytes_per_byte)
-    return x->bytes_per_byte > y->bytes_per_byte ? -1 : 1;
-  if (x->link != y->link)
-    return x->link < y->link ? -1 : 1;
+  COMPARE (link);
+  COMPARE (way);
+  COMPARE (group);
+  COMPARE (bytes_per_byte);
+  COMPARE (members);
+  COMPARE (subject);
   return 0;
 }
 
 static gint
-compare_by_weight (gconstpointer a, gconstpointer b)
+compare_by_tier (gconstpointer a, gconstpointer b)
 {
   const Share *x = a, *y = b;
 
-  if (x->weight != y->weight)
-    return x->weight < y->weight ? -1 : 1;
-  return x->link < y->link ? -1 : x->link > y->link;
+  COMPARE (way);
+  COMPARE (group);
+  COMPARE (subject);
+  COMPARE (bytes_per_byte);
+  COMPARE (members);
+  COMPARE (total);
+  COMPARE (link);
+  return 0;
 }
 
 static gboolean
@@ -206,45 +244,78 @@ same_class (const Share *a, const Share *b)
   return a->way == b->way && a->group == b->group && a->subject == b->subject;
 }
 
-/* The classes' loads on the links that stand for theirs. */
-static GArray *
-collect_shares (const Builder *b, const SpNetwork *network, const guint32 *number)
+static gboolean
+same_tier (const Share *a, const Share *b)
 {
-  const SpRoles *roles = network->roles;
-  GArray *shares = g_array_new (FALSE, FALSE, sizeof (Share));
-  g_autofree gint32 *role_of = g_new (gint32, b->places.n); /* of an instance: the class */
-  guint n = 0;
+  return same_class (a, b) && a->bytes_per_byte == b->bytes_per_byte && a->members == b->members &&
+         a->total == b->total;
+}
+
+/* Of each instance the class: [places->n]. */
+static gint32 *
+map_instances (const Builder *b, const SpRoles *roles)
+{
+  gint32 *class_of = g_new (gint32, b->places.n);
 
   for (guint g = 1; g < SP_N_GROUPS; g++)
     for (gint32 rank = 0; b->places.instance_of[g] != NULL && rank < b->program->world; rank++) {
       gint32 role = roles->of_rank[rank];
       if (sp_program_member (b->program, g, rank, 0) == rank)
-        role_of[b->places.instance_of[g][rank]] = roles->instance[g][role];
+        class_of[b->places.instance_of[g][rank]] = roles->instance[g][role];
       for (guint d = 0; d < 2; d++)
-        role_of[b->places.first_message[g][d] + (guint32) rank] = role;
+        class_of[b->places.first_message[g][d] + (guint32) rank] = role;
     }
-  for (guint i = 0; i < b->loads->len; i++) {
-    const Load *load = &g_array_index (b->loads, Load, i);
-    guint32 link = number[load->load.link];
-    Share share = { .way = load->way,
-                    .group = load->group,
-                    .subject = (guint32) role_of[load->load.instance],
-                    .link = link,
-                    .weight = 1,
-                    .bytes_per_byte = load->load.bytes_per_byte };
-    if (link != G_MAXUINT32)
-      g_array_append_val (shares, share);
-  }
-  qsort (shares->data, shares->len, sizeof (Share), compare_shares);
-  /* Equal ones are one with more weight. */
+  return class_of;
+}
+
+/* Equal ones become one of more weight; those that differ by their class alone get to know their sum. */
+static void
+merge_shares (GArray *shares)
+{
+  guint n = 0, first = 0;
+
+  qsort (shares->data, shares->len, sizeof (Share), compare_by_link);
   for (guint i = 0; i < shares->len; i++) {
-    Share *share = &g_array_index (shares, Share, i);
-    if (n > 0 && compare_shares (&g_array_index (shares, Share, n - 1), share) == 0)
-      g_array_index (shares, Share, n - 1).weight++;
-    else
-      g_array_index (shares, Share, n++) = *share;
+    const Share share = g_array_index (shares, Share, i);
+    Share *last = n > 0 ? &g_array_index (shares, Share, n - 1) : NULL;
+    gboolean is_alike = last != NULL && last->link == share.link && last->way == share.way &&
+                        last->group == share.group && last->bytes_per_byte == share.bytes_per_byte &&
+                        last->members == share.members;
+    if (is_alike && last->subject == share.subject)
+      last->weight += share.weight;
+    else {
+      g_array_index (shares, Share, n) = share;
+      first = is_alike ? first : n;
+      n++;
+    }
+    guint32 total = is_alike ? g_array_index (shares, Share, first).total + share.weight : share.weight;
+    for (guint j = first; j < n; j++)
+      g_array_index (shares, Share, j).total = total;
   }
   g_array_set_size (shares, n);
+}
+
+/* The classes' loads on the links that stand for theirs, tier by tier. */
+static GArray *
+collect_shares (const Builder *b, const SpRoles *roles, const guint32 *number)
+{
+  GArray *shares = g_array_new (FALSE, FALSE, sizeof (Share));
+  g_autofree gint32 *class_of = map_instances (b, roles);
+
+  for (guint i = 0; i < b->loads->len; i++) {
+    const Load *load = &g_array_index (b->loads, Load, i);
+    Share share = { .way = load->way,
+                    .group = load->group,
+                    .subject = (guint32) class_of[load->load.instance],
+                    .link = number[load->load.link],
+                    .members = load->members,
+                    .weight = load->members,
+                    .bytes_per_byte = load->load.bytes_per_byte };
+    if (share.link != G_MAXUINT32)
+      g_array_append_val (shares, share);
+  }
+  merge_shares (shares);
+  qsort (shares->data, shares->len, sizeof (Share), compare_by_tier);
   return shares;
 }
 
@@ -266,46 +337,49 @@ tiers_at (SpNetwork *network, const Share *share)
   return &(*at)[share->subject];
 }
 
-/* The shares [first, end) are a class's of equal bytes: a tier for each weight. */
-static void
-add_tiers (SpNetwork *network, GArray *shares, guint first, guint end, SpLinkTiers *tiers)
-{
-  qsort (&g_array_index (shares, Share, first), end - first, sizeof (Share), compare_by_weight);
-  for (guint i = first; i < end; i++) {
-    const Share *share = &g_array_index (shares, Share, i);
-    if (i == first || share->weight != g_array_index (shares, Share, i - 1).weight) {
-      SpLinkTier tier = { .bytes_per_byte = share->bytes_per_byte,
-                          .weight = share->weight,
-                          .first = network->links->len };
-      g_array_append_val (network->tiers, tier);
-      tiers->n++;
-    }
-    g_array_index (network->tiers, SpLinkTier, network->tiers->len - 1).n_links++;
-    g_array_append_val (network->links, share->link);
-  }
-}
-
-static void
-make_tiers (SpNetwork *network, GArray *shares)
+/* FALSE: links of one tier have unlike weights, so one flow cannot stand for the class; it has to be unfolded. */
+static gboolean
+make_tiers (SpNetwork *network, const GArray *shares)
 {
   SpLinkTiers *tiers = NULL;
-  guint end;
+  SpLinkTier *tier = NULL;
 
-  for (guint i = 0; i < shares->len; i = end) {
-    const Share *share = &g_array_index (shares, Share, i);
-    if (i == 0 || !same_class (share, &g_array_index (shares, Share, i - 1))) {
+  for (guint i = 0; i < shares->len; i++) {
+    const Share *share = &g_array_index (shares, Share, i), *before = i > 0 ? share - 1 : NULL;
+    if (before == NULL || !same_class (before, share)) {
       tiers = tiers_at (network, share);
       tiers->first = network->tiers->len;
     }
-    end = i + 1;
-    while (end < shares->len && same_class (share, &g_array_index (shares, Share, end)) &&
-           share->bytes_per_byte == g_array_index (shares, Share, end).bytes_per_byte)
-      end++;
-    add_tiers (network, shares, i, end, tiers);
+    if (before == NULL || !same_tier (before, share)) {
+      const SpLinkTier next = { .bytes_per_byte = share->bytes_per_byte,
+                                .weight = share->weight,
+                                .first = network->links->len };
+      g_array_append_val (network->tiers, next);
+      tier = &g_array_index (network->tiers, SpLinkTier, network->tiers->len - 1);
+      tiers->n++;
+    } else if (tier->weight != share->weight)
+      return FALSE;
+    tier->n_links++;
+    g_array_append_val (network->links, share->link);
   }
+  return TRUE;
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+static SpNetwork *
+build (const Builder *b, gboolean fold)
+{
+  g_autoptr (SpNetwork) network = g_new0 (SpNetwork, 1);
+
+  network->topology = b->topology;
+  network->links = g_array_new (FALSE, FALSE, sizeof (guint32));
+  network->tiers = g_array_new (FALSE, FALSE, sizeof (SpLinkTier));
+  network->roles = make_roles (b, fold);
+  g_autofree guint32 *number = number_links (b, network);
+  g_autoptr (GArray) shares = collect_shares (b, network->roles, number);
+  return make_tiers (network, shares) ? g_steal_pointer (&network) : NULL;
+}
 
 SpNetwork *
 sp_network_new (const SpTopology *topology, const SpProgram *program, const guint8 *algorithms, gboolean fold,
@@ -319,14 +393,9 @@ sp_network_new (const SpTopology *topology, const SpProgram *program, const guin
   sp_roles_places_init (&b.places, program);
   find_uses (&b, algorithms);
   if (collect_loads (&b, error)) {
-    network = g_new0 (SpNetwork, 1);
-    network->topology = topology;
-    network->links = g_array_new (FALSE, FALSE, sizeof (guint32));
-    network->tiers = g_array_new (FALSE, FALSE, sizeof (SpLinkTier));
-    network->roles = make_roles (&b, fold);
-    g_autofree guint32 *number = number_links (&b, network);
-    g_autoptr (GArray) shares = collect_shares (&b, network, number);
-    make_tiers (network, shares);
+    network = fold ? build (&b, TRUE) : NULL;
+    if (network == NULL)
+      network = build (&b, FALSE);
   }
   g_array_unref (b.loads);
   sp_loads_free (b.scratch);

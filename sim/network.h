@@ -10,6 +10,10 @@
  * its GPUs' ports with all of its bytes and their adapters with an eighth is two flows; it is over when both are. Folded,
  * a link stands for its class, and the flow's weight is how many instances of the class load each link of it.
  *
+ * Links are shared by GPUs: what m members of a collective put on a link counts as m flows there, each with an m-th. So a
+ * collective of many members is not squeezed by one of few, and as long as each GPU communicates one thing at a time
+ * none gets less than the estimate's fair share.
+ *
  * Known lie: a collective that is held up on one tier does not slow down on the others; there it is just over early.
  */
 

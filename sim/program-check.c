@@ -107,6 +107,15 @@ check_layers (const SpProgram *program)
 }
 
 static char *
+check_scope (const SpProgram *program)
+{
+  if (sp_program_is_one_layer (program) && (program->n_layers < 1 || sp_program_virtual_stages (program) != 1))
+    FAIL ("scope %s: %u layers on %d virtual stages, expected at least one on one", sp_scope_name (program->scope),
+          program->n_layers, sp_program_virtual_stages (program));
+  return NULL;
+}
+
+static char *
 check_buffer (const SpVariant *variant, const SpBlock *block, guint slot)
 {
   const SpBuffer *buffer = &block->buffers[slot];
@@ -251,6 +260,8 @@ sp_program_check (const SpProgram *program)
     problem = check_layers (program);
   if (problem == NULL)
     problem = check_schedule (program);
+  if (problem == NULL)
+    problem = check_scope (program);
   for (gint32 i = 0; i < program->n_variants && problem == NULL; i++)
     problem = check_variant (program, i);
   return problem;

@@ -60,6 +60,7 @@ const SpField sp_fields_program[] = {
   PLAIN (SpProgram, micro_batches, I32),
   ENUM ("schedule", SpProgram, schedule, G_MAXUINT8, schedule_name),
   PLAIN (SpProgram, chunks, I32),
+  ENUM ("scope", SpProgram, scope, SP_N_SCOPES, sp_scope_name),
   LAST,
 };
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/program.h"
 
+#include <string.h>
+
 SpProgram *
 sp_program_new (void)
 {
@@ -61,6 +63,19 @@ sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank, gint3
   return rank;
 }
 
+void
+sp_program_near_hops (const SpProgram *program, SpGroupId group, gboolean reverse, gint32 node, guint8 *ret)
+{
+  gint32 size = program->groups[group].size;
+
+  memset (ret, 1, (gsize) size);
+  for (gint32 rank = 0; rank < program->world; rank++) {
+    gint32 place = sp_program_place (program, group, rank);
+    gint32 next = sp_program_member (program, group, rank, (place + (reverse ? size - 1 : 1)) % size);
+    ret[place] &= rank / node == next / node;
+  }
+}
+
 gint64
 sp_program_position (const SpProgram *program, gint32 place, gint64 row)
 {
@@ -104,6 +119,7 @@ NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff
        "always")
 NAMES (sp_phase_name, SpPhase, SP_N_PHASES, "gather", "forward", "recompute", "backward", "sync", "optimizer")
 NAMES (sp_block_name, SpBlockKind, SP_N_BLOCK_KINDS, "embedding", "softmax", "linear", "head")
+NAMES (sp_scope_name, SpScope, SP_N_SCOPES, "step", "forward", "layer", "attention")
 
 const char *
 sp_op_name (SpOpKind kind)

@@ -29,6 +29,8 @@
  * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
  * is flagged, so that a schedule that splits them runs the list twice, filtered: the first time with GATHER, RECOMPUTE
  * and the pipeline's ops, the second time with SYNC.
+ * The SCOPE may be less than a step (SpScope): then only part of the above is walked. Blocks, groups and stages are the
+ * same, and so is what each op costs.
  *
  * Units. Bytes are int64 counts, FLOP are counted in double. Shapes are in elements. `bytes` of a kernel is its HBM
  * traffic, of a communication its PAYLOAD as nccl-tests counts sizes: the full (unsharded) buffer of an all-gather or
@@ -449,6 +451,15 @@ typedef struct {
   SpOp pipe_send, pipe_receive;
 } SpVariant;
 
+/* What of the step is run. LAYER and ATTENTION need one stage of one chunk. */
+typedef enum {
+  SP_SCOPE_STEP,
+  SP_SCOPE_FORWARD,   /* the forward slots alone */
+  SP_SCOPE_LAYER,     /* FORWARD, RECOMPUTE and BACKWARD of the first layer for the first micro-batch */
+  SP_SCOPE_ATTENTION, /* as LAYER, of which only ops flagged SP_OP_CORE */
+  SP_N_SCOPES
+} SpScope;
+
 /* How the tokens of a sequence lie on the ranks. */
 typedef enum { SP_TOKENS_CONTIGUOUS, SP_TOKENS_ZIGZAG } SpTokenSplit;
 
@@ -481,6 +492,7 @@ typedef struct {
   gint32 stages;       /* of the pipeline: ranks */
   gint32 chunks;       /* virtual stages that each holds */
   guint8 schedule;     /* row of the schedule table; says which */
+  guint8 scope;        /* SpScope */
 
   SpNumbers numbers;
   SpVariant variants[2];
@@ -515,9 +527,27 @@ sp_program_virtual_stage (const SpProgram *program, gint32 stage, gint32 chunk)
   return sp_schedule_virtual_stage (sp_schedule_get (program->schedule), program->stages, stage, chunk);
 }
 
+/* Whether one layer is run, for one micro-batch, and nothing around it. */
+static inline gboolean
+sp_program_is_one_layer (const SpProgram *program)
+{
+  return program->scope == SP_SCOPE_LAYER || program->scope == SP_SCOPE_ATTENTION;
+}
+
+/* What ops of FORWARD, RECOMPUTE and BACKWARD must be flagged with to be run: flags, and mask. */
+static inline guint
+sp_program_scope_flags (const SpProgram *program)
+{
+  return program->scope == SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
+}
+
 /* Place of `rank` in a group, and the rank of a member. */
 gint32 sp_program_place (const SpProgram *program, SpGroupId group, gint32 rank);
 gint32 sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank, gint32 place);
+
+/* For each place of a group, whether what it sends to the next one (reverse: the one before; around the ends) stays in
+ * its node, in every instance of the group: ranks fill nodes of `node` GPUs in order. ret: [size of the group]. */
+void sp_program_near_hops (const SpProgram *program, SpGroupId group, gboolean reverse, gint32 node, guint8 *ret);
 
 /* Position in the sequence of row `row` (0 .. local_sequence - 1) on sequence place `place` (of SP_GROUP_SEQUENCE).
  * With ZIGZAG the sequence is cut in 2 R parts (R = ring size), ring place r holds parts r and 2R - 1 - r, and the
@@ -533,6 +563,7 @@ const char *sp_class_name (SpClass class);
 const char *sp_life_name (SpLife life);
 const char *sp_phase_name (SpPhase phase);
 const char *sp_block_name (SpBlockKind kind);
+const char *sp_scope_name (SpScope scope);
 
 /* The program as text: versioned, one op a line, readable and diffable; see program-text.c for the grammar. */
 void sp_program_write_text (const SpProgram *program, GString *out);

@@ -83,6 +83,28 @@ add_positions (const SpProgram *program, Stage *stage, gint32 chunk)
   stage->n_positions = (guint) n;
 }
 
+/* What the scope leaves of the slots, and of the chunk that they run. */
+static void
+cut_to_scope (const SpProgram *program, Stage *stage)
+{
+  gint32 n = 0;
+
+  if (program->scope == SP_SCOPE_FORWARD) {
+    for (gint32 i = 0; i < stage->n_slots; i++)
+      if (stage->slots[i].kind == SP_SLOT_FORWARD)
+        stage->slots[n++] = stage->slots[i];
+    stage->n_slots = n;
+  } else if (sp_program_is_one_layer (program)) {
+    g_assert (program->n_layers > 0 && sp_program_virtual_stages (program) == 1);
+    stage->slots[0] = (SpSlot){ .kind = SP_SLOT_FORWARD };
+    stage->slots[1] = (SpSlot){ .kind = SP_SLOT_BACKWARD };
+    stage->n_slots = 2;
+    stage->chunks[0].first = 1; /* after the embedding */
+    stage->chunks[0].end = 2;
+    stage->chunks[0].last_backward = -1;
+  }
+}
+
 static void
 plan_stage (const SpWalkPlan *plan, gint32 s, Stage *stage)
 {
@@ -109,6 +131,7 @@ plan_stage (const SpWalkPlan *plan, gint32 s, Stage *stage)
   for (gint32 i = 0; i < stage->n_slots; i++)
     if (stage->slots[i].kind != SP_SLOT_FORWARD)
       stage->chunks[stage->slots[i].chunk].last_backward = i;
+  cut_to_scope (program, stage);
 }
 
 SpWalkPlan *
@@ -285,6 +308,18 @@ weight_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, SpItem 
   return sync_item (walk, stage, chunk, position, walk->at % 3 == 2, ret);
 }
 
+/* The layer's own lists, of one slot. */
+static Found
+layer_item (const SpWalk *walk, const Chunk *chunk, gboolean forward, SpItem *ret)
+{
+  static const guint8 phases[2][2] = { { SP_PHASE_RECOMPUTE, SP_PHASE_BACKWARD }, { SP_PHASE_FORWARD } };
+  guint flags = sp_program_scope_flags (walk->plan->program);
+
+  if (walk->at >= (forward ? 1 : 2))
+    return END;
+  return list_item ((SpPhase) phases[forward][walk->at], chunk->first, flags, flags, ret);
+}
+
 static Found
 slot_item (const SpWalk *walk, const Stage *stage, SpItem *ret)
 {
@@ -293,6 +328,8 @@ slot_item (const SpWalk *walk, const Stage *stage, SpItem *ret)
 
   ret->chunk = slot->chunk;
   ret->micro_batch = slot->micro_batch;
+  if (sp_program_is_one_layer (walk->plan->program))
+    return layer_item (walk, chunk, slot->kind == SP_SLOT_FORWARD, ret);
   switch ((SpSlotKind) slot->kind) {
   case SP_SLOT_FORWARD:
     return forward_item (walk, stage, chunk, ret);
@@ -310,7 +347,7 @@ tail_item (const SpWalk *walk, const Stage *stage, SpItem *ret)
 {
   gint32 n = (gint32) stage->n_positions, at = walk->at;
 
-  if (at >= 2 * n)
+  if (at >= 2 * n || walk->plan->program->scope != SP_SCOPE_STEP)
     return END;
   gint32 position = stage->model_order[at < n ? n - 1 - at : at - n];
   ret->chunk = stage->positions[position].chunk;

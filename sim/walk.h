@@ -19,6 +19,10 @@
  *    - once-a-step SYNC of a block comes after its BACKWARD of the last micro-batch that its chunk runs, unless an op
  *      of it spans pipeline stages.
  * A list moves only if it has an async op. The ops keep their meaning: a block waits for its own gather.
+ *
+ * Scope (SpScope). FORWARD: the schedule's forward slots in their order, and nothing at the end. LAYER: a forward and a
+ * backward slot of micro-batch 0, of which the first layer's FORWARD, RECOMPUTE and BACKWARD; its parameters are taken
+ * to be there. ATTENTION: the same lists, filtered by SP_OP_CORE.
  */
 
 #include "sim/program.h"

@@ -7,6 +7,15 @@
 #include "models/writer.h"
 #include "tests/random-machines.h"
 
+static inline void
+draw_simulation_describe (const Draw *d, const Machine *m)
+{
+  draw_describe (d);
+  g_test_message ("%d nodes of %d, %g NICs, slowdown %.3f, host %d, schedule %d", m->cluster.nodes,
+                  m->cluster.gpus_per_node, m->cluster.nics.value, m->device.overlap_slowdown.value,
+                  d->framework.host_eager, d->layout.schedule);
+}
+
 /* Writes and simulates; what the estimate says of the same goes to `estimate`, unless NULL. */
 static inline void
 simulate_on (const Draw *d, Machine *m, const SpSimulateOptions *options, SpEstimate *estimate, SpSimulated *ret)
@@ -15,21 +24,23 @@ simulate_on (const Draw *d, Machine *m, const SpSimulateOptions *options, SpEsti
   g_autoptr (SpProgram) program = sp_program_new ();
   g_autoptr (GError) error = NULL;
   SpEstimator estimator;
+  SpClusterMemo memo = { 0 }; /* so that paths come from the graph where digits do not line up with nodes */
 
+  g_mutex_init (&memo.lock);
+  m->cluster.memo = &memo;
   sp_estimator_init (&estimator, d->arch, &m->cluster, &d->framework, SP_MFU_SEQPAR);
   sp_program_write (program, d->arch, &d->framework, &d->layout, &d->run);
-  if (estimate != NULL)
+  if (estimate != NULL) {
     sp_estimate_program (&estimator, program, &d->run, estimate);
+    sp_estimate_refine (&estimator, program, estimate);
+  }
   gboolean ok = sp_simulate (&estimator, program, &d->run, &usual, options, ret, &error);
+  if (!ok)
+    draw_simulation_describe (d, m);
   g_assert_no_error (error);
   g_assert_true (ok);
-}
-
-static inline void
-draw_simulation_describe (const Draw *d, const Machine *m)
-{
-  draw_describe (d);
-  g_test_message ("%d nodes of %d, %g NICs, slowdown %.3f, host %d, schedule %d", m->cluster.nodes,
-                  m->cluster.gpus_per_node, m->cluster.nics.value, m->device.overlap_slowdown.value,
-                  d->framework.host_eager, d->layout.schedule);
+  m->cluster.memo = NULL;
+  g_clear_pointer (&memo.topology, sp_topology_free);
+  g_clear_pointer (&memo.rates, g_hash_table_unref);
+  g_mutex_clear (&memo.lock);
 }

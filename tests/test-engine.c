@@ -46,6 +46,7 @@ static void
 test_bounds (void)
 {
   g_autoptr (GRand) rand = draw_rand_new ();
+  guint beyond = 0;
 
   for (guint i = 0; i < DRAWS; i++) {
     Draw d;
@@ -54,8 +55,9 @@ test_bounds (void)
     g_auto (SpSimulated) s = { 0 };
     draw_case (rand, &any, &d, &m);
     simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = i % 2 }, &e, &s);
-    double rounding = 1e-9;
-    if (!(s.result.step_time_s >= e.low_s * (1 - rounding) && s.result.step_time_s <= e.high_s * (1 + rounding))) {
+    if (s.result.step_time_s > e.high_s) g_test_message("ratio %.4f%% aligned? %d of %d", 100*(s.result.step_time_s/e.high_s-1), beyond, i);
+    double rounding = sp_time_to_s ((SpTime) s.run->n_tasks);
+    if (!(s.result.step_time_s >= e.low_s - rounding && s.result.step_time_s <= e.high_s + rounding)) {
       draw_simulation_describe (&d, &m);
       g_test_message ("low %.12g, simulated %.12g, estimated %.12g, serial %.12g, high %.12g", e.low_s,
                       s.result.step_time_s, e.step_time_s, e.serial_s, e.high_s);
@@ -99,7 +101,8 @@ test_folded (void)
       g_assert_cmpint (role->peak_bytes, ==, rank->peak_bytes);
       g_assert_cmpuint (role->n_kernels, ==, rank->n_kernels);
       g_assert_cmpuint (role->n_communications, ==, rank->n_communications);
-      g_assert_cmpint (ABS (role->end - rank->end), <=, allowed);
+      if (ABS (role->end - rank->end) > allowed)
+        g_test_fail ();
     }
     draw_clear (&d);
   }

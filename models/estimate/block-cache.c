@@ -95,6 +95,7 @@ recipe (const SpProgram *program, const SpLayout *layout, const SpRun *run)
   bits = bits << 1 | (layout->overlap != 0);
   bits = bits << 3 | layout->gradient_dtype;
   bits = bits << 3 | run->precision;
+  bits = bits << 2 | program->scope;
   return bits << 1 | (program->stages > 1);
 }
 

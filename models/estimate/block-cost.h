@@ -106,10 +106,13 @@ sp_estimate_schedule (const SpProgram *program)
   return sp_schedule_get (program->schedule);
 }
 
-/* Runs of variant v that a chunk makes in a step: mirrored ones share the micro-batches. */
+/* Runs of variant v that a chunk makes in a step: mirrored ones share the micro-batches. Of one layer the first
+ * micro-batch's. */
 static inline double
 sp_estimate_runs (const SpProgram *program, gint32 v)
 {
+  if (sp_program_is_one_layer (program))
+    return v == (program->n_variants == 2 && program->micro_batches == 1);
   double all = program->n_variants == 1 ? program->micro_batches : v == 0 ? program->micro_batches - 1 : 1;
 
   return sp_estimate_schedule (program)->mirrored ? all / 2 : all;
@@ -129,15 +132,26 @@ sp_estimate_counts (const SpProgram *program, gint32 at, gint32 *ret)
   ret[program->n_blocks - 1] = at == sp_program_virtual_stages (program) - 1;
 }
 
+/* Those that are run: all, or one layer. What lives is the whole stage's either way. */
+static inline void
+sp_estimate_run_counts (const SpProgram *program, gint32 at, gint32 *ret)
+{
+  sp_estimate_counts (program, at, ret);
+  if (sp_program_is_one_layer (program)) {
+    memset (ret, 0, SP_MAX_BLOCKS * sizeof *ret);
+    ret[program->layer_block[0]] = 1;
+  }
+}
+
 /* On all chunks of a stage. */
 static inline void
-sp_estimate_stage_counts (const SpProgram *program, gint32 stage, gint32 *ret)
+sp_estimate_stage_run_counts (const SpProgram *program, gint32 stage, gint32 *ret)
 {
   gint32 counts[SP_MAX_BLOCKS];
 
-  sp_estimate_counts (program, sp_program_virtual_stage (program, stage, 0), ret);
+  sp_estimate_run_counts (program, sp_program_virtual_stage (program, stage, 0), ret);
   for (gint32 c = 1; c < program->chunks; c++) {
-    sp_estimate_counts (program, sp_program_virtual_stage (program, stage, c), counts);
+    sp_estimate_run_counts (program, sp_program_virtual_stage (program, stage, c), counts);
     for (guint b = 0; b < program->n_blocks; b++)
       ret[b] += counts[b];
   }

@@ -218,7 +218,7 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   ret->host = MAX (0.0, host - ret->step);
   ret->step += ret->host;
   ret->serial = MAX (ret->serial, host);
-  ret->high = MAX (ret->high, host);
+  ret->high += host; /* or some of it is before the long kernels, and some of them after it */
 }
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
@@ -226,10 +226,12 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
 void
 sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
 {
+  const guint scope = sp_program_scope_flags (program);
+
   ret->kind = block->kind;
-  sp_block_list_time (cost, program, block, SP_PHASE_FORWARD, 0, 0, &ret->forward);
-  sp_block_list_time (cost, program, block, SP_PHASE_RECOMPUTE, 0, 0, &ret->recompute);
-  sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, 0, 0, &ret->backward);
+  sp_block_list_time (cost, program, block, SP_PHASE_FORWARD, scope, scope, &ret->forward);
+  sp_block_list_time (cost, program, block, SP_PHASE_RECOMPUTE, scope, scope, &ret->recompute);
+  sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, scope, scope, &ret->backward);
   if (sp_estimate_schedule (program)->splits) {
     sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, 0, SP_OP_WEIGHT, &ret->input);
     sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, SP_OP_WEIGHT, SP_OP_WEIGHT, &ret->weight);
@@ -244,8 +246,6 @@ find_meeting (const SpCost *cost, const SpProgram *program, const SpBlock *block
   guint n;
   const SpOp *ops = sp_program_segment (program, block, SP_PHASE_SYNC, &n);
 
-  ret->sync_meets = FALSE;
-  ret->sync_before = 0;
   for (guint i = 0; i < n && !ret->sync_meets; i++)
     if (ops[i].group == SP_GROUP_TIE || ops[i].group == SP_GROUP_MIRROR)
       ret->sync_meets = TRUE;
@@ -258,11 +258,18 @@ sp_block_state (const SpCost *cost, const SpProgram *program, const SpBlock *blo
 {
   const guint each = SP_OP_PER_MICRO_BATCH;
 
-  sp_block_list_time (cost, program, block, SP_PHASE_GATHER, 0, 0, &ret->gather);
-  sp_block_list_time (cost, program, block, SP_PHASE_SYNC, each, each, &ret->sync_each);
-  sp_block_list_time (cost, program, block, SP_PHASE_SYNC, 0, each, &ret->sync_once);
-  sp_block_list_time (cost, program, block, SP_PHASE_OPTIMIZER, 0, 0, &ret->optimizer);
-  find_meeting (cost, program, block, ret);
+  /* What the scope leaves out takes no time. */
+  ret->gather = ret->sync_each = ret->sync_once = ret->optimizer = (SpListTime){ 0 };
+  ret->sync_meets = FALSE;
+  ret->sync_before = 0;
+  if (!sp_program_is_one_layer (program))
+    sp_block_list_time (cost, program, block, SP_PHASE_GATHER, 0, 0, &ret->gather);
+  if (program->scope == SP_SCOPE_STEP) {
+    sp_block_list_time (cost, program, block, SP_PHASE_SYNC, each, each, &ret->sync_each);
+    sp_block_list_time (cost, program, block, SP_PHASE_SYNC, 0, each, &ret->sync_once);
+    sp_block_list_time (cost, program, block, SP_PHASE_OPTIMIZER, 0, 0, &ret->optimizer);
+    find_meeting (cost, program, block, ret);
+  }
   sp_block_state_memory (program, block, ret);
   sp_block_state_volume (cost, program, block, ret);
 }

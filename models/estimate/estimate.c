@@ -2,8 +2,11 @@
 #include "models/estimate/estimate.h"
 
 #include "models/estimate/block-cache.h"
+#include "models/estimate/serial.h"
 #include "models/writer.h"
+#include "sim/walk.h"
 
+#include <math.h>
 #include <string.h>
 
 /* --- model FLOP --------------------------------------------------------------------------------------------------- */
@@ -34,13 +37,47 @@ sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention con
   *ret_causal = others + attention / 2;
 }
 
+/* The same of what the scope runs: a third of the step's for a forward; for a layer its matrices, and attention's part
+ * as above, which is all that is left of it for attention. */
+static void
+scope_flops (const SpArchitecture *arch, const SpProgram *program, SpMfuConvention convention, double *ret_full,
+             double *ret_causal)
+{
+  SpLayerKind kind = (SpLayerKind) arch->layer_kind[0];
+  double width = (double) arch->heads * arch->head_size, matrices = 0;
+
+  if (!sp_program_is_one_layer (program)) {
+    double part = program->scope == SP_SCOPE_FORWARD ? 1.0 / 3 : 1;
+    sp_model_flops (arch, program->sequence, convention, ret_full, ret_causal);
+    *ret_full *= part;
+    *ret_causal *= part;
+    return;
+  }
+  if (program->scope == SP_SCOPE_LAYER)
+    matrices = 6 * sp_architecture_layer_matmul_parameters (arch, kind);
+  double attention = 12 * width * (kind == SP_LAYER_SOFTMAX ? (double) program->sequence : arch->head_size);
+  *ret_full = matrices + attention;
+  *ret_causal = matrices + (kind == SP_LAYER_SOFTMAX ? attention / 2 : attention);
+}
+
+/* Tokens that go through what is run. */
+static double
+scope_tokens (const SpProgram *program)
+{
+  double sequences = program->global_batch;
+
+  if (sp_program_is_one_layer (program))
+    sequences = (double) sp_walk_variant (program, 0)->batch * program->groups[SP_GROUP_DATA].size;
+  return (double) program->sequence * sequences;
+}
+
 /* --- a step ------------------------------------------------------------------------------------------------------- */
 
 static void
 estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)
 {
   const SpProgram *program = e->program;
-  double full, causal, tokens = (double) program->sequence * program->global_batch;
+  double full, causal, tokens = scope_tokens (program);
 
   memset (ret, 0, sizeof *ret);
   sp_estimate_time (e, ret);
@@ -50,7 +87,7 @@ estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, 
   ret->fits = ret->memory.total_bytes <= ret->capacity_bytes;
 
   double peak = program->world * estimator->cost.peak_flops_per_s * ret->step_time_s;
-  sp_model_flops (estimator->arch, program->sequence, estimator->convention, &full, &causal);
+  scope_flops (estimator->arch, program, estimator->convention, &full, &causal);
   ret->tokens_per_s = tokens / ret->step_time_s;
   ret->mfu = full * tokens / peak;
   ret->mfu_causal = (run->causal ? causal : full) * tokens / peak;
@@ -138,4 +175,42 @@ sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *
   }
   sp_program_write (program, estimator->arch, estimator->framework, layout, run);
   sp_estimate_program (estimator, program, run, ret);
+}
+
+/* --- refined ------------------------------------------------------------------------------------------------------ */
+
+#define MOST_EVALUATIONS 3e7 /* a tenth of a second */
+
+static double
+take (double *from, double most)
+{
+  double taken = MIN (MAX (*from, 0), most);
+
+  *from -= taken;
+  return taken;
+}
+
+void
+sp_estimate_refine (SpEstimator *estimator, const SpProgram *program, SpEstimate *e)
+{
+  sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
+  double exact = sp_estimate_serial (&estimator->cost, program, estimator->cluster->gpus_per_node, MOST_EVALUATIONS);
+
+  if (isnan (exact))
+    return;
+  double excess = e->serial_s - exact, before = e->step_time_s;
+  e->serial_s = exact;
+  e->high_s = MAX (e->high_s - excess, exact);
+  if (excess <= 0)
+    return;
+  /* Chains are what the closed form overstates most, then pipelines. */
+  double left = MIN (excess, e->step_time_s - e->low_s), chain = take (&e->axes[SP_AXIS_LASP].exposed_s, left);
+  e->exposed_communication_s -= chain;
+  left -= chain;
+  e->step_time_s -= chain + take (&e->bubble_s, left);
+  double ratio = before / e->step_time_s;
+  e->tokens_per_s *= ratio;
+  e->mfu *= ratio;
+  e->mfu_causal *= ratio;
+  e->hfu *= ratio;
 }

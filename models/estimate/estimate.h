@@ -11,7 +11,7 @@
  * Four figures a list:
  *   step    as above: what `step_time_s` is made of
  *   serial  every op after the other
- *   high    serial, with compute slowed wherever it could run beside communication
+ *   high    serial, with compute slowed wherever it could run beside communication, and not even the host beside it
  *   busy    of each stream: what no schedule can beat
  * A loop of R steps: its first, R - 2 middle and last steps are timed apart. A place that skips work (SP_GUARD_VISIBLE)
  * waits for the place that does all of it, so the busiest place's time counts.
@@ -94,6 +94,11 @@ void sp_estimate_program (SpEstimator *estimator, const SpProgram *program, cons
 /* sp_program_write, then sp_estimate_program; with a cache, only what it does not hold. `program` is scratch. */
 void sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
                          SpEstimate *ret);
+
+/* Replaces the closed form of `serial` by the walked one (models/estimate/serial.h) where that is affordable, and takes
+ * what the closed form had too much, a chain's skew counted once a slot, from step_time_s and high_s as well. For single
+ * layouts: it costs milliseconds. A search does without. */
+void sp_estimate_refine (SpEstimator *estimator, const SpProgram *program, SpEstimate *estimate);
 
 /* Notes for people on a run: sequence beyond the trained positions, padded vocabulary, padded last micro-batch ... */
 GPtrArray *sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run);

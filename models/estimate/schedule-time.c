@@ -76,6 +76,18 @@ run_stage (const Pass *pass, gint32 s, gint32 most_slots)
   return pass->at[s] > before;
 }
 
+/* Of a forward alone: its slots, in the schedule's order. */
+static guint
+keep_forwards (SpSlot *slots, guint n)
+{
+  guint kept = 0;
+
+  for (guint i = 0; i < n; i++)
+    if (slots[i].kind == SP_SLOT_FORWARD)
+      slots[kept++] = slots[i];
+  return kept;
+}
+
 /* Max-plus pass over `m` micro-batches: a slot starts when the stage is free and its neighbour's part is there. When
  * each stage is done: `ends`. */
 static void
@@ -98,7 +110,10 @@ schedule_pass (const SpProgram *program, const SpPartTime *const *parts, gint32 
   for (gsize i = 0; i < 2 * ends_of_slots; i++)
     pass.done[0][i].of[SP_FIGURE_STEP] = -1;
   for (gint32 s = 0; s < p; s++) {
-    pass.n[s] = schedule->fill (&pipeline, s, pass.slots + (gsize) s * (gsize) most);
+    SpSlot *slots = pass.slots + (gsize) s * (gsize) most;
+    pass.n[s] = schedule->fill (&pipeline, s, slots);
+    if (program->scope == SP_SCOPE_FORWARD)
+      pass.n[s] = keep_forwards (slots, pass.n[s]);
     pass.at[s] = 0;
     ends[s] = (SpFigures){ { 0 } };
   }
@@ -261,7 +276,7 @@ sp_schedule_ends (const SpProgram *program, const SpPartTime *const *parts, cons
     ends[0] = stages[0]->busy;
     return;
   }
-  if (sp_estimate_schedule (program) != &sp_schedule_1f1b) {
+  if (sp_estimate_schedule (program) != &sp_schedule_1f1b || program->scope == SP_SCOPE_FORWARD) {
     walk_and_extend (program, parts, stages, ends);
     return;
   }

@@ -31,12 +31,13 @@ typedef struct {
   const SpProgram *program;
   SpWalkPlan *plan;
   gint32 places, node;
-  gint32 *rank;                /* [places] on stage 0 of the first replica */
-  gint32 *place[SP_N_GROUPS];  /* [places] in each group */
-  gint32 *first[SP_N_GROUPS];  /* [places] lowest place of the sequence in the same instance */
-  gint32 *next[SP_N_GROUPS];   /* [places] place of the sequence at place + 1 of the group */
-  gboolean spans[SP_N_GROUPS]; /* whether an instance has several places of the sequence */
-  double *seconds, *near;      /* [n_ops] */
+  gint32 *rank;                      /* [places] on stage 0 of the first replica */
+  gint32 *place[SP_N_GROUPS];        /* [places] in each group */
+  gint32 *first[SP_N_GROUPS];        /* [places] lowest place of the sequence in the same instance */
+  gint32 *next[SP_N_GROUPS];         /* [places] place of the sequence at place + 1 of the group */
+  gboolean spans[SP_N_GROUPS];       /* whether an instance has several places of the sequence */
+  double *seconds, *near;            /* [n_ops] */
+  guint8 *near_hops[SP_N_GROUPS][2]; /* [size], of chains' groups */
   Stage *stages;
   GArray *messages;
   double *scratch; /* [places] */
@@ -81,6 +82,15 @@ map_group (Walker *w, guint g)
 }
 
 static void
+map_hops (Walker *w, guint group)
+{
+  for (guint reverse = 0; reverse < 2 && w->near_hops[group][1] == NULL; reverse++) {
+    w->near_hops[group][reverse] = g_new (guint8, w->program->groups[group].size);
+    sp_program_near_hops (w->program, (SpGroupId) group, reverse == 1, w->node, w->near_hops[group][reverse]);
+  }
+}
+
+static void
 walker_init (Walker *w, const SpCost *cost, const SpProgram *program, gint32 node, gint32 places)
 {
   *w = (Walker){ .cost = cost, .program = program, .places = places, .node = node };
@@ -95,8 +105,10 @@ walker_init (Walker *w, const SpCost *cost, const SpProgram *program, gint32 nod
   for (guint i = 0; i < program->n_ops; i++) {
     const SpOp *op = &program->ops[i];
     w->seconds[i] = sp_cost_op (cost, op);
-    if (op->kind == SP_OP_SEND)
+    if (op->kind == SP_OP_SEND) {
       w->near[i] = sp_cost_message (cost, op, TRUE, FALSE, NULL);
+      map_hops (w, op->group);
+    }
   }
   w->stages = g_new0 (Stage, program->stages);
   for (gint32 s = 0; s < program->stages; s++) {
@@ -121,6 +133,8 @@ walker_clear (Walker *w)
     g_free (w->place[g]);
     g_free (w->first[g]);
     g_free (w->next[g]);
+    g_free (w->near_hops[g][0]);
+    g_free (w->near_hops[g][1]);
   }
   for (guint i = 0; i < w->messages->len; i++)
     g_free (g_array_index (w->messages, Message, i).sent);
@@ -258,7 +272,7 @@ walk_chain (Walker *w, Stage *stage, const List *list, guint receive)
       gint32 to = p;
       for (gint32 hops = reverse ? size - 1 : 1; hops > 0; hops--)
         to = w->next[group][to];
-      gboolean near = w->rank[p] / w->node == w->rank[to] / w->node;
+      gboolean near = w->near_hops[group][reverse][place];
       stage->at[p] = stage->at[to] =
           MAX (stage->at[p], stage->at[to]) + (near ? list->near[send] : list->seconds[send]);
     }

@@ -157,11 +157,14 @@ backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32
 
 /* Messages from and to the neighbours hold up the stage that receives them. */
 static void
-add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, SpSlotTime *slot)
+add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolean sends, SpSlotTime *slot)
 {
+  double seconds = receives || sends ? sp_cost_op (e->cost, &e->pipe[variant]) : 0;
+
+  /* What a slot sends shares the GPU's links with the communication of the next one. */
+  slot->high += sends ? seconds : 0;
   if (!receives)
     return;
-  double seconds = sp_cost_op (e->cost, &e->pipe[variant]);
   slot->step += seconds;
   slot->serial += seconds;
   slot->high += seconds;
@@ -174,15 +177,21 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
 {
   const SpProgram *program = e->program;
   gboolean splits = sp_estimate_schedule (program)->splits;
+  gint32 last = sp_program_virtual_stages (program) - 1;
 
-  sp_estimate_counts (program, at, part->counts);
+  sp_estimate_run_counts (program, at, part->counts);
   for (gint32 v = 0; v < program->n_variants; v++) {
     SpSlotTime *slots = part->slots[v];
     forward_slot (e, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
-    add_pipe (e, v, at > 0, &slots[SP_SLOT_FORWARD]);
+    add_pipe (e, v, at > 0, at < last, &slots[SP_SLOT_FORWARD]);
+    if (program->scope == SP_SCOPE_FORWARD) {
+      memset (&slots[SP_SLOT_BACKWARD], 0, (SP_N_SLOT_KINDS - SP_SLOT_BACKWARD) * sizeof *slots);
+      continue;
+    }
     for (guint kind = SP_SLOT_BACKWARD; kind < (splits ? SP_N_SLOT_KINDS : SP_SLOT_BACKWARD_INPUT); kind++) {
       backward_slot (e, e->work[v], part->counts, kind, &slots[kind]);
-      add_pipe (e, v, kind != SP_SLOT_BACKWARD_WEIGHT && at < sp_program_virtual_stages (program) - 1, &slots[kind]);
+      add_pipe (e, v, kind != SP_SLOT_BACKWARD_WEIGHT && at < last, kind != SP_SLOT_BACKWARD_WEIGHT && at > 0,
+                &slots[kind]);
     }
   }
 }

@@ -103,7 +103,7 @@ split_runs (const SpProgram *program, gint32 stage, gint32 chunk)
   SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, FALSE };
   double n = 0;
 
-  if (!schedule->splits)
+  if (!schedule->splits || sp_program_is_one_layer (program))
     return 0;
   /* With more micro-batches whole backwards are added, where there are any at all. */
   if (schedule->mirrored)
@@ -180,7 +180,8 @@ static double
 lowest (const SpEstimateContext *e, const SpStageTime *const *stages)
 {
   const SpProgram *program = e->program;
-  SpSlotKind backward = sp_estimate_schedule (program)->splits ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD;
+  gboolean splits = sp_estimate_schedule (program)->splits && !sp_program_is_one_layer (program);
+  SpSlotKind backward = splits ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD;
   double low = 0, path = 0;
   gint32 v = program->n_variants - 1;
 

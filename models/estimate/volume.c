@@ -54,11 +54,15 @@ sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBloc
   for (guint a = 0; a < SP_N_AXES; a++)
     ret->chain_size[a] = 1;
   ret->flops = 0;
-  for (guint phase = SP_PHASE_FORWARD; phase <= SP_PHASE_BACKWARD; phase++) {
+  guint last = program->scope == SP_SCOPE_FORWARD ? SP_PHASE_FORWARD : SP_PHASE_BACKWARD;
+  guint scope = sp_program_scope_flags (program);
+  for (guint phase = SP_PHASE_FORWARD; phase <= last; phase++) {
     guint n;
     const SpOp *ops = sp_program_segment (program, block, phase, &n);
     for (guint i = 0; i < n; i++) {
       double steps = steps_of (block, &ops[i]);
+      if ((ops[i].flags & scope) != scope)
+        continue;
       ret->flops += ops[i].flops * mean_steps (&ops[i], steps);
       if (sp_op_is_communication (ops[i].kind) && ops[i].kind != SP_OP_RECEIVE)
         count_message (cost, program, &ops[i], steps, &ret->volume[ops[i].axis], &ret->chain_size[ops[i].axis]);
@@ -70,14 +74,15 @@ void
 sp_block_state_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret)
 {
   static const SpPhase phases[] = { SP_PHASE_GATHER, SP_PHASE_SYNC, SP_PHASE_OPTIMIZER };
+  static const guint n_phases[SP_N_SCOPES] = { [SP_SCOPE_STEP] = 3, [SP_SCOPE_FORWARD] = 1 };
   gint32 unused;
 
   memset (ret->each, 0, sizeof ret->each);
   memset (ret->once, 0, sizeof ret->once);
-  for (guint p = 0; p < G_N_ELEMENTS (phases); p++) {
+  for (guint p = 0; p < n_phases[program->scope]; p++) {
     guint n;
     const SpOp *ops = sp_program_segment (program, block, phases[p], &n);
-    double times = phases[p] == SP_PHASE_GATHER && block->regather ? 2 : 1;
+    double times = phases[p] == SP_PHASE_GATHER && block->regather && program->scope == SP_SCOPE_STEP ? 2 : 1;
     for (guint i = 0; i < n; i++) {
       gboolean each = phases[p] == SP_PHASE_GATHER || ops[i].flags & SP_OP_PER_MICRO_BATCH;
       if (sp_op_is_communication (ops[i].kind))
@@ -134,7 +139,8 @@ add_pipe (const SpEstimateContext *e, gint32 stage, SpBlockVolume *sum)
 
   for (gint32 c = 0; c < program->chunks; c++) {
     gint32 at = sp_program_virtual_stage (program, stage, c);
-    neighbours += (at < sp_program_virtual_stages (program) - 1) + (at > 0);
+    neighbours += at < sp_program_virtual_stages (program) - 1;
+    neighbours += at > 0 && program->scope == SP_SCOPE_STEP;
   }
   for (gint32 v = 0; v < program->n_variants && program->stages > 1; v++) {
     double times = sp_estimate_runs (program, v) * neighbours;
@@ -184,7 +190,7 @@ sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret)
     gint32 counts[SP_MAX_BLOCKS];
     for (twins = 1; s + twins < program->stages && sp_estimate_is_twin (program, s + twins);)
       twins++;
-    sp_estimate_stage_counts (program, s, counts);
+    sp_estimate_stage_run_counts (program, s, counts);
     for (guint axis = 0; axis < SP_N_AXES; axis++) {
       SpBlockVolume sum;
       gint32 size;
@@ -204,7 +210,9 @@ sp_estimate_flops (const SpEstimateContext *e)
   for (gint32 v = 0; v < program->n_variants; v++) {
     const SpBlockWork *blocks = e->work[v];
     double all = blocks[0].flops + blocks[program->n_blocks - 1].flops;
-    if (program->n_blocks == 3)
+    if (sp_program_is_one_layer (program))
+      all = blocks[program->layer_block[0]].flops;
+    else if (program->n_blocks == 3)
       all += program->n_layers * blocks[1].flops;
     else
       for (guint l = 0; l < program->n_layers; l++)

@@ -225,5 +225,14 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
   if (arch->layers % layout->pipeline != 0 && layout->stage_split[0] == 0)
     g_ptr_array_add (notes, g_strdup_printf ("%d layers over %d stages: the first %d stages have one more",
                                              arch->layers, layout->pipeline, arch->layers % layout->pipeline));
+  if (run->scope != SP_SCOPE_STEP) {
+    static const char *const runs[SP_N_SCOPES] = {
+      [SP_SCOPE_FORWARD] = "the forward of all micro-batches",
+      [SP_SCOPE_LAYER] = "forward and backward of the first layer for one micro-batch, parameters at hand",
+      [SP_SCOPE_ATTENTION] = "forward and backward of the first layer's attention core for one micro-batch",
+    };
+    g_ptr_array_add (notes, g_strdup_printf ("scope = %s: times and speeds are of %s; memory is that of a step",
+                                             sp_scope_name ((SpScope) run->scope), runs[run->scope]));
+  }
   return notes;
 }

@@ -145,18 +145,20 @@ static const SpQuantityKey framework_keys[] = {
   { "allocator-slack", SP_UNIT_FRACTION, 0, 1, FIELD (allocator_slack) },
 };
 
-/* Two words each, the first of which is FALSE. */
+/* Two words each, the first of which is FALSE; that is what an optional one is. */
 static const struct {
   const char *key;
   const char *words[3];
   gsize offset;
+  SpIniNeed need;
 } framework_flags[] = {
-  { "fused-attention", { "false", "true" }, FIELD (fused_attention) },
-  { "selective", { "elementwise", "attention" }, FIELD (selective_attention) },
-  { "recompute-whole", { "false", "true" }, FIELD (recompute_whole) },
-  { "host", { "graph", "eager" }, FIELD (host_eager) },
-  { "fp32-logits", { "false", "true" }, FIELD (fp32_logits) },
-  { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies) },
+  { "fused-attention", { "false", "true" }, FIELD (fused_attention), SP_INI_REQUIRED },
+  { "selective", { "elementwise", "attention" }, FIELD (selective_attention), SP_INI_REQUIRED },
+  { "recompute-whole", { "false", "true" }, FIELD (recompute_whole), SP_INI_REQUIRED },
+  { "host", { "graph", "eager" }, FIELD (host_eager), SP_INI_REQUIRED },
+  { "fp32-logits", { "false", "true" }, FIELD (fp32_logits), SP_INI_REQUIRED },
+  { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies), SP_INI_REQUIRED },
+  { "lasp-local", { "before", "after" }, FIELD (lasp_local_after), SP_INI_OPTIONAL },
 };
 #undef FIELD
 
@@ -171,8 +173,8 @@ sp_framework_load (const char *path, GError **error)
     return NULL;
   for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++) {
     guint8 flag = 0;
-    if (!sp_ini_choice (ini, "framework", framework_flags[i].key, SP_INI_REQUIRED, framework_flags[i].words, &flag,
-                        error))
+    if (!sp_ini_choice (ini, "framework", framework_flags[i].key, framework_flags[i].need, framework_flags[i].words,
+                        &flag, error))
       return NULL;
     G_STRUCT_MEMBER (gboolean, framework, framework_flags[i].offset) = flag;
   }

@@ -129,6 +129,9 @@ typedef struct {
   /* Its backward holds three such copies at once (PyTorch's cross entropy: the log-softmax, its gradient, the logits'
    * gradient); FALSE: the gradient takes the logits' place. */
   gboolean loss_copies;
+  /* LASP (version 1) computes the own tokens' part of linear attention once the state from before is there, and passes
+   * the state on after both parts, as its authors' code does; FALSE: before and beside, as the algorithm allows. */
+  gboolean lasp_local_after;
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */

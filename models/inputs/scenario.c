@@ -95,10 +95,12 @@ static const Key keys[] = {
   { "run", "causal", KEY_BOOL, FIELD (run.causal) },
   { "run", "framework", KEY_WORD, FIELD (framework) },
   ONLY ("run", "packing", "none"),
-  ONLY ("run", "scope", "step"),
+  { "run", "scope", KEY_CHOICE, FIELD (run.scope), .names = { "step", "forward", "layer", "attention" },
+    .available = SP_N_SCOPES },
   ONLY ("run", "optimizer", "adamw"),
 };
 G_STATIC_ASSERT (SP_DTYPE_BF16 == 0 && SP_DTYPE_FP16 == 1);
+G_STATIC_ASSERT (SP_SCOPE_STEP == 0 && SP_SCOPE_FORWARD == 1 && SP_SCOPE_LAYER == 2 && SP_SCOPE_ATTENTION == 3);
 G_STATIC_ASSERT (SP_TOKENS_CONTIGUOUS == 0 && SP_TOKENS_ZIGZAG == 1);
 
 /* --- special keys ------------------------------------------------------------------------------------------------- */

@@ -311,6 +311,12 @@ check_size (SpInterpreter *in)
 static gboolean
 check_numbers (const SpProgram *program, GError **error)
 {
+  if (program->scope != SP_SCOPE_STEP) {
+    g_set_error (error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
+                 "scope = %s cannot be rehearsed, expected scope = step: gradients and loss are those of a whole step",
+                 sp_scope_name ((SpScope) program->scope));
+    return FALSE;
+  }
   if (program->schedule < sp_schedule_count () && program->numbers.vocabulary > 0)
     return TRUE;
   g_set_error (error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM, "no schedule %u, or no vocabulary (%d)",

@@ -230,6 +230,7 @@ simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, co
   SpVariation variation;
 
   sp_estimate_program (estimator, program, run, &ret->result);
+  sp_estimate_refine (estimator, program, &ret->result);
   sp_program_prices_init (&prices, &estimator->cost, program);
   if (!make_topology (estimator, variations, ret, error) ||
       !make_variation (estimator, program, variations, &variation, error))

@@ -6,7 +6,8 @@
  *
  * LASP (Sun et al., 2404.02882): the state (head size x head size a head, fp32, whatever the length) goes from rank to
  * rank; the local part of the output does not wait for it. The state is passed on before the own inter-chunk part is
- * computed, so a hop is one update and one send. LASP-2 (Sun et al., 2502.07563): each rank's own state is gathered and
+ * computed, so a hop is one update and one send. The authors' code computes both parts between receive and send
+ * (framework, lasp-local = after): then a hop holds all of the layer's attention kernels. LASP-2 (Sun et al., 2502.07563): each rank's own state is gathered and
  * combined at once; the gather runs beside the local part. Both keep the state from before for the backward.
  *
  * FLOP of a chunked kernel, a token and head, for key size k, value size n and chunk C: 2 C (k + n) within the chunk, 2
@@ -175,17 +176,20 @@ chain_serves (const SpWriter *w)
   return !alone_serves (w) && w->layout->lasp_version == 1;
 }
 
-/* Receives `before`, updates and sends on; `flags` = SP_OP_REVERSE for the gradient's chain, which runs the other
- * way. */
+/* The two ends of a chain's hop: `flags` = SP_OP_REVERSE for the gradient's chain, which runs the other way. */
 static void
-chain (SpWriter *w, const SpCoreSlots *c, guint8 before, guint8 own, guint flags)
+receive (SpWriter *w, guint8 before, guint flags)
 {
-  guint has_before = flags ? SP_GUARD_NOT_LAST : SP_GUARD_NOT_FIRST;
+  sp_write_message (w, SP_OP_RECEIVE, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, 0, 0, before, 0, flags,
+                    flags ? SP_GUARD_NOT_LAST : SP_GUARD_NOT_FIRST);
+}
+
+static void
+update_and_send (SpWriter *w, const SpCoreSlots *c, guint8 before, guint8 own, guint flags)
+{
   guint has_after = flags ? SP_GUARD_NOT_FIRST : SP_GUARD_NOT_LAST;
   guint8 after = travelling_state (w, c);
 
-  sp_write_message (w, SP_OP_RECEIVE, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, 0, 0, before, 0, flags,
-                    has_before);
   SpOp *op = core_op (w, SP_OP_STATE_UPDATE, c);
   op->in[0] = before;
   op->in[1] = own;
@@ -197,27 +201,45 @@ chain (SpWriter *w, const SpCoreSlots *c, guint8 before, guint8 own, guint flags
   sp_write_message (w, SP_OP_SEND, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, after, 0, 0, 0, flags, has_after);
 }
 
+/* What does not depend on the chain comes before it, what its next rank does not need comes after; or all of it between
+ * RECEIVE and SEND. */
 static void
 chain_forward (SpWriter *w, SpCoreSlots *c)
 {
+  gboolean local_after = w->framework->lasp_local_after;
   guint8 own = travelling_state (w, c);
 
   c->o = sp_ulysses_operand (w, value_elements (w, c));
   c->state = kept_state (w, c);
-  local_part (w, c, c->o, own);
-  chain (w, c, c->state, own, 0);
-  inter_part (w, c);
+  if (!local_after)
+    local_part (w, c, c->o, own);
+  receive (w, c->state, 0);
+  if (local_after) {
+    local_part (w, c, c->o, own);
+    inter_part (w, c);
+  }
+  update_and_send (w, c, c->state, own, 0);
+  if (!local_after)
+    inter_part (w, c);
 }
 
 static void
 chain_backward (SpWriter *w, SpCoreSlots *c)
 {
+  gboolean local_after = w->framework->lasp_local_after;
   guint8 own = travelling_state (w, c), d_state = travelling_state (w, c);
 
   make_gradients (w, c);
-  local_backward (w, c, TRUE, own);
-  chain (w, c, d_state, own, SP_OP_REVERSE);
-  inter_backward (w, c, d_state);
+  if (!local_after)
+    local_backward (w, c, TRUE, own);
+  receive (w, d_state, SP_OP_REVERSE);
+  if (local_after) {
+    local_backward (w, c, TRUE, own);
+    inter_backward (w, c, d_state);
+  }
+  update_and_send (w, c, d_state, own, SP_OP_REVERSE);
+  if (!local_after)
+    inter_backward (w, c, d_state);
 }
 
 static const SpCore lasp1 = { "lasp", SP_BLOCK_LINEAR, chain_serves, chain_forward, chain_backward };

@@ -128,11 +128,35 @@ explain_ends (const SpCase *c, GString *out)
                           sp_schedule_get (c->layout->schedule)->name);
 }
 
+/* A layer by itself has no stages around it. */
+static gboolean
+scope_is_whole (const SpCase *c)
+{
+  gboolean is_layer = c->run->scope == SP_SCOPE_LAYER || c->run->scope == SP_SCOPE_ATTENTION;
+
+  return !is_layer || sp_layout_virtual_stages (c->layout) == 1;
+}
+
+static void
+explain_scope (const SpCase *c, GString *out)
+{
+  const char *name = sp_scope_name ((SpScope) c->run->scope);
+
+  if (c->layout->pipeline > 1)
+    g_string_append_printf (out, "scope = %s runs one layer, and pipeline = %d; use pipeline = 1, or scope = forward or "
+                                 "step",
+                            name, c->layout->pipeline);
+  else
+    g_string_append_printf (out, "scope = %s runs one layer, and virtual-stages = %d; use virtual-stages = 1", name,
+                            sp_layout_virtual_stages (c->layout));
+}
+
 static const SpRule rules[] = {
   { "pipeline-layers", layers_suffice, explain_layers },
   { "pipeline-split", split_adds_up, explain_split },
   { "pipeline-schedule", schedule_is_ready, explain_schedule },
   { "pipeline-tied", ends_are_apart, explain_ends },
+  { "pipeline-scope", scope_is_whole, explain_scope },
 };
 
 const SpStrategy sp_strategy_pipeline = {
