@@ -30,7 +30,7 @@ sp_engine_start_flows (SpEngine *e, guint32 number)
 
   if (tiers == NULL || tiers->n == 0 || t->op->bytes == 0 || t->total <= t->fixed)
     return FALSE;
-  sp_flows_advance (e->flows, e->now, &(guint){ 0 });
+  sp_engine_advance_flows (e);
   t->flows = tiers->n;
   for (guint i = 0; i < tiers->n; i++) {
     const SpLinkTier *tier = &g_array_index (network->tiers, SpLinkTier, tiers->first + i);

@@ -154,7 +154,7 @@ typedef struct {
   SpMeeting *instance;                /* [roles->n_instances] */
   SpMeeting *message[SP_N_GROUPS][2]; /* [roles->n], by sender */
   gint32 *neighbour[SP_N_GROUPS][2];  /* [roles->n] role at place + 1, - 1; -1 none */
-  guint8 *near_hops[SP_N_GROUPS][2]; /* [size] serial mode: by place, of sp_program_near_hops() */
+  guint8 *near_hops[SP_N_GROUPS][2];  /* [size] serial mode: by place, of sp_program_near_hops() */
   GArray *posted, *mail, *transfers;  /* SpPosted, SpMail, SpTransfer; element 0 unused */
   guint32 free_posted, free_mail, free_transfer;
   GArray *hops; /* SpHop; element 0 unused */
@@ -166,6 +166,11 @@ typedef struct {
   SpSimulation *result;
   GError *error;
 } SpEngine;
+
+/* --- engine.c ----------------------------------------------------------------------------------------------------- */
+
+/* The network up to now: what is through has its events. Before a flow is added. */
+void sp_engine_advance_flows (SpEngine *e);
 
 /* --- engine-cursor.c ---------------------------------------------------------------------------------------------- */
 

@@ -130,7 +130,7 @@ sp_engine_hop_starts (SpEngine *e, guint32 hop_number)
   double seconds = sp_time_to_s (t->total - t->fixed) / steps->rounds;
   double bytes = (double) t->op->bytes / steps->n / steps->channels;
 
-  sp_flows_advance (e->flows, e->now, &(guint){ 0 });
+  sp_engine_advance_flows (e);
   add_flow (e, order[hop.member], order[(hop.member + 1) % steps->n], bytes, seconds, hop_number | SP_FLOW_IS_HOP);
 }
 
@@ -191,7 +191,7 @@ sp_engine_start_pairs (SpEngine *e, guint32 number)
   if (t->kind != SP_TRANSFER_COLLECTIVE || t->price->algorithm != SP_ALGORITHM_PAIRWISE || t->op->bytes == 0 ||
       seconds <= 0)
     return FALSE;
-  sp_flows_advance (e->flows, e->now, &(guint){ 0 });
+  sp_engine_advance_flows (e);
   t->flows = (guint32) (n * (n - 1));
   for (gint32 shift = 1; shift < n; shift++)
     for (gint32 p = 0; p < n; p++)

@@ -178,20 +178,19 @@ take_event (SpEngine *e)
     sp_engine_transfer_event (e, event.payload);
 }
 
-static void
-take_flows (SpEngine *e, SpTime date)
+void
+sp_engine_advance_flows (SpEngine *e)
 {
   guint n;
-  const guint32 *through = sp_flows_advance (e->flows, date, &n);
+  const guint32 *through = sp_flows_advance (e->flows, e->now, &n);
 
-  e->now = date;
   e->result->n_events += n;
   for (guint i = 0; i < n && e->error == NULL; i++) {
     guint32 number = g_array_index (e->flow_owner, guint32, through[i]);
     if (number & SP_FLOW_IS_HOP)
       sp_engine_hop_over (e, number & ~SP_FLOW_IS_HOP);
     else if (--g_array_index (e->transfers, SpTransfer, number).flows == 0)
-      sp_queue_push (&e->queue, date, SP_EVENT_ARRIVAL, number);
+      sp_queue_push (&e->queue, e->now, SP_EVENT_ARRIVAL, number);
   }
 }
 
@@ -209,9 +208,10 @@ run (SpEngine *e)
     SpTime next = sp_queue_next_time (&e->queue), flows = e->flows ? sp_flows_next (e->flows) : SP_TIME_NEVER;
     if (e->error != NULL || (next == SP_TIME_NEVER && flows == SP_TIME_NEVER))
       return;
-    if (flows <= next)
-      take_flows (e, flows);
-    else
+    if (flows <= next) {
+      e->now = flows;
+      sp_engine_advance_flows (e);
+    } else
       take_event (e);
   }
 }

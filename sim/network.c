@@ -8,7 +8,6 @@
 /* A load with what it belongs to: the algorithm of a collective, or a message (SP_N_ALGORITHMS + direction). */
 typedef struct {
   SpRoleLoad load;
-  guint32 members; /* of the instance, that put so much on the link */
   guint8 way, group;
 } Load;
 
@@ -94,11 +93,10 @@ add_loads (Builder *b, guint group, guint way, guint32 instance, const gint32 *r
   units_of (b->topology, loads, n_loads, algorithm == SP_ALGORITHM_DIRECT ? 1 : n, units);
   for (guint i = 0; i < n_loads; i++) {
     double members = rint (loads[i].bytes_per_byte / units[is_outside (b->topology, loads[i].link)]);
-    Load added = { .load = { .link = loads[i].link, .instance = instance },
-                   .members = (guint32) CLAMP (members, 1, n),
+    Load added = { .load = { .link = loads[i].link, .instance = instance, .members = (guint32) CLAMP (members, 1, n) },
                    .way = (guint8) way,
                    .group = (guint8) group };
-    added.load.bytes_per_byte = rounded (loads[i].bytes_per_byte / added.members);
+    added.load.bytes_per_byte = rounded (loads[i].bytes_per_byte / added.load.members);
     g_array_append_val (b->loads, added);
   }
   return TRUE;
@@ -308,8 +306,8 @@ collect_shares (const Builder *b, const SpRoles *roles, const guint32 *number)
                     .group = load->group,
                     .subject = (guint32) class_of[load->load.instance],
                     .link = number[load->load.link],
-                    .members = load->members,
-                    .weight = load->members,
+                    .members = load->load.members,
+                    .weight = load->load.members,
                     .bytes_per_byte = load->load.bytes_per_byte };
     if (share.link != G_MAXUINT32)
       g_array_append_val (shares, share);

@@ -120,7 +120,7 @@ colour_instances (Colours *c)
   guint64 *sums = g_new0 (guint64, c->input->n_links), *through = g_new0 (guint64, places->n);
   for (guint i = 0; i < c->input->n_loads; i++) {
     const SpRoleLoad *load = &c->input->loads[i];
-    guint64 how_much = mix_double (load->bytes_per_byte);
+    guint64 how_much = sp_hash2 (mix_double (load->bytes_per_byte), load->members);
     sums[load->link] += sp_hash2 (c->instance[load->instance], how_much);
     through[load->instance] += sp_hash2 (c->link[load->link], how_much);
   }

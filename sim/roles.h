@@ -49,7 +49,8 @@ void sp_roles_places_clear (SpRolesPlaces *places);
 
 typedef struct {
   guint32 link, instance;
-  double bytes_per_byte; /* on the link, for each byte of payload */
+  guint32 members;       /* of the instance, that put so much on the link */
+  double bytes_per_byte; /* each of them, for each byte of payload */
 } SpRoleLoad;
 
 /* What folding looks at besides the program: who loads what. */

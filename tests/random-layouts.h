@@ -129,6 +129,7 @@ draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, gint3
                   (zigzag ? 2 : 1) * draw_int (rand, 1, 64);
   run->precision = draw_int (rand, 0, 1) ? SP_DTYPE_BF16 : SP_DTYPE_FP16;
   run->causal = draw_int (rand, 0, 3) > 0;
+  run->scope = SP_SCOPE_STEP;
 }
 
 /* Any schedule, and more often than not a random number of layers for each virtual stage. */

@@ -14,6 +14,7 @@ typedef struct {
   SpLayout layout;
   gint32 vocabulary; /* 0: the model's own, which all tensor degrees divide */
   gint32 layers;     /* 0: the model's own; more of them repeat its kinds */
+  gboolean lasp_local_after;
 } RehearseCase;
 
 /* clang-format off */
@@ -65,6 +66,7 @@ static const RehearseCase rehearse_cases[] = {
   { "lasp", SMALL_LINEAR, 0, 32, 2, 2, LAYOUT (.lasp = 4, .lasp_version = 1) },
   { "lasp-full", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 1, .recompute = SP_RECOMPUTE_FULL) },
   { "lasp-selective", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 1, .recompute = SP_RECOMPUTE_SELECTIVE) },
+  { "lasp-after", SMALL_LINEAR, 0, 32, 2, 2, LAYOUT (.lasp = 4, .lasp_version = 1, .recompute = SP_RECOMPUTE_SELECTIVE), .lasp_local_after = TRUE },
   { "lasp-2", SMALL_LINEAR, 0, 32, 2, 2, LAYOUT (.lasp = 4, .lasp_version = 2) },
   { "lasp-2-full", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 2, .recompute = SP_RECOMPUTE_FULL) },
   { "lasp-3", SMALL_LINEAR, 0, 36, 2, 1, LAYOUT (.lasp = 3, .lasp_version = 1) },
@@ -161,6 +163,7 @@ rehearse_case_write (const RehearseCase *c, SpProgram *program)
   SpLayout layout = c->layout;
   SpRun run = rehearse_case_run (c);
 
+  framework.lasp_local_after = c->lasp_local_after;
   layout.overlap = FALSE;
   g_assert_true (sp_layout_check (&layout, arch, &framework, &run, 0, &error));
   g_assert_no_error (error);

@@ -262,7 +262,7 @@ static const struct Bad {
   { "virtual", "virtual-stages = 1", "virtual-stages = 0", { ": [layout] virtual-stages = ", "expected a whole number" } },
   { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "choose bf16 or fp16" } },
   { "packing", "packing = none", "packing = a.txt", { ": [run] packing = ", "choose none" } },
-  { "scope", "scope = step", "scope = layer", { ": [run] scope = ", "choose step" } },
+  { "scope", "scope = step", "scope = layers", { ": [run] scope = ", "layer" } },
   { "optimizer", "adamw", "muon", { ": [run] optimizer = ", "choose adamw" } },
 };
 /* clang-format on */

@@ -27,6 +27,9 @@
  * did not hide, and the optimizer; stages that share a reduction (tied matrices, mirrored layers) wait for each other
  * in it. A list is never shorter than the host needs to issue its kernels.
  *
+ * The simulator's step lies between low and high where every GPU has adapters of its own; where GPUs share them, one
+ * that runs two ops at once can take from another beyond that (tests/test-engine.c: in 1 draw of 200, mostly by a few
+ * percent).
  *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.
  *
  * Memory. See memory.h: ALWAYS buffers of the stage's layers, stashes of the micro-batches in flight, and the largest
@@ -96,7 +99,7 @@ void sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLay
                          SpEstimate *ret);
 
 /* Replaces the closed form of `serial` by the walked one (models/estimate/serial.h) where that is affordable, and takes
- * what the closed form had too much, a chain's skew counted once a slot, from step_time_s and high_s as well. For single
+ * what the closed form had too much, a chain's skew counted once a slot, from step_time_s as well. For single
  * layouts: it costs milliseconds. A search does without. */
 void sp_estimate_refine (SpEstimator *estimator, const SpProgram *program, SpEstimate *estimate);
 

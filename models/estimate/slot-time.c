@@ -155,14 +155,28 @@ backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32
 
 /* --- virtual stages ----------------------------------------------------------------------------------------------- */
 
+/* Places that a chain of the layers goes through, 1 where there is none. */
+static gint32
+chain_places (const SpEstimateContext *e, gint32 variant)
+{
+  gint32 places = 1;
+
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    const SpListTime *list = &e->work[variant][b].forward;
+    if (list->chain > 0)
+      places = MAX (places, e->program->groups[list->chain_group].size);
+  }
+  return places;
+}
+
 /* Messages from and to the neighbours hold up the stage that receives them. */
 static void
 add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolean sends, SpSlotTime *slot)
 {
   double seconds = receives || sends ? sp_cost_op (e->cost, &e->pipe[variant]) : 0;
 
-  /* What a slot sends shares the GPU's links with the communication of the next one. */
-  slot->high += sends ? seconds : 0;
+  /* What a slot sends shares the GPU's links with the communication of the next one; along a chain, on every place. */
+  slot->high += sends ? seconds * chain_places (e, variant) : 0;
   if (!receives)
     return;
   slot->step += seconds;

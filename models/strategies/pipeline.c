@@ -143,8 +143,9 @@ explain_scope (const SpCase *c, GString *out)
   const char *name = sp_scope_name ((SpScope) c->run->scope);
 
   if (c->layout->pipeline > 1)
-    g_string_append_printf (out, "scope = %s runs one layer, and pipeline = %d; use pipeline = 1, or scope = forward or "
-                                 "step",
+    g_string_append_printf (out,
+                            "scope = %s runs one layer, and pipeline = %d; use pipeline = 1, or scope = forward or "
+                            "step",
                             name, c->layout->pipeline);
   else
     g_string_append_printf (out, "scope = %s runs one layer, and virtual-stages = %d; use virtual-stages = 1", name,
@@ -152,10 +153,8 @@ explain_scope (const SpCase *c, GString *out)
 }
 
 static const SpRule rules[] = {
-  { "pipeline-layers", layers_suffice, explain_layers },
-  { "pipeline-split", split_adds_up, explain_split },
-  { "pipeline-schedule", schedule_is_ready, explain_schedule },
-  { "pipeline-tied", ends_are_apart, explain_ends },
+  { "pipeline-layers", layers_suffice, explain_layers },        { "pipeline-split", split_adds_up, explain_split },
+  { "pipeline-schedule", schedule_is_ready, explain_schedule }, { "pipeline-tied", ends_are_apart, explain_ends },
   { "pipeline-scope", scope_is_whole, explain_scope },
 };
 
