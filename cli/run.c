@@ -174,6 +174,11 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
   sp_estimate_refine (&estimator, program, &estimate);
   if (o->emit != NULL && !emit_program (program, o->emit, error))
     return FALSE;
+  if (engine == ENGINE_REHEARSE && s->run.scope != SP_SCOPE_STEP)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                        "%s: [run] scope = %s: only a whole step can be rehearsed; use scope = "
+                        "step",
+                        s->path, sp_scope_name ((SpScope) s->run.scope));
   if (engine == ENGINE_REHEARSE)
     return sp_run_rehearsal (s, program, &estimate, o->json, out, error);
 

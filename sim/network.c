@@ -176,7 +176,8 @@ number_links (const Builder *b, SpNetwork *network)
   const guint64 *colours = network->roles->link_colour;
   g_autoptr (GHashTable) seen = g_hash_table_new (g_int64_hash, g_int64_equal);
 
-  memset (number, 0xff, n * sizeof *number);
+  if (n > 0)
+    memset (number, 0xff, n * sizeof *number);
   for (guint i = 0; i < b->loads->len; i++)
     number[g_array_index (b->loads, Load, i).load.link] = 0;
   network->capacity_bytes_per_s = g_new (double, n);
@@ -253,7 +254,7 @@ same_tier (const Share *a, const Share *b)
 static gint32 *
 map_instances (const Builder *b, const SpRoles *roles)
 {
-  gint32 *class_of = g_new (gint32, b->places.n);
+  gint32 *class_of = g_new (gint32, b->places.n + 1);
 
   for (guint g = 1; g < SP_N_GROUPS; g++)
     for (gint32 rank = 0; b->places.instance_of[g] != NULL && rank < b->program->world; rank++) {
@@ -272,6 +273,8 @@ merge_shares (GArray *shares)
 {
   guint n = 0, first = 0;
 
+  if (shares->len == 0)
+    return;
   qsort (shares->data, shares->len, sizeof (Share), compare_by_link);
   for (guint i = 0; i < shares->len; i++) {
     const Share share = g_array_index (shares, Share, i);
@@ -313,7 +316,8 @@ collect_shares (const Builder *b, const SpRoles *roles, const guint32 *number)
       g_array_append_val (shares, share);
   }
   merge_shares (shares);
-  qsort (shares->data, shares->len, sizeof (Share), compare_by_tier);
+  if (shares->len > 0)
+    qsort (shares->data, shares->len, sizeof (Share), compare_by_tier);
   return shares;
 }
 

@@ -117,7 +117,7 @@ colour_instances (Colours *c)
   }
   if (c->input == NULL)
     return;
-  guint64 *sums = g_new0 (guint64, c->input->n_links), *through = g_new0 (guint64, places->n);
+  guint64 *sums = g_new0 (guint64, c->input->n_links + 1), *through = g_new0 (guint64, places->n + 1);
   for (guint i = 0; i < c->input->n_loads; i++) {
     const SpRoleLoad *load = &c->input->loads[i];
     guint64 how_much = sp_hash2 (mix_double (load->bytes_per_byte), load->members);
@@ -169,8 +169,10 @@ compare_colours (gconstpointer a, gconstpointer b)
 static guint
 count_colours (const guint64 *colours, guint n, guint64 *scratch)
 {
-  guint count = n > 0;
+  guint count = 1;
 
+  if (n == 0)
+    return 0;
   memcpy (scratch, colours, n * sizeof *scratch);
   qsort (scratch, n, sizeof *scratch, compare_colours);
   for (guint i = 1; i < n; i++)
@@ -292,8 +294,8 @@ sp_roles_new_folded (const SpProgram *program, const SpRolesPlaces *places, cons
 
   c.rank = g_new (guint64, program->world);
   c.next = g_new (guint64, program->world);
-  c.instance = g_new (guint64, places->n);
-  c.link = g_new (guint64, n_links);
+  c.instance = g_new (guint64, places->n + 1); /* even where nobody communicates */
+  c.link = g_new (guint64, n_links + 1);
   start_colours (&c);
   refine (&c);
   SpRoles *roles = roles_from_colours (program, c.rank);

@@ -19,6 +19,7 @@ typedef struct {
   gint64 legal_sequence; /* 0: the same */
   gint32 legal_global_batch, legal_micro_batch;
   SpLayout legal;
+  SpScope scope;
 } RuleCase;
 
 #define CONTIGUOUS .token_split = SP_TOKENS_CONTIGUOUS
@@ -75,6 +76,10 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.pipeline = 2, .schedule = DUALPIPE), .legal_global_batch = 8 },
   { "pipeline-schedule", SMALL_SOFTMAX, 0, 32, 8, 2, 2, LAYOUT (.pipeline = 2, .schedule = DUALPIPE, .virtual_stages = 3), { "two parts" , "use virtual-stages = 1" },
     .legal = LAYOUT (.pipeline = 2, .schedule = DUALPIPE) },
+  { "pipeline-scope", SMALL_SOFTMAX, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2), { "scope = attention", "pipeline = 2", "use pipeline = 1" },
+    .legal = LAYOUT (.ring = 2), .scope = SP_SCOPE_ATTENTION },
+  { "pipeline-scope", SMALL_LINEAR, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2), { "scope = layer", "pipeline = 2", "use pipeline = 1" },
+    .legal = LAYOUT (.lasp = 2), .scope = SP_SCOPE_LAYER },
   { "pipeline-tied", SMALL_TIED, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2, .schedule = DUALPIPE), { "schedule = dualpipe", "tied", "schedule = 1f1b" },
     .legal = LAYOUT (.pipeline = 2) },
   { "zero-tied", SMALL_TIED, 0, 32, 4, 1, 4, LAYOUT (.pipeline = 2, .data = 2, .zero = 3), { "zero = 3", "tied", "zero = 0 or 1", "pipeline = 1" },
@@ -117,7 +122,7 @@ test_rule (gconstpointer data)
   g_autoptr (GError) error = NULL;
   g_autoptr (SpArchitecture) arch = rule_model (c);
   SpFramework framework = small_framework (!c->unfused);
-  SpRun run = { c->sequence, c->micro_batch, c->global_batch, SP_DTYPE_BF16, TRUE };
+  SpRun run = { c->sequence, c->micro_batch, c->global_batch, SP_DTYPE_BF16, TRUE, (guint8) c->scope };
   g_autofree char *start = g_strdup_printf ("rule %s: ", c->rule);
 
   g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, NULL));

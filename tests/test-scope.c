@@ -103,11 +103,12 @@ report (const Draw *d, const Machine *m, const SpEstimate *e, double simulated)
   g_test_fail ();
 }
 
-/* `high` prices each communication as if its links were its own. What groups that run at different times take from each
- * other evens out over a step; a single layer may be so much above it (worst of 24,000 draws: 9.2 %). */
+/* `high` prices each communication with its sibling groups beside it, and no other's. A short scope on a network
+ * that the groups share was up to 9.2 % above it (24,000 draws); why has not been followed up in each case. */
 #define ABOVE_HIGH 1.25
 
-/* Serial mode is the estimate's serial to 0.1 %; otherwise low <= simulated <= high, but for 1 ps an op and the above. */
+/* Serial mode is the estimate's serial to 0.1 %; otherwise low <= simulated <= high, but for 1 ps an op and the
+ * above. */
 static void
 test_simulated (gconstpointer data)
 {
@@ -289,7 +290,7 @@ test_rule (void)
     gboolean is_layer = scope == SP_SCOPE_LAYER || scope == SP_SCOPE_ATTENTION;
     g_assert_cmpint (sp_layout_check (&layout, arch, &framework, &run, 0, &error), ==, !is_layer);
     if (is_layer)
-      g_assert_nonnull (strstr (error->message, "pipeline = 2; use pipeline = 1"));
+      g_assert_nonnull (strstr (error->message, "use pipeline = 1"));
   }
 }
 

@@ -201,6 +201,7 @@ sp_estimate_refine (SpEstimator *estimator, const SpProgram *program, SpEstimate
   double excess = e->serial_s - exact, before = e->step_time_s;
   e->serial_s = exact;
   e->high_s += MAX (-excess, 0); /* but never less: skew and shared links add up in ways that it has to cover */
+  e->high_s = MAX (e->high_s, e->step_time_s);
   if (excess <= 0)
     return;
   /* Chains are what the closed form overstates most, then pipelines. */

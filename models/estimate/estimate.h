@@ -32,6 +32,10 @@
  * percent).
  *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.
  *
+ * Scope (sim/program.h). All times, bytes and speeds are those of what is run; tokens are those that go through it, and
+ * MFU counts its model FLOP: a third of a step's for a forward; of one layer its matrices and attention, or attention
+ * alone. Memory is that of a whole step under every scope.
+ *
  * Memory. See memory.h: ALWAYS buffers of the stage's layers, stashes of the micro-batches in flight, and the largest
  * of the lists' own peaks. The GPU with the most is reported.
  */

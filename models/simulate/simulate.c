@@ -252,7 +252,8 @@ simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, co
   set_times (ret->run, &ret->run->roles[ret->role], &ret->result);
   ret->fullest = fullest_role (ret->run);
   const SpRoleReport *fullest = &ret->run->roles[ret->fullest];
-  set_memory (estimator, fullest, &ret->result);
+  if (program->scope == SP_SCOPE_STEP) /* else it is a step's all the same, and only the estimate knows that */
+    set_memory (estimator, fullest, &ret->result);
   set_speed (estimated_s, &ret->result);
   return list_peak (program, asked->serial, fullest->rank, &ret->peak, error);
 }

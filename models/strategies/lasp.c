@@ -7,7 +7,9 @@
  * LASP (Sun et al., 2404.02882): the state (head size x head size a head, fp32, whatever the length) goes from rank to
  * rank; the local part of the output does not wait for it. The state is passed on before the own inter-chunk part is
  * computed, so a hop is one update and one send. The authors' code computes both parts between receive and send
- * (framework, lasp-local = after): then a hop holds all of the layer's attention kernels. LASP-2 (Sun et al., 2502.07563): each rank's own state is gathered and
+ * (framework, lasp-local = after): then a hop holds all of the layer's attention kernels.
+ *
+ * LASP-2 (Sun et al., 2502.07563): each rank's own state is gathered and
  * combined at once; the gather runs beside the local part. Both keep the state from before for the backward.
  *
  * FLOP of a chunked kernel, a token and head, for key size k, value size n and chunk C: 2 C (k + n) within the chunk, 2

@@ -132,24 +132,16 @@ explain_ends (const SpCase *c, GString *out)
 static gboolean
 scope_is_whole (const SpCase *c)
 {
-  gboolean is_layer = c->run->scope == SP_SCOPE_LAYER || c->run->scope == SP_SCOPE_ATTENTION;
-
-  return !is_layer || sp_layout_virtual_stages (c->layout) == 1;
+  return c->layout->pipeline == 1 || (c->run->scope != SP_SCOPE_LAYER && c->run->scope != SP_SCOPE_ATTENTION);
 }
 
 static void
 explain_scope (const SpCase *c, GString *out)
 {
-  const char *name = sp_scope_name ((SpScope) c->run->scope);
-
-  if (c->layout->pipeline > 1)
-    g_string_append_printf (out,
-                            "scope = %s runs one layer, and pipeline = %d; use pipeline = 1, or scope = forward or "
-                            "step",
-                            name, c->layout->pipeline);
-  else
-    g_string_append_printf (out, "scope = %s runs one layer, and virtual-stages = %d; use virtual-stages = 1", name,
-                            sp_layout_virtual_stages (c->layout));
+  g_string_append_printf (out,
+                          "scope = %s runs one layer on pipeline = %d stages; use pipeline = 1, or scope = forward or "
+                          "step",
+                          sp_scope_name ((SpScope) c->run->scope), c->layout->pipeline);
 }
 
 static const SpRule rules[] = {
