@@ -80,12 +80,8 @@ holds (const SpEngine *e, const SpRole *role, const SpOp *op)
   if (guard == 0)
     return TRUE;
   const SpLoop *loop = loop_of (role, op);
-  gint32 place = role->place[op->group], step = role->step;
-  return !((guard & SP_GUARD_NOT_FIRST && place == 0) ||
-           (guard & SP_GUARD_NOT_LAST && place >= e->program->groups[op->group].size - 1) ||
-           (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
-           (guard & SP_GUARD_NOT_LAST_STEP && loop != NULL && step == loop->steps - 1) ||
-           (guard & SP_GUARD_VISIBLE && step > place));
+  return sp_guard_holds (guard, role->place[op->group], e->program->groups[op->group].size, role->step,
+                         loop != NULL ? loop->steps : 1);
 }
 
 /* Of a kernel, the n-th that the role runs. */

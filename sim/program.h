@@ -541,6 +541,15 @@ sp_program_scope_flags (const SpProgram *program)
   return program->scope == SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
 }
 
+/* Whether an op runs at a place of its group of `size`, in a step of its loop of `steps` (outside: step 0 of 1). */
+static inline gboolean
+sp_guard_holds (guint guard, gint32 place, gint32 size, gint32 step, gint32 steps)
+{
+  return !((guard & SP_GUARD_NOT_FIRST && place == 0) || (guard & SP_GUARD_NOT_LAST && place >= size - 1) ||
+           (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
+           (guard & SP_GUARD_NOT_LAST_STEP && step == steps - 1) || (guard & SP_GUARD_VISIBLE && step > place));
+}
+
 /* Place of `rank` in a group, and the rank of a member. */
 gint32 sp_program_place (const SpProgram *program, SpGroupId group, gint32 rank);
 gint32 sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank, gint32 place);

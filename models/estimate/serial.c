@@ -152,14 +152,8 @@ walker_clear (Walker *w)
 static gboolean
 holds (const Walker *w, const SpOp *op, const SpLoop *loop, gint32 p, gint32 step)
 {
-  guint guard = op->guard;
-  gint32 place = w->place[op->group][p];
-
-  return guard == 0 || !((guard & SP_GUARD_NOT_FIRST && place == 0) ||
-                         (guard & SP_GUARD_NOT_LAST && place >= w->program->groups[op->group].size - 1) ||
-                         (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
-                         (guard & SP_GUARD_NOT_LAST_STEP && loop != NULL && step == loop->steps - 1) ||
-                         (guard & SP_GUARD_VISIBLE && step > place));
+  return sp_guard_holds (op->guard, w->place[op->group][p], w->program->groups[op->group].size, step,
+                         loop != NULL ? loop->steps : 1);
 }
 
 /* Places that are members of one instance come together. */

@@ -124,9 +124,7 @@ holds (const SpCall *call)
 
   if (call->item->kind == SP_ITEM_LIST && (call->op->flags & call->item->mask) != call->item->flags)
     return FALSE;
-  return !((guard & SP_GUARD_NOT_FIRST && place == 0) || (guard & SP_GUARD_NOT_LAST && place >= group->size - 1) ||
-           (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
-           (guard & SP_GUARD_NOT_LAST_STEP && step == steps - 1) || (guard & SP_GUARD_VISIBLE && step > place));
+  return sp_guard_holds (guard, place, group->size, step, steps);
 }
 
 static void
