@@ -122,6 +122,9 @@ typedef struct {
 
 gboolean sp_show_device (const SpShow *show, GString *out, GError **error);
 gboolean sp_show_cluster (const SpShow *show, GString *out, GError **error);
+/* Of a cluster: kinds, how many links, and the names of one node's. */
+gboolean sp_show_network_text (const SpCluster *cluster, GString *out, GError **error);
+gboolean sp_show_network_json (JsonBuilder *builder, const SpCluster *cluster, GError **error);
 gboolean sp_show_framework (const SpShow *show, GString *out, GError **error);
 gboolean sp_show_layout (const SpShow *show, GString *out, GError **error);
 

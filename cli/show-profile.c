@@ -209,7 +209,7 @@ sp_show_cluster (const SpShow *show, GString *out, GError **error)
     return FALSE;
   if (!show->json) {
     add_cluster_text (cluster, out);
-    return TRUE;
+    return sp_show_network_text (cluster, out, error);
   }
   g_autoptr (JsonBuilder) builder = json_builder_new ();
   json_builder_begin_object (builder);
@@ -220,6 +220,8 @@ sp_show_cluster (const SpShow *show, GString *out, GError **error)
   sp_json_object (builder, "device");
   add_device_json (builder, cluster->device);
   json_builder_end_object (builder);
+  if (!sp_show_network_json (builder, cluster, error))
+    return FALSE;
   json_builder_end_object (builder);
   return sp_json_finish (builder, out, error);
 }

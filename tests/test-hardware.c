@@ -107,18 +107,13 @@ test_all_shipped (void)
       g_autoptr (GKeyFile) keys = g_key_file_new ();
       g_assert_true (g_key_file_load_from_file (keys, path, G_KEY_FILE_NONE, NULL));
       g_autofree char *group = g_key_file_get_start_group (keys);
-      static const char *const unsourced[] = { "name",
-                                               "nodes",
-                                               "gpus-per-node",
-                                               "device",
-                                               "fused-attention",
-                                               "selective",
-                                               "recompute-whole",
-                                               "host",
-                                               "fp32-logits",
-                                               "loss-gradient",
+      static const char *const unsourced[] = { "name", "nodes", "gpus-per-node", "device", "fused-attention",
+                                               "selective", "recompute-whole", "host", "fp32-logits", "loss-gradient",
                                                "lasp-local",
-                                               NULL };
+                                               /* shapes of networks */
+                                               "node", "gpus-per-switch", "switches-per-socket", "fabric",
+                                               "nodes-per-leaf", "dims", "groups", "routers-per-group",
+                                               "nodes-per-router", NULL };
       g_auto (GStrv) names = g_key_file_get_keys (keys, group, NULL, NULL);
       for (guint k = 0; names[k] != NULL; k++) {
         g_autofree char *source = g_strconcat (names[k], ".source", NULL);
