@@ -66,7 +66,7 @@ check_engine (const Options *o, guint engine, GError **error)
     const char *option;
     gboolean given;
   } simulate[] = { { "--trace", o->trace != NULL },
-                   { "--samples", o->samples != 0 },
+                   { "--samples", o->samples != 1 },
                    { "--collectives", o->collectives != NULL },
                    { "--serial", o->serial },
                    { "--unfolded", o->unfolded } };
@@ -74,7 +74,7 @@ check_engine (const Options *o, guint engine, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (simulate) && engine != ENGINE_SIMULATE; i++)
     if (simulate[i].given)
       return sp_cli_usage (error, "%s goes with --engine simulate, not with %s", simulate[i].option, engines[engine]);
-  if (engine == ENGINE_SIMULATE && (o->samples < 0 || o->samples > MOST_SAMPLES))
+  if (engine == ENGINE_SIMULATE && (o->samples < 1 || o->samples > MOST_SAMPLES))
     return sp_cli_usage (error, "--samples %d: expected 1 to %d", o->samples, MOST_SAMPLES);
   return engine == ENGINE_ESTIMATE || !o->why ||
          sp_cli_usage (error, "--why goes with --engine estimate, not with %s", engines[engine]);
@@ -94,7 +94,7 @@ check (const Options *o, guint *ret_engine, guint *ret_convention, SpSimulateOpt
   *ret_simulate = (SpSimulateOptions){ .serial = o->serial,
                                        .steps = fidelity == 1,
                                        .unfolded = o->unfolded,
-                                       .samples = (guint) MAX (o->samples, 0),
+                                       .samples = (guint) o->samples,
                                        .trace_path = o->trace };
   return check_engine (o, *ret_engine, error);
 }
@@ -203,7 +203,7 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
 gboolean
 sp_command_run (char **args, GString *out, GError **error)
 {
-  g_auto (Options) options = { NULL };
+  g_auto (Options) options = { .samples = 1 };
   guint engine = ENGINE_ESTIMATE, convention = SP_MFU_SEQPAR;
   SpSimulateOptions simulate = { 0 };
   SpParsed parsed = parse (args, &options, out, error);

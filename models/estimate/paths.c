@@ -290,6 +290,8 @@ set_group (SpCost *cost, const SpCluster *cluster, const SpProgram *program, gui
   SpPath *fair = &cost->paths[g], *alone = &cost->alone[g];
 
   if (group->size == 1) {
+    if (fair->size == 1) /* as it was */
+      return;
     *fair = (SpPath){ .size = 1, .per_node = 1, .nodes = 1, .alone_ratio = 1 };
     fair->link_bytes_per_s = fair->near_bytes_per_s = 1;
     set_rates (fair, 1, 1);
