@@ -359,6 +359,15 @@ sp_loads_add (SpLoads *loads, SpAlgorithm algorithm, const gint32 *ranks, guint 
   }
 }
 
+void
+sp_loads_merge (SpLoads *loads, const SpLoads *other)
+{
+  for (guint i = 0; i < other->links->len; i++) {
+    guint32 link = g_array_index (other->links, guint32, i);
+    add_to_link (loads, link, other->sum[link]);
+  }
+}
+
 /* --- what was added ----------------------------------------------------------------------------------------------- */
 
 static int

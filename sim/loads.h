@@ -83,6 +83,9 @@ void sp_loads_reset (SpLoads *loads);
 gboolean sp_loads_add (SpLoads *loads, SpAlgorithm algorithm, const gint32 *ranks, guint n, GError **error);
 gboolean sp_loads_add_message (SpLoads *loads, gint32 from, gint32 to, GError **error);
 
+/* Adds what another has. */
+void sp_loads_merge (SpLoads *loads, const SpLoads *other);
+
 double sp_loads_of_link (const SpLoads *loads, guint32 link);
 
 /* What was added, by link; valid until the next call. */

@@ -36,8 +36,8 @@
  * Latency. A route's is the sum of its links'. Inside a node it is link_latency_s, between nodes network_latency_s, of
  * adapter to adapter, plus hop_latency_s for each further link between switches.
  *
- * Cost: 24 bytes a link. 2,048 nodes of 8 GPUs (16,384; rails with 16 nodes a leaf): 0.3 million links, built in
- * 5 ms. A route takes some 10 ns and allocates nothing; where a failed link was on it, a search of the graph.
+ * Cost: 24 bytes a link. 2,048 nodes of 8 GPUs (16,384; rails with 16 nodes a leaf): 131,072 links, built in 10 ms. A
+ * route takes 15 ns (-O3) and allocates nothing; where a failed link was on it, a search of the graph.
  *
  * Known lies. Links are full duplex and independent. A switch has no limit of its own. Adaptive routing is not
  * modelled: a fabric that spreads packets is better described by one wide spine.

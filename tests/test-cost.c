@@ -7,9 +7,12 @@
 
 /* --- collectives -------------------------------------------------------------------------------------------------- */
 
-/* Two nodes of eight GPUs. Groups: 8 of a node, 2 and 16 over both, and the ends. */
+typedef enum { PLAIN, NVLS, LEAF_SPINE } Network;
+
+/* Two nodes of eight GPUs. Groups: 8 of a node, 2 and 16 over both, and the ends. LEAF_SPINE: each node under a leaf of
+ * its own with one uplink for four times what it carries. */
 static void
-set_paths (SpCost *cost, double latency_s)
+set_paths (SpCost *cost, Network network, double latency_s)
 {
   g_autoptr (SpProgram) program = sp_program_new ();
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
@@ -22,7 +25,8 @@ set_paths (SpCost *cost, double latency_s)
                       .linear_efficiency = { 1 },
                       .attention_backward_efficiency = { 1 },
                       .sms = { 100 },
-                      .link_bytes_per_s = { 200e9 } };
+                      .link_bytes_per_s = { 200e9 },
+                      .nvls = network == NVLS };
   SpCluster cluster = { .device = &device,
                         .nodes = 2,
                         .gpus_per_node = 8,
@@ -31,7 +35,11 @@ set_paths (SpCost *cost, double latency_s)
                         .nics = { 4 },
                         .nic_bytes_per_s = { 25e9 },
                         .network_efficiency = { 0.8 },
-                        .network_latency_s = { 4 * latency_s } };
+                        .network_latency_s = { 4 * latency_s },
+                        .fabric = network == LEAF_SPINE ? SP_FABRIC_LEAF_SPINE : SP_FABRIC_FLAT,
+                        .nodes_per_leaf = 1,
+                        .spines = 1,
+                        .oversubscription = { 4 } };
   SpLayout layout = SP_LAYOUT_DEFAULT;
 
   arch->layers = 2;
@@ -82,7 +90,7 @@ test_collectives (void)
   };
   SpCost cost;
 
-  set_paths (&cost, 0);
+  set_paths (&cost, PLAIN, 0);
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
     double ms = 1e3 * message_seconds (&cost, cases[i].kind, cases[i].group, 1000000000);
     g_test_message ("%s over %s: %.6f ms", sp_op_name (cases[i].kind), sp_group_name (cases[i].group), ms);
@@ -100,7 +108,7 @@ test_continuity (void)
   static const SpGroupId groups[] = { SP_GROUP_ULYSSES, SP_GROUP_RING, SP_GROUP_SEQUENCE };
   SpCost cost;
 
-  set_paths (&cost, 5e-6);
+  set_paths (&cost, PLAIN, 5e-6);
   for (guint k = 0; k < G_N_ELEMENTS (kinds); k++)
     for (guint g = 0; g < G_N_ELEMENTS (groups); g++)
       for (gint64 bytes = 1024; bytes < G_GINT64_CONSTANT (1) << 32;) {
@@ -117,6 +125,70 @@ test_continuity (void)
     g_assert_true (is_equal (message_seconds (&cost, SP_OP_ALL_REDUCE, groups[g], bytes),
                              2 * message_seconds (&cost, SP_OP_ALL_GATHER, groups[g], bytes), 1e-3));
   }
+}
+
+/* As above with in-switch reduction at 0.85 x 100 GB/s, 1 GB: all-reduce over 8 of a node 1.125 / 85 = 13.235 ms for
+ * 17.5; over 16, ports as before, but the two nodes' trees send 2 GB over 8 x 10 GB/s: 25 ms, more than the ring's
+ * 23.4375. Gathers stay rings. Latency of 1 us a ring step inside: the switch's is 25 / 3.4 of it. */
+static void
+test_nvls (void)
+{
+  SpCost cost;
+  SpAlgorithm algorithm;
+  double fixed_s;
+
+  set_paths (&cost, NVLS, 1e-6);
+  SpOp op = { .kind = SP_OP_ALL_REDUCE, .group = SP_GROUP_ULYSSES, .bytes = 1000000000 };
+  double seconds = sp_cost_op_parts (&cost, &op, &fixed_s, &algorithm);
+  g_assert_cmpint (algorithm, ==, SP_ALGORITHM_NVLS);
+  g_assert_true (is_equal (fixed_s, 25e-6 / 3.4, 1e-12));
+  g_assert_true (is_equal (seconds - fixed_s, 1.125 / 85, 1e-12));
+  op.group = SP_GROUP_SEQUENCE;
+  seconds = sp_cost_op_parts (&cost, &op, &fixed_s, &algorithm);
+  g_assert_cmpint (algorithm, ==, SP_ALGORITHM_RING_ALL_REDUCE);
+  g_assert_true (is_equal (seconds - fixed_s, 23.4375e-3, 1e-12));
+  op = (SpOp){ .kind = SP_OP_ALL_GATHER, .group = SP_GROUP_ULYSSES, .bytes = 1000000000 };
+  g_assert_true (is_equal (sp_cost_op_parts (&cost, &op, &fixed_s, &algorithm) - fixed_s, 8.75e-3, 1e-12));
+  g_assert_cmpint (algorithm, ==, SP_ALGORITHM_RING);
+  set_paths (&cost, PLAIN, 1e-6);
+  op.kind = SP_OP_ALL_REDUCE;
+  sp_cost_op_parts (&cost, &op, NULL, &algorithm);
+  g_assert_cmpint (algorithm, ==, SP_ALGORITHM_RING_ALL_REDUCE);
+}
+
+/* Each node's 4 adapters of 20 GB/s share an uplink of 80 / 4 = 20. 1 GB, with siblings and alone:
+ *   gather over 16       15 / 16 at 20: 46.875 ms, both (there is one group)
+ *   gather over 2        8 groups of 1 / 2 GB at 20: 200 ms; one alone 25 ms
+ *   send between nodes   8 messages at 20: 400 ms; one 50 ms.  Inside: 10 ms
+ *   all-to-all over 16   8 GPUs x 8 / 16 GB at 20: 200 ms, both
+ *   gather over 8 of a node: as ever 8.75 ms */
+static void
+test_leaf_spine (void)
+{
+  static const struct {
+    SpOpKind kind;
+    SpGroupId group;
+    double ms, alone_ms;
+  } cases[] = {
+    { SP_OP_ALL_GATHER, SP_GROUP_SEQUENCE, 46.875, 46.875 },
+    { SP_OP_ALL_GATHER, SP_GROUP_RING, 200, 25 },
+    { SP_OP_SEND, SP_GROUP_RING, 400, 50 },
+    { SP_OP_ALL_TO_ALL, SP_GROUP_SEQUENCE, 200, 200 },
+    { SP_OP_ALL_GATHER, SP_GROUP_ULYSSES, 8.75, 8.75 },
+  };
+  SpCost cost;
+
+  set_paths (&cost, LEAF_SPINE, 0);
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    SpOp op = { .kind = cases[i].kind, .group = cases[i].group, .bytes = 1000000000 };
+    double ms = 1e3 * sp_cost_op (&cost, &op), alone_ms = 1e3 * sp_cost_op_alone (&cost, &op, NULL, NULL);
+    g_test_message ("%s over %s: %.6f ms, alone %.6f ms", sp_op_name (op.kind), sp_group_name (op.group), ms, alone_ms);
+    g_assert_true (is_equal (ms, cases[i].ms, 1e-12) && is_equal (alone_ms, cases[i].alone_ms, 1e-12));
+    g_assert_cmpfloat (sp_cost_alone_ratio (&cost, op.group), <=, alone_ms / ms * (1 + 1e-12));
+  }
+  g_assert_true (is_equal (sp_cost_alone_ratio (&cost, SP_GROUP_RING), 0.125, 1e-12));
+  SpOp send = { .kind = SP_OP_SEND, .group = SP_GROUP_ULYSSES, .bytes = 1000000000 };
+  g_assert_true (is_equal (sp_cost_message (&cost, &send, TRUE, FALSE, NULL), 10e-3, 1e-12));
 }
 
 /* --- against the graph -------------------------------------------------------------------------------------------- */
@@ -298,6 +370,8 @@ main (int argc, char **argv)
   g_test_set_nonfatal_assertions ();
   g_test_add_func ("/cost/collectives", test_collectives);
   g_test_add_func ("/cost/continuity", test_continuity);
+  g_test_add_func ("/cost/nvls", test_nvls);
+  g_test_add_func ("/cost/leaf-spine", test_leaf_spine);
   g_test_add_func ("/cost/graph", test_graph);
   g_test_add_func ("/cost/gemm-use", test_gemm_use);
   return g_test_run ();

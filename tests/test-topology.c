@@ -321,7 +321,7 @@ test_names (void)
   for (guint i = 0; i < 20; i++) {
     SpTopologySpec spec = draw_spec (rand);
     g_autoptr (SpTopology) t = build (&spec);
-    for (guint k = 0; k < 20; k++) {
+    for (guint k = 0; k < 20 && sp_topology_n_links (t) > 0; k++) { /* a lone GPU of a mesh has none */
       guint32 link = (guint32) g_rand_int_range (rand, 0, (gint32) sp_topology_n_links (t));
       g_autofree char *name = sp_topology_link_name (t, link);
       g_assert_cmpuint (find (t, name), ==, link);

@@ -272,7 +272,12 @@ sp_cost_op (const SpCost *cost, const SpOp *op)
 double
 sp_cost_alone_ratio (const SpCost *cost, SpGroupId group)
 {
-  return sp_path_alone_ratio (&cost->paths[group]);
+  const SpPath *fair = &cost->paths[group], *alone = &cost->alone[group];
+
+  /* Whether an all-to-all was priced before must make no difference, and adding one up takes a while. */
+  if (fair->pairwise_s_per_byte == 0 || (group != SP_GROUP_ULYSSES && group != SP_GROUP_ULYSSES_LINEAR))
+    return fair->alone_ratio;
+  return MIN (fair->alone_ratio, sp_path_pairwise (alone) / sp_path_pairwise (fair));
 }
 
 /* --- set-up ------------------------------------------------------------------------------------------------------- */

@@ -80,7 +80,7 @@ typedef struct {
   double hop_latency_s; /* one send at the slowest hop */
   double tree_latency_link_s, tree_latency_network_s;
   double nvls_latency_s;
-  double alone_ratio; /* least fair rate / alone rate of what is known: use sp_cost_alone_ratio() */
+  double alone_ratio; /* least fair rate / alone rate, all-to-all apart: use sp_cost_alone_ratio() */
   gboolean network;   /* some hop leaves the node */
   gboolean is_alone;
   struct _SpPathEntry *entry; /* of the graph's: see paths.h */
@@ -111,7 +111,7 @@ double sp_cost_op_parts (const SpCost *cost, const SpOp *op, double *ret_fixed_s
 double sp_cost_op_alone (const SpCost *cost, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm);
 /* One message of the op's group, inside a node or at the slowest hop; `alone`: beside no other message. */
 double sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolean alone, double *ret_fixed_s);
-/* At most 1: see above. */
+/* At most 1: see above. Of all-to-alls it knows those over SP_GROUP_ULYSSES and SP_GROUP_ULYSSES_LINEAR alone. */
 double sp_cost_alone_ratio (const SpCost *cost, SpGroupId group);
 /* Seconds of a SEND going along its whole group, place after place. */
 double sp_cost_chain (const SpCost *cost, const SpOp *op);

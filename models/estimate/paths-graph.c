@@ -28,10 +28,11 @@ typedef struct _SpPathEntry {
 typedef struct {
   const Entry *entry;
   const SpTopology *topology;
-  SpLoads *loads;
+  SpLoads *loads, *one; /* of all instances, and of one */
   gint32 world, size;
+  gint32 *bases; /* the ranks at place 0 */
+  guint n, next; /* instances; of them the next one */
   gint32 *ranks; /* [size] of one instance, by place */
-  gint32 base;   /* its lowest; -1 before the first */
 } Instances;
 
 /* --- instances of a group ----------------------------------------------------------------------------------------- */
@@ -105,23 +106,12 @@ kind_of (const Key *key)
 }
 
 static void
-instances_init (Instances *in, const Entry *entry, const SpTopology *topology)
-{
-  *in = (Instances){ .entry = entry, .topology = topology, .world = (gint32) entry->key.words[0], .size = 1 };
-  for (guint i = 0; i < n_digits (&entry->key); i++)
-    in->size *= digit_size (&entry->key, i);
-  if (kind_of (&entry->key) != WHOLE)
-    in->size = 2;
-  in->ranks = g_new (gint32, in->size);
-  in->loads = sp_loads_new (topology);
-  in->base = -1;
-}
-
-static void
 instances_clear (Instances *in)
 {
+  g_free (in->bases);
   g_free (in->ranks);
   sp_loads_free (in->loads);
+  sp_loads_free (in->one);
 }
 
 static gint32
@@ -160,18 +150,34 @@ is_base (const Key *key, gint32 rank)
   return kind_of (key) == MIRROR ? 2 * place < all - 1 : place == 0;
 }
 
+static void
+instances_init (Instances *in, const Entry *entry, const SpTopology *topology)
+{
+  *in = (Instances){ .entry = entry, .topology = topology, .world = (gint32) entry->key.words[0], .size = 1 };
+  for (guint i = 0; i < n_digits (&entry->key); i++)
+    in->size *= digit_size (&entry->key, i);
+  if (kind_of (&entry->key) != WHOLE)
+    in->size = 2;
+  in->bases = g_new (gint32, in->world);
+  for (gint32 rank = 0; rank < in->world; rank++)
+    if (is_base (&entry->key, rank))
+      in->bases[in->n++] = rank;
+  in->ranks = g_new (gint32, in->size);
+  in->loads = sp_loads_new (topology);
+  in->one = sp_loads_new (topology);
+}
+
 /* The next instance, in in->ranks; FALSE: there is none, and the first comes again. */
 static gboolean
 next_instance (Instances *in)
 {
-  do
-    if (++in->base >= in->world) {
-      in->base = -1;
-      return FALSE;
-    }
-  while (!is_base (&in->entry->key, in->base));
+  if (in->next == in->n) {
+    in->next = 0;
+    return FALSE;
+  }
   for (gint32 place = 0; place < in->size; place++)
-    in->ranks[place] = rank_at (&in->entry->key, in->base, place);
+    in->ranks[place] = rank_at (&in->entry->key, in->bases[in->next], place);
+  in->next++;
   return TRUE;
 }
 
@@ -182,14 +188,13 @@ static void
 weigh (Instances *in, SpAlgorithm algorithm, double *ret_fair, double *ret_alone)
 {
   *ret_alone = INFINITY;
-  while (next_instance (in)) {
-    sp_loads_reset (in->loads);
-    sp_loads_add (in->loads, algorithm, in->ranks, (guint) in->size, NULL);
-    *ret_alone = MIN (*ret_alone, sp_loads_seconds_per_byte (in->loads));
-  }
   sp_loads_reset (in->loads);
-  while (next_instance (in))
-    sp_loads_add (in->loads, algorithm, in->ranks, (guint) in->size, NULL);
+  while (next_instance (in)) {
+    sp_loads_reset (in->one);
+    sp_loads_add (in->one, algorithm, in->ranks, (guint) in->size, NULL);
+    *ret_alone = MIN (*ret_alone, sp_loads_seconds_per_byte (in->one));
+    sp_loads_merge (in->loads, in->one);
+  }
   *ret_fair = sp_loads_seconds_per_byte (in->loads);
 }
 
@@ -228,19 +233,6 @@ typedef struct {
   gboolean any[2];
 } Hops;
 
-static double
-route_seconds (const Instances *in, gint32 from, gint32 to, gboolean alone)
-{
-  guint32 links[SP_TOPOLOGY_MAX_ROUTE];
-  guint n = sp_topology_route (in->topology, (guint32) from, (guint32) to, links);
-  double longest = 0;
-
-  for (guint i = 0; i < n; i++)
-    longest = MAX (longest, (alone ? 1 : sp_loads_of_link (in->loads, links[i])) /
-                                sp_topology_capacity (in->topology, links[i]));
-  return longest;
-}
-
 /* The message of a place: to the next one around the ring, or to the one before. */
 static gint32
 neighbour (const Instances *in, gint32 place, guint back)
@@ -251,16 +243,23 @@ neighbour (const Instances *in, gint32 place, guint back)
 static void
 note_hop (const Instances *in, gint32 from, gint32 to, Hops *hops)
 {
+  guint32 links[SP_TOPOLOGY_MAX_ROUTE];
+  guint n = sp_topology_route (in->topology, (guint32) from, (guint32) to, links);
   guint far = !sp_topology_same_node (in->topology, (guint32) from, (guint32) to);
-  double latency = sp_topology_route_latency (in->topology, (guint32) from, (guint32) to);
-  double alone = route_seconds (in, from, to, TRUE);
+  double fair = 0, alone = 0, latency = 0;
 
+  for (guint i = 0; i < n; i++) {
+    double capacity = sp_topology_capacity (in->topology, links[i]);
+    fair = MAX (fair, sp_loads_of_link (in->loads, links[i]) / capacity);
+    alone = MAX (alone, 1 / capacity);
+    latency += sp_topology_latency (in->topology, links[i]);
+  }
   if (!hops->any[far]) {
     hops->any[far] = TRUE;
     hops->quickest_s[far] = alone;
     hops->shortest_s[far] = latency;
   }
-  hops->slowest_s[far] = MAX (hops->slowest_s[far], route_seconds (in, from, to, FALSE));
+  hops->slowest_s[far] = MAX (hops->slowest_s[far], fair);
   hops->quickest_s[far] = MIN (hops->quickest_s[far], alone);
   hops->longest_s[far] = MAX (hops->longest_s[far], latency);
   hops->shortest_s[far] = MIN (hops->shortest_s[far], latency);
@@ -434,7 +433,6 @@ fill_pairwise (Entry *entry, const SpTopology *topology)
   instances_init (&in, entry, topology);
   weigh (&in, SP_ALGORITHM_PAIRWISE, &s[0], &s[1]);
   instances_clear (&in);
-  entry->fair.alone_ratio = MIN (entry->fair.alone_ratio, s[1] / s[0]);
 }
 
 /* --- the cluster's graph ------------------------------------------------------------------------------------------ */
@@ -523,10 +521,4 @@ sp_path_pairwise (const SpPath *path)
     fill_pairwise (entry, memo->topology);
   g_mutex_unlock (&memo->lock);
   return entry->pairwise_s_per_byte[path->is_alone];
-}
-
-double
-sp_path_alone_ratio (const SpPath *path)
-{
-  return path->entry != NULL ? path->entry->fair.alone_ratio : path->alone_ratio;
 }

@@ -222,10 +222,9 @@ set_network_rates (SpPath *fair, SpPath *alone, const SpCluster *cluster, const 
 
 static void
 set_closed (SpPath *fair, SpPath *alone, const SpCluster *cluster, const SpProgram *program, const SpGroup *group,
-            gboolean even)
+            gint32 per_node, gboolean even)
 {
   gint32 node = cluster->gpus_per_node, size = group->size;
-  gint32 per_node = program->world > node ? members_per_node (program, group, node) : size;
   double link = cluster->device->link_bytes_per_s.value * cluster->link_efficiency.value;
 
   *fair = (SpPath){ .size = size, .per_node = per_node, .nodes = (size + per_node - 1) / per_node };
@@ -233,24 +232,27 @@ set_closed (SpPath *fair, SpPath *alone, const SpCluster *cluster, const SpProgr
   fair->identity = (guint64) per_node;
   fair->link_bytes_per_s = fair->near_bytes_per_s = link;
   set_latencies (fair, cluster);
-  *alone = *fair;
-  if (fair->network) {
-    Sharing sharing = sharing_of (program, group, node, (gint32) cluster->nics.value, even);
-    gint32 places = even ? places_before_crossing (program, group, node) : per_node;
-    set_network_rates (fair, alone, cluster, &sharing);
-    fair->crossings = alone->crossings = (size + places - 1) / places - 1;
-    if (places > 1) { /* the slowest hop may be one inside a node */
-      fair->send_bytes_per_s = MIN (fair->send_bytes_per_s, link);
-      fair->hop_latency_s = MAX (fair->hop_latency_s, fair->link_hop_latency_s);
-    }
-    fair->identity |= (guint64) places << 16 | (guint64) sharing.senders << 32 | (guint64) sharing.together << 48;
-  } else {
+  fair->alone_ratio = 1;
+  if (!fair->network) {
     set_rates (fair, link, link);
-    set_rates (alone, link, link);
+    sp_path_set_nvls (fair, cluster, 0);
+    *alone = *fair;
+    return;
   }
-  /* Bytes of the trees between nodes: 2 payload / members through each one's adapter. */
-  sp_path_set_nvls (fair, cluster, fair->network ? 2 / (fair->per_node * fair->network_bytes_per_s) : 0);
-  sp_path_set_nvls (alone, cluster, alone->network ? 2 / (alone->per_node * alone->network_bytes_per_s) : 0);
+  *alone = *fair;
+  Sharing sharing = sharing_of (program, group, node, (gint32) cluster->nics.value, even);
+  gint32 places = even ? places_before_crossing (program, group, node) : per_node;
+  set_network_rates (fair, alone, cluster, &sharing);
+  fair->crossings = alone->crossings = (size + places - 1) / places - 1;
+  if (places > 1) { /* the slowest hop may be one inside a node */
+    fair->send_bytes_per_s = MIN (fair->send_bytes_per_s, link);
+    fair->hop_latency_s = MAX (fair->hop_latency_s, fair->link_hop_latency_s);
+  }
+  fair->identity |= (guint64) places << 16 | (guint64) sharing.senders << 32 | (guint64) sharing.together << 48;
+  if (cluster->device->nvls) { /* bytes of the trees between nodes: 2 payload / members through each one's adapter */
+    sp_path_set_nvls (fair, cluster, 2 / (per_node * fair->network_bytes_per_s));
+    sp_path_set_nvls (alone, cluster, 2 / (per_node * alone->network_bytes_per_s));
+  }
   set_alone_ratio (fair, alone);
 }
 
@@ -298,18 +300,19 @@ set_group (SpCost *cost, const SpCluster *cluster, const SpProgram *program, gui
     *alone = *fair;
     return;
   }
-  gboolean inside = program->world <= cluster->gpus_per_node ||
-                    (even && members_per_node (program, group, cluster->gpus_per_node) == group->size);
+  gint32 node = cluster->gpus_per_node;
+  gint32 per_node = program->world > node ? members_per_node (program, group, node) : group->size;
+  gboolean inside = program->world <= node || (even && per_node == group->size);
   if (cluster->node == SP_NODE_SWITCH && (inside || (even && cluster->fabric == SP_FABRIC_FLAT))) {
     if (g == SP_GROUP_TIE || g == SP_GROUP_MIRROR) /* digits are the pipeline's, which comes before them */
       set_pairs (cost, cluster, g);
     else
-      set_closed (fair, alone, cluster, program, group, even);
+      set_closed (fair, alone, cluster, program, group, per_node, even);
     return;
   }
   gboolean plain = cluster->node == SP_NODE_SWITCH && cluster->fabric == SP_FABRIC_FLAT;
   if ((plain && cluster->memo == NULL) || !sp_path_set_from_graph (cluster, program, g, fair, alone))
-    set_closed (fair, alone, cluster, program, group, even);
+    set_closed (fair, alone, cluster, program, group, per_node, even);
 }
 
 void

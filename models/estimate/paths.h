@@ -25,8 +25,7 @@ gboolean sp_path_set_from_graph (const SpCluster *cluster, const SpProgram *prog
 /* NVLS of a group with `members` in each of its nodes. */
 void sp_path_set_nvls (SpPath *path, const SpCluster *cluster, double trees_s_per_byte);
 
-/* Seconds of an all-to-all for each byte of payload, and the ratio, where they are the graph's. */
+/* Seconds of an all-to-all for each byte of payload, where they are the graph's. */
 double sp_path_pairwise (const SpPath *path);
-double sp_path_alone_ratio (const SpPath *path);
 
 G_END_DECLS
