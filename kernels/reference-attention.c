@@ -178,45 +178,39 @@ attend_block (SpRefShape shape, const double *values, gint64 b, gint64 h, gint64
   return max + log (sum);
 }
 
-/* Merge the mean of a block into the mean of those before; either lse may be -inf (nothing seen). */
-static void
-merge_block (gint64 k, const double *block_o, double block_lse, double *o, double *lse)
-{
-  if (block_lse == -INFINITY)
-    return;
-
-  double max = fmax (*lse, block_lse);
-  double before = exp (*lse - max), here = exp (block_lse - max);
-  for (gint64 l = 0; l < k; l++)
-    o[l] = (o[l] * before + block_o[l] * here) / (before + here);
-  *lse = max + log (before + here);
-}
-
 void
 sp_ref_attention (SpRefShape shape, const double *q, const double *keys, const double *values, gboolean causal,
-                  const gint64 *qpos, const gint64 *kpos, gboolean first, double *o, double *lse)
+                  const gint64 *qpos, const gint64 *kpos, double *o, double *lse)
 {
   g_autofree double *s = g_new (double, shape.n);
-  g_autofree double *block_o = g_new (double, shape.k);
   double scale = 1 / sqrt (shape.k);
 
   for (gint64 i = 0; i < shape.m; i++)
     for (gint64 b = 0; b < shape.batch; b++)
       for (gint64 h = 0; h < shape.heads; h++) {
         gint64 at = head_at (shape, i, b, shape.heads, h);
-        double *row_lse = lse + (i * shape.batch + b) * shape.heads + h;
 
         for (gint64 j = 0; j < shape.n; j++)
           s[j] = scale * dot (shape.k, q + at, keys + head_at (shape, j, b, shape.kv_heads, kv_head (shape, h)));
 
-        double block_lse = attend_block (shape, values, b, h, i, causal, qpos, kpos, s, block_o);
-        if (first) {
-          memcpy (o + at, block_o, sizeof (double) * shape.k);
-          *row_lse = block_lse;
-        } else {
-          merge_block (shape.k, block_o, block_lse, o + at, row_lse);
-        }
+        lse[(i * shape.batch + b) * shape.heads + h] =
+            attend_block (shape, values, b, h, i, causal, qpos, kpos, s, o + at);
       }
+}
+
+void
+sp_ref_attention_merge (gint64 rows, gint64 k, const double *block_o, const double *block_lse, double *o, double *lse)
+{
+  for (gint64 row = 0; row < rows; row++) {
+    if (block_lse[row] == -INFINITY)
+      continue;
+
+    double max = fmax (lse[row], block_lse[row]);
+    double before = exp (lse[row] - max), here = exp (block_lse[row] - max);
+    for (gint64 l = row * k; l < (row + 1) * k; l++)
+      o[l] = (o[l] * before + block_o[l] * here) / (before + here);
+    lse[row] = max + log (before + here);
+  }
 }
 
 void
@@ -229,12 +223,11 @@ sp_ref_attention_delta (gint64 rows, gint64 k, const double *d_o, const double *
 void
 sp_ref_attention_bwd (SpRefShape shape, const double *q, const double *keys, const double *values, const double *d_o,
                       const double *lse, const double *delta, gboolean causal, const gint64 *qpos, const gint64 *kpos,
-                      gboolean first, double *dq, double *dkeys, double *dvalues)
+                      double *dq, double *dkeys, double *dvalues)
 {
   double scale = 1 / sqrt (shape.k);
 
-  if (first)
-    clear_heads (shape, shape.m, shape.heads, dq);
+  clear_heads (shape, shape.m, shape.heads, dq);
   clear_heads (shape, shape.n, shape.kv_heads, dkeys);
   clear_heads (shape, shape.n, shape.kv_heads, dvalues);
 

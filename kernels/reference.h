@@ -71,22 +71,26 @@ void sp_ref_context_bwd (SpRefShape shape, const double *p, const double *values
 
 /* --- fused attention, in blocks of keys: reference-attention.c ---------------------------------------------------- */
 
-/* Online softmax over one block of n keys: merges it into o[m,batch,heads,k] (normalised) and lse[m,batch,heads] =
- * log of the sum of exp(scaled score) over the keys seen so far. `first`: nothing was seen before, o and lse are
- * written. Blocks may come in any order. A row that sees no key of the block keeps its o and lse; with `first` it gets
- * o = 0 and lse = -inf. `causal`, qpos and kpos as in the softmax. Read: m n k batch heads kv_heads. */
+/* Softmax attention to one block of n keys: o[m,batch,heads,k] (normalised) and lse[m,batch,heads] = log of the sum of
+ * exp(scaled score). A row that sees no key of the block gets o = 0 and lse = -inf. `causal`, qpos and kpos as in the
+ * softmax. Read: m n k batch heads kv_heads. */
 void sp_ref_attention (SpRefShape shape, const double *q, const double *keys, const double *values, gboolean causal,
-                       const gint64 *qpos, const gint64 *kpos, gboolean first, double *o, double *lse);
+                       const gint64 *qpos, const gint64 *kpos, double *o, double *lse);
+
+/* Merges what rows attended to in one block of keys, block_o[rows,k] and block_lse[rows], into o and lse over the
+ * blocks so far: lse = log (exp (lse) + exp (block_lse)), o = the mean of both by their shares in it. Blocks may come
+ * in any order. Where a lse is -inf its side saw no key, and the other's values stay. rows = m * batch * heads. */
+void sp_ref_attention_merge (gint64 rows, gint64 k, const double *block_o, const double *block_lse, double *o,
+                             double *lse);
 
 /* delta[m,batch,heads] = sum over k of d_o * o, of the merged o. rows = m * batch * heads. */
 void sp_ref_attention_delta (gint64 rows, gint64 k, const double *d_o, const double *o, double *delta);
 
-/* One block's part of the gradients, from the lse and delta of all blocks: dq is written with `first`, else +=; dkeys
- * and dvalues of this block are written. */
+/* One block's part of the gradients, from the lse and delta of all blocks: its part of dq, and its dkeys and
+ * dvalues. */
 void sp_ref_attention_bwd (SpRefShape shape, const double *q, const double *keys, const double *values,
                            const double *d_o, const double *lse, const double *delta, gboolean causal,
-                           const gint64 *qpos, const gint64 *kpos, gboolean first, double *dq, double *dkeys,
-                           double *dvalues);
+                           const gint64 *qpos, const gint64 *kpos, double *dq, double *dkeys, double *dvalues);
 
 /* --- linear attention with a decay: reference-linear.c ------------------------------------------------------------ */
 

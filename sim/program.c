@@ -145,6 +145,7 @@ sp_op_name (SpOpKind kind)
     [SP_OP_PACK] = "pack",
     [SP_OP_UNPACK] = "unpack",
     [SP_OP_ATTENTION] = "attention",
+    [SP_OP_ATTENTION_MERGE] = "attention-merge",
     [SP_OP_ATTENTION_DELTA] = "attention-delta",
     [SP_OP_ATTENTION_BWD] = "attention-bwd",
     [SP_OP_LINEAR_LOCAL] = "linear-local",

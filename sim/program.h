@@ -160,10 +160,12 @@ typedef struct {
  *                 `heads` parts of k features (heads = n, or a divisor of it: K/V heads repeated)
  * UNPACK          in0[n][m][k] -> out0[m, heads*k]: PACK's transpose; what was repeated is summed
  * ATTENTION       in0 = Q[m,batch,heads,k], in1 = K[n,batch,kv_heads,k], in2 = V -> out0 = O, out1 = lse[m,batch,heads]
- *                 fp32. Merges into out0/out1 inside a loop from the second step on. SP_OP_CAUSAL: by position
+ *                 fp32, of these keys alone. SP_OP_CAUSAL: by position
+ * ATTENTION_MERGE in0 = O of a block of keys [m,batch,heads,k], in1 = its lse -> out0 = O, out1 = lse, fp32, of all
+ *                 blocks so far: with SP_OP_ACCUMULATE the block is merged into them, without it (the first) copied
  * ATTENTION_DELTA in0 = dO, in1 = O -> out0 = delta[m,batch,heads] = sum over k of dO * O, fp32
- * ATTENTION_BWD   in0 = Q, in1 = K, in2 = V, in3 = dO, in4 = lse, in5 = delta -> out0 = dQ, out1 = dK, out2 = dV (this
- *                 block's; inside a loop out0 += from the second step on)
+ * ATTENTION_BWD   in0 = Q, in1 = K, in2 = V, in3 = dO, in4 = lse, in5 = delta -> out0 = dQ, out1 = dK, out2 = dV:
+ *                 these keys' part of dQ, and their dK and dV
  * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only); without
  *                 it no in0], [out1 = M[batch,heads,k,n] fp32, the state that the own tokens leave]
  * LINEAR_INTER    in0 = Q, in1 = state from before -> out0 = O +=
@@ -230,6 +232,7 @@ typedef enum {
   SP_OP_PACK,
   SP_OP_UNPACK,
   SP_OP_ATTENTION,
+  SP_OP_ATTENTION_MERGE,
   SP_OP_ATTENTION_DELTA,
   SP_OP_ATTENTION_BWD,
   SP_OP_LINEAR_LOCAL,

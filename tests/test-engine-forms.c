@@ -186,6 +186,42 @@ test_overlap (void)
   case_clear (&c);
 }
 
+/* A ring of 4, 16 tokens of 8 heads of 4 a rank: 512 elements in bf16 (1024 bytes) or fp32 (2048), 128 lse (512).
+ *   first step  reads 1024 + 512, writes 2048 + 512       4096, and dQ 1024 + 2048 = 3072
+ *   later       reads as much, sums in and out: 2 x 2560  6656, and dQ 1024 + 2 x 2048 = 5120
+ *   at the end  reads 2048, writes 1024                   3072
+ * They are no part of the attention's kernels: steps of 10 + 1, and 2 for the end. */
+static void
+test_ring_sums (void)
+{
+  SpLayout layout = LAYOUT (.ring = 4, .zero = 0);
+  SpRun run = { .sequence = 64, .micro_batch = 1, .global_batch = 1, .causal = TRUE };
+  const guint flag = SP_OP_ACCUMULATE;
+  Case c;
+
+  case_init (&c, SMALL_GQA, 1, &layout, &run);
+  const SpOp *merges[] = { find_op (&c, SP_PHASE_FORWARD, SP_OP_ATTENTION_MERGE, 0, flag),
+                           find_op (&c, SP_PHASE_FORWARD, SP_OP_ATTENTION_MERGE, flag, flag) };
+  const SpOp *end = find_op (&c, SP_PHASE_FORWARD, SP_OP_COPY, 0, 0);
+  g_assert_cmpint (merges[0]->bytes, ==, 4096);
+  g_assert_cmpint (merges[1]->bytes, ==, 6656);
+  g_assert_cmpint (end->bytes, ==, 3072);
+  g_assert_cmpint (find_op (&c, SP_PHASE_BACKWARD, SP_OP_COPY, 0, 0)->bytes, ==, 3072);
+  g_assert_cmpint (find_op (&c, SP_PHASE_BACKWARD, SP_OP_ACCUMULATE_INTO, 0, 0)->bytes, ==, 5120);
+
+  guint n;
+  const SpOp *ops = sp_program_segment (c.program, &c.program->variants[0].blocks[1], SP_PHASE_FORWARD, &n);
+  for (guint i = 0; i < n; i++)
+    if (ops[i].kind == SP_OP_ATTENTION)
+      set_price (&c, &ops[i], 10 * US);
+  for (guint i = 0; i < G_N_ELEMENTS (merges); i++)
+    set_price (&c, merges[i], 1 * US);
+  set_price (&c, end, 2 * US);
+  g_assert_cmpint (end_of (&c, TRUE, FALSE), ==, (4 * 11 + 2) * US);
+  g_assert_cmpint (end_of (&c, FALSE, TRUE), ==, (4 * 11 + 2) * US);
+  case_clear (&c);
+}
+
 /* The host issues a kernel every 10; one kernel takes 35, all others nothing. What is issued while it runs is not waited
  * for, so the step is the host's time alone or, where the long one is the last to be issued, 35 after that. */
 static void
@@ -298,6 +334,7 @@ main (int argc, char **argv)
   g_test_add_func ("/engine/forms/bubbles", test_bubbles);
   g_test_add_func ("/engine/forms/chain", test_chain);
   g_test_add_func ("/engine/forms/overlap", test_overlap);
+  g_test_add_func ("/engine/forms/ring-sums", test_ring_sums);
   g_test_add_func ("/engine/forms/host", test_host);
   g_test_add_func ("/engine/forms/deadlock", test_deadlock);
   g_test_add_func ("/engine/forms/mismatch", test_mismatch);

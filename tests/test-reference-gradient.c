@@ -125,13 +125,12 @@ op_attention (Stage stage, const Case *c, Arrays *a)
     a->out_n[1] = rows;
     a->out_auxiliary[1] = TRUE;
   } else if (stage == FORWARD) {
-    sp_ref_attention (s, a->in[0], a->in[1], a->in[2], causal, query_positions, key_positions, TRUE, a->out[0],
-                      a->out[1]);
+    sp_ref_attention (s, a->in[0], a->in[1], a->in[2], causal, query_positions, key_positions, a->out[0], a->out[1]);
   } else {
     g_autofree double *delta = poison (rows);
     sp_ref_attention_delta (rows, s.k, a->d_out[0], a->out[0], delta);
     sp_ref_attention_bwd (s, a->in[0], a->in[1], a->in[2], a->d_out[0], a->out[1], delta, causal, query_positions,
-                          key_positions, TRUE, a->d_in[0], a->d_in[1], a->d_in[2]);
+                          key_positions, a->d_in[0], a->d_in[1], a->d_in[2]);
   }
 }
 

@@ -99,9 +99,10 @@ ring_place (const RingCase *c, SpRefShape s, gint64 place, gint64 start, gint64 
   g_autofree double *q = take_rows (in[0], qw, s.m, qpos);
   g_autofree double *d_o = take_rows (in[3], qw, s.m, qpos);
   g_autofree double *o = poison (s.m * qw);
-  g_autofree double *dq = poison (s.m * qw);
   g_autofree double *lse = poison (rows);
   g_autofree double *delta = poison (rows);
+  g_autofree double *block_o = poison (s.m * qw);
+  g_autofree double *block_lse = poison (rows);
 
   for (gint64 backward = 0; backward < 2; backward++) {
     for (gint64 i = 0; i < c->places; i++) {
@@ -112,10 +113,14 @@ ring_place (const RingCase *c, SpRefShape s, gint64 place, gint64 start, gint64 
       g_autofree double *dvalues = poison (s.n * kvw);
 
       if (!backward) {
-        sp_ref_attention (s, q, keys, values, c->causal, qpos, kpos, i == 0, o, lse);
+        sp_ref_attention (s, q, keys, values, c->causal, qpos, kpos, i == 0 ? o : block_o, i == 0 ? lse : block_lse);
+        if (i > 0)
+          sp_ref_attention_merge (rows, s.k, block_o, block_lse, o, lse);
         continue;
       }
-      sp_ref_attention_bwd (s, q, keys, values, d_o, lse, delta, c->causal, qpos, kpos, i == 0, dq, dkeys, dvalues);
+      g_autofree double *dq = poison (s.m * qw);
+      sp_ref_attention_bwd (s, q, keys, values, d_o, lse, delta, c->causal, qpos, kpos, dq, dkeys, dvalues);
+      add_rows (dq, qw, s.m, qpos, out[1]);
       add_rows (dkeys, kvw, s.n, kpos, out[2]);
       add_rows (dvalues, kvw, s.n, kpos, out[3]);
     }
@@ -123,7 +128,6 @@ ring_place (const RingCase *c, SpRefShape s, gint64 place, gint64 start, gint64 
       sp_ref_attention_delta (rows, s.k, d_o, o, delta);
   }
   add_rows (o, qw, s.m, qpos, out[0]);
-  add_rows (dq, qw, s.m, qpos, out[1]);
 }
 
 static void

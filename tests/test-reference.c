@@ -46,6 +46,18 @@ test_gemm (void)
   assert_values (c, 10, 20, 10, 20);
 }
 
+static void
+attend_and_merge (SpRefShape shape, const double *q, const double *keys, const double *values, gboolean causal,
+                  const gint64 *qpos, const gint64 *kpos, double *o, double *lse)
+{
+  gint64 rows = shape.m * shape.batch * shape.heads;
+  g_autofree double *block_o = g_new (double, rows *shape.k);
+  g_autofree double *block_lse = g_new (double, rows);
+
+  sp_ref_attention (shape, q, keys, values, causal, qpos, kpos, block_o, block_lse);
+  sp_ref_attention_merge (rows, shape.k, block_o, block_lse, o, lse);
+}
+
 /* k = 4, so scale 1/2. q = (2,0,0,0): scores of keys (ln 2, 0, 0, 0) and (ln 4, ..) are ln 2 and ln 4, weights 1/3 and
  * 2/3, lse = ln 6. */
 static void
@@ -63,25 +75,37 @@ test_attention (void)
   assert_values (s, 1 / 3.0, 2 / 3.0);
   sp_ref_context (shape, s, values, o);
   assert_values (o, 1, 2, 0, 6);
-  sp_ref_attention (shape, q, keys, values, FALSE, NULL, NULL, TRUE, o, lse);
+  sp_ref_attention (shape, q, keys, values, FALSE, NULL, NULL, o, lse);
   assert_values (o, 1, 2, 0, 6);
   assert_values (lse, log (6));
 
   /* Key 5 is in the future of query 4: all weight on the first. A later block adds nothing. */
-  sp_ref_attention (shape, q, keys, values, TRUE, qpos, kpos, TRUE, o, lse);
-  sp_ref_attention (shape, q, keys, values, TRUE, qpos, late, FALSE, o, lse);
+  sp_ref_attention (shape, q, keys, values, TRUE, qpos, kpos, o, lse);
+  attend_and_merge (shape, q, keys, values, TRUE, qpos, late, o, lse);
   assert_values (o, 3, 0, 0, 6);
   assert_values (lse, log (2));
 
   /* Nothing visible at all; then the first visible block is taken as it is. */
   sp_ref_softmax (1, 1, 2, keys, TRUE, qpos, late, s);
   assert_values (s, 0, 0);
-  sp_ref_attention (shape, q, keys, values, TRUE, qpos, late, TRUE, o, lse);
+  sp_ref_attention (shape, q, keys, values, TRUE, qpos, late, o, lse);
   assert_values (o, 0, 0, 0, 0);
   assert_values (lse, -INFINITY);
-  sp_ref_attention (shape, q, keys, values, TRUE, qpos, kpos, FALSE, o, lse);
+  attend_and_merge (shape, q, keys, values, TRUE, qpos, kpos, o, lse);
   assert_values (o, 3, 0, 0, 6);
   assert_values (lse, log (2));
+}
+
+/* Two rows of k = 2, two blocks: lse ln 1 and ln 3 give shares 1/4 and 3/4 and lse ln 4; equal ones halves. */
+static void
+test_attention_merge (void)
+{
+  const double block_o[] = { 4, 8, 1, 3 }, block_lse[] = { log (3), 7 };
+  double o[] = { 0, 4, 5, -3 }, lse[] = { 0, 7 };
+
+  sp_ref_attention_merge (2, 2, block_o, block_lse, o, lse);
+  assert_values (o, 3, 7, 3, 0);
+  assert_values (lse, log (4), 7 + log (2));
 }
 
 /* exp of +-5000 overflows: the maximum must come off first, in the merge too. */
@@ -98,12 +122,12 @@ test_attention_large (void)
   const double q[] = { 5000 }, low[] = { -1 }, high[] = { 1 }, value1[] = { 2 }, value2[] = { 4 };
   double o[1], lse[1];
 
-  sp_ref_attention (shape, q, low, value1, FALSE, NULL, NULL, TRUE, o, lse);
+  sp_ref_attention (shape, q, low, value1, FALSE, NULL, NULL, o, lse);
   assert_values (lse, -5000);
-  sp_ref_attention (shape, q, high, value2, FALSE, NULL, NULL, FALSE, o, lse);
+  attend_and_merge (shape, q, high, value2, FALSE, NULL, NULL, o, lse);
   assert_values (o, 4);
   assert_values (lse, 5000);
-  sp_ref_attention (shape, q, high, value1, FALSE, NULL, NULL, FALSE, o, lse);
+  attend_and_merge (shape, q, high, value1, FALSE, NULL, NULL, o, lse);
   assert_values (o, 3);
   assert_values (lse, 5000 + log (2));
 }
@@ -407,8 +431,8 @@ test_nan (void)
 
   sp_ref_softmax (1, 1, 2, bad, FALSE, NULL, NULL, out);
   g_assert_true (isnan (out[0]) && isnan (out[1]));
-  sp_ref_attention (shape, one, one, one, FALSE, NULL, NULL, TRUE, out, lse);
-  sp_ref_attention (shape, one, bad, one, FALSE, NULL, NULL, FALSE, out, lse);
+  sp_ref_attention (shape, one, one, one, FALSE, NULL, NULL, out, lse);
+  attend_and_merge (shape, one, bad, one, FALSE, NULL, NULL, out, lse);
   g_assert_true (isnan (out[0]) && isnan (lse[0]));
   sp_ref_loss_max (1, 2, bad, max);
   sp_ref_loss_sum (1, 2, bad, max, (const gint64[]){ 1 }, 0, sums);
@@ -425,6 +449,7 @@ main (int argc, char **argv)
   g_test_add_func ("/reference/comparison", test_comparison);
   g_test_add_func ("/reference/value/gemm", test_gemm);
   g_test_add_func ("/reference/value/attention", test_attention);
+  g_test_add_func ("/reference/value/attention-merge", test_attention_merge);
   g_test_add_func ("/reference/value/attention-large", test_attention_large);
   g_test_add_func ("/reference/value/linear", test_linear);
   g_test_add_func ("/reference/value/slopes", test_slopes);

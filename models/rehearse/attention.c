@@ -116,12 +116,6 @@ sp_run_context_bwd (SpCall *c)
 
 /* --- fused -------------------------------------------------------------------------------------------------------- */
 
-static gboolean
-is_first_block (const SpCall *c)
-{
-  return c->loop == NULL || c->rank->step == 0;
-}
-
 void
 sp_run_attention (SpCall *c)
 {
@@ -132,7 +126,24 @@ sp_run_attention (SpCall *c)
   const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
 
   if (!c->failed)
-    sp_ref_attention (z.shape, q, k, v, is_causal (c), qpos, kpos, is_first_block (c), o, lse);
+    sp_ref_attention (z.shape, q, k, v, is_causal (c), qpos, kpos, o, lse);
+}
+
+void
+sp_run_attention_merge (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *block_o = IN (0, z.q), *block_lse = IN (1, z.rows);
+  double *o = OUT (0, z.q), *lse = OUT (1, z.rows);
+
+  if (c->failed)
+    return;
+  if (c->op->flags & SP_OP_ACCUMULATE) {
+    sp_ref_attention_merge (z.rows, z.shape.k, block_o, block_lse, o, lse);
+  } else {
+    sp_ref_copy (z.q, block_o, o);
+    sp_ref_copy (z.rows, block_lse, lse);
+  }
 }
 
 void
@@ -157,7 +168,7 @@ sp_run_attention_bwd (SpCall *c)
   const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
 
   if (!c->failed)
-    sp_ref_attention_bwd (z.shape, q, k, v, d_o, lse, delta, is_causal (c), qpos, kpos, is_first_block (c), dq, dk, dv);
+    sp_ref_attention_bwd (z.shape, q, k, v, d_o, lse, delta, is_causal (c), qpos, kpos, dq, dk, dv);
 }
 
 /* An output that the op leaves out still has to be computed somewhere. */

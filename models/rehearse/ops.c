@@ -470,6 +470,7 @@ static const SpHandler handlers[SP_OP_ALL_GATHER] = {
   [SP_OP_PACK] = pack,
   [SP_OP_UNPACK] = unpack,
   [SP_OP_ATTENTION] = sp_run_attention,
+  [SP_OP_ATTENTION_MERGE] = sp_run_attention_merge,
   [SP_OP_ATTENTION_DELTA] = sp_run_attention_delta,
   [SP_OP_ATTENTION_BWD] = sp_run_attention_bwd,
   [SP_OP_LINEAR_LOCAL] = sp_run_linear_local,

@@ -171,6 +171,7 @@ void sp_run_softmax_bwd (SpCall *call);
 void sp_run_context (SpCall *call);
 void sp_run_context_bwd (SpCall *call);
 void sp_run_attention (SpCall *call);
+void sp_run_attention_merge (SpCall *call);
 void sp_run_attention_delta (SpCall *call);
 void sp_run_attention_bwd (SpCall *call);
 void sp_run_linear_local (SpCall *call);

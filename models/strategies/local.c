@@ -37,9 +37,9 @@ core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint flags, guint gu
 }
 
 void
-sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint flags, guint guard)
+sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint guard)
 {
-  SpOp *op = core_op (w, SP_OP_ATTENTION, c, flags, guard);
+  SpOp *op = core_op (w, SP_OP_ATTENTION, c, 0, guard);
 
   op->in[0] = c->q;
   op->in[1] = k;
@@ -47,6 +47,18 @@ sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, doubl
   op->out[0] = c->o;
   op->out[1] = c->lse;
   op->flops = 4 * pairs * w->head_size * c->heads * w->batch;
+  sp_write_op_done (w, op);
+}
+
+void
+sp_write_attention_merge (SpWriter *w, const SpCoreSlots *block, guint8 o, guint8 lse, guint flags, guint guard)
+{
+  SpOp *op = core_op (w, SP_OP_ATTENTION_MERGE, block, flags, guard);
+
+  op->in[0] = block->o;
+  op->in[1] = block->lse;
+  op->out[0] = o;
+  op->out[1] = lse;
   sp_write_op_done (w, op);
 }
 
@@ -65,9 +77,9 @@ sp_write_attention_delta (SpWriter *w, const SpCoreSlots *c)
 
 void
 sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, guint8 delta, guint8 dk, guint8 dv,
-                             double pairs, guint flags, guint guard)
+                             double pairs, guint guard)
 {
-  SpOp *op = core_op (w, SP_OP_ATTENTION_BWD, c, flags, guard);
+  SpOp *op = core_op (w, SP_OP_ATTENTION_BWD, c, 0, guard);
 
   op->in[0] = c->q;
   op->in[1] = k;
@@ -94,7 +106,7 @@ static void
 fused_forward (SpWriter *w, SpCoreSlots *c)
 {
   sp_write_attention_outputs (w, c);
-  sp_write_attention (w, c, c->k, c->v, sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0, 0);
+  sp_write_attention (w, c, c->k, c->v, sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0);
 }
 
 static void
@@ -106,7 +118,7 @@ fused_backward (SpWriter *w, SpCoreSlots *c)
   c->dk = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
   c->dv = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
   sp_write_attention_backward (w, c, c->k, c->v, delta, c->dk, c->dv,
-                               sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0, 0);
+                               sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0);
 }
 
 static const SpCore fused = { "fused", SP_BLOCK_SOFTMAX, fused_serves, fused_forward, fused_backward };

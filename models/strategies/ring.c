@@ -7,6 +7,11 @@
  * hops, so that they end at home (zhuzilin/ring-flash-attention). Contiguous: a rank skips keys that are all in its
  * future, so the last place does all steps. Zigzag (Megatron-LM context parallelism): a rank holds parts r and 2P - 1 -
  * r, and every step costs half a block.
+ *
+ * The fused kernel knows one block of keys. As in both of these, a kernel of its own merges a step's output and lse
+ * into fp32 sums, and another adds a step's dQ. Known lies: each of them is one kernel here, as if a compiler had fused
+ * its elementwise parts; and in zigzag it is over all queries at every step, where those steps that attend with half of
+ * the queries (all but the first r + 1) need only half: right for the last place.
  */
 
 static gboolean
@@ -51,11 +56,23 @@ pass_on (SpWriter *w, const SpCarry *a, const SpCarry *b, guint guard)
 }
 
 static void
+copy_rows (SpWriter *w, guint8 in, guint8 out)
+{
+  gint64 n = w->block->buffers[in].elements;
+
+  sp_write_rows (w, SP_OP_COPY, (gint32) (n / w->head_size), w->head_size, in, 0, 0, out, 0, 0);
+}
+
+static void
 forward (SpWriter *w, SpCoreSlots *c)
 {
   gint64 kv = sp_core_elements (w, c, c->kv_heads);
 
   sp_write_attention_outputs (w, c);
+  SpCoreSlots block = *c;
+  block.o = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
+  block.lse = sp_write_temporary_of (w, SP_DTYPE_FP32, w->block->buffers[c->lse].elements);
+  guint8 sum = sp_write_temporary_of (w, SP_DTYPE_FP32, sp_core_elements (w, c, c->heads));
   SpLoop *loop = sp_write_loop_begin (w, SP_GROUP_RING);
   loop->n_carries = 2;
   loop->carries[0] = carry (w, w->dtype, c->k, kv);
@@ -63,9 +80,12 @@ forward (SpWriter *w, SpCoreSlots *c)
   guint8 k = loop->carries[0].current, v = loop->carries[1].current;
 
   pass_on (w, &loop->carries[0], &loop->carries[1], SP_GUARD_NOT_LAST_STEP);
-  sp_write_attention (w, c, k, v, sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0, SP_GUARD_FIRST_STEP);
-  sp_write_attention (w, c, k, v, away_pairs (w, c), SP_OP_ACCUMULATE, away_guard (w));
+  sp_write_attention (w, &block, k, v, sp_attention_pairs (c->tokens, c->tokens, w->run->causal), SP_GUARD_FIRST_STEP);
+  sp_write_attention (w, &block, k, v, away_pairs (w, c), away_guard (w));
+  sp_write_attention_merge (w, &block, sum, c->lse, 0, SP_GUARD_FIRST_STEP);
+  sp_write_attention_merge (w, &block, sum, c->lse, SP_OP_ACCUMULATE, away_guard (w));
   sp_write_loop_end (w, loop);
+  copy_rows (w, sum, c->o);
 }
 
 static void
@@ -90,12 +110,10 @@ add_block (SpWriter *w, guint8 block, guint8 sum)
 static guint8
 to_dtype (SpWriter *w, guint8 slot)
 {
-  gint64 n = w->block->buffers[slot].elements;
-
   if (w->block->buffers[slot].dtype == w->dtype)
     return slot;
-  guint8 out = sp_write_temporary (w, n);
-  sp_write_rows (w, SP_OP_COPY, (gint32) (n / w->head_size), w->head_size, slot, 0, 0, out, 0, 0);
+  guint8 out = sp_write_temporary (w, w->block->buffers[slot].elements);
+  copy_rows (w, slot, out);
   return out;
 }
 
@@ -107,7 +125,8 @@ backward (SpWriter *w, SpCoreSlots *c)
   guint8 delta = sp_write_attention_delta (w, c);
   guint8 dk_block = sp_write_temporary (w, kv), dv_block = sp_write_temporary (w, kv);
 
-  c->dq = sp_write_temporary_of (w, sum_dtype, sp_core_elements (w, c, c->heads));
+  guint8 dq_sum = sp_write_temporary_of (w, sum_dtype, sp_core_elements (w, c, c->heads));
+  c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
   SpLoop *loop = sp_write_loop_begin (w, SP_GROUP_RING);
   loop->n_carries = 4;
   loop->carries[0] = carry (w, w->dtype, c->k, kv);
@@ -118,15 +137,15 @@ backward (SpWriter *w, SpCoreSlots *c)
 
   pass_on (w, &loop->carries[0], &loop->carries[1], SP_GUARD_NOT_LAST_STEP);
   sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block,
-                               sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0, SP_GUARD_FIRST_STEP);
-  sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block, away_pairs (w, c), SP_OP_ACCUMULATE,
-                               away_guard (w));
+                               sp_attention_pairs (c->tokens, c->tokens, w->run->causal), SP_GUARD_FIRST_STEP);
+  sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block, away_pairs (w, c), away_guard (w));
+  add_block (w, c->dq, dq_sum);
   add_block (w, dk_block, loop->carries[2].current);
   add_block (w, dv_block, loop->carries[3].current);
   pass_on (w, &loop->carries[2], &loop->carries[3], 0);
   sp_write_loop_end (w, loop);
 
-  c->dq = to_dtype (w, c->dq);
+  c->dq = to_dtype (w, dq_sum);
   c->dk = to_dtype (w, loop->carries[2].current);
   c->dv = to_dtype (w, loop->carries[3].current);
 }
