@@ -8,8 +8,8 @@
  * future, so the last place does all steps. Zigzag (Megatron-LM context parallelism): a rank holds parts r and 2P - 1 -
  * r, and every step costs half a block.
  *
- * The fused kernel knows one block of keys. As in both of these, a kernel of its own merges a step's output and lse
- * into fp32 sums, and another adds a step's dQ. Known lies: each of them is one kernel here, as if a compiler had fused
+ * The fused kernel knows one block of keys: a kernel of its own merges a step's output and lse into fp32 sums, and
+ * another adds a step's dQ. Known lies: each of them is one kernel here, as if a compiler had fused
  * its elementwise parts; and in zigzag it is over all queries at every step, where those steps that attend with half of
  * the queries (all but the first r + 1) need only half: right for the last place.
  */
