@@ -24,12 +24,6 @@ static const struct {
 
 /* --- model -------------------------------------------------------------------------------------------------------- */
 
-static const char *
-kind_name (SpLayerKind kind)
-{
-  return sp_block_name (kind == SP_LAYER_SOFTMAX ? SP_BLOCK_SOFTMAX : SP_BLOCK_LINEAR);
-}
-
 static gboolean
 add_model_json (const SpArchitecture *arch, GString *out, GError **error)
 {
@@ -37,15 +31,16 @@ add_model_json (const SpArchitecture *arch, GString *out, GError **error)
   json_builder_begin_object (builder);
   sp_json_string (builder, "name", arch->name);
   sp_json_whole (builder, "parameters", (double) sp_architecture_parameters (arch));
-  sp_json_whole (builder, "active_parameters", (double) sp_architecture_parameters (arch)); /* no experts yet */
+  sp_json_whole (builder, "active_parameters", (double) sp_architecture_active_parameters (arch));
   json_builder_set_member_name (builder, "layers");
   json_builder_begin_array (builder);
   for (guint i = 0; i < SP_N_LAYER_KINDS; i++) {
-    if (sp_architecture_count (arch, i) == 0)
+    if (sp_architecture_count_kind (arch, i) == 0)
       continue;
+    g_autofree char *kind = sp_architecture_kind_text (arch, i);
     json_builder_begin_object (builder);
-    sp_json_string (builder, "kind", kind_name (i));
-    sp_json_whole (builder, "count", sp_architecture_count (arch, i));
+    sp_json_string (builder, "kind", kind);
+    sp_json_whole (builder, "count", sp_architecture_count_kind (arch, i));
     json_builder_end_object (builder);
   }
   json_builder_end_array (builder);
@@ -60,9 +55,10 @@ layers_text (const SpArchitecture *arch)
 {
   g_autoptr (GString) text = g_string_new (NULL);
   for (guint i = 0; i < SP_N_LAYER_KINDS; i++)
-    if (sp_architecture_count (arch, i) > 0)
-      g_string_append_printf (text, "%s%d %s", text->len > 0 ? " + " : "", sp_architecture_count (arch, i),
-                              kind_name (i));
+    if (sp_architecture_count_kind (arch, i) > 0) {
+      g_autofree char *kind = sp_architecture_kind_text (arch, i);
+      g_string_append_printf (text, "%s%d %s", text->len > 0 ? " + " : "", sp_architecture_count_kind (arch, i), kind);
+    }
   return g_strdup (text->str);
 }
 
@@ -105,11 +101,13 @@ add_pair (SpTable *table, const char *name, char *value)
 static void
 add_model_text (const SpArchitecture *arch, GString *out)
 {
-  static const char *const norms[] = { "RMS", "layer", "RMS without gain" };
-  static const char *const mlps[] = { "swiglu", "linear GLU", "gelu" };
+  static const char *const norms[SP_N_NORM_KINDS] = { "RMS", "layer", "RMS without gain" };
+  static const char *const mlps[SP_N_MLP_KINDS] = { "swiglu", "linear GLU", "geglu", "gelu", "relu", "squared relu" };
   gint64 state = sp_architecture_state_bytes (arch);
   g_autoptr (SpTable) table = sp_table_new ("ll");
   add_pair (table, "parameters", sp_text_count ((double) sp_architecture_parameters (arch)));
+  if (arch->moe.experts > 0)
+    add_pair (table, "of these active", sp_text_count ((double) sp_architecture_active_parameters (arch)));
   add_pair (table, "layers", layers_text (arch));
   add_pair (table, "hidden size", g_strdup_printf ("%d", arch->hidden));
   add_pair (table, "heads",

@@ -12,7 +12,7 @@ static void (*const block_writers[SP_N_BLOCK_KINDS]) (SpWriter *w) = {
   [SP_BLOCK_HEAD] = sp_write_head,
 };
 
-static const guint8 block_of_layer[SP_N_LAYER_KINDS] = {
+static const guint8 block_of_mixer[] = {
   [SP_LAYER_SOFTMAX] = SP_BLOCK_SOFTMAX,
   [SP_LAYER_LINEAR] = SP_BLOCK_LINEAR,
 };
@@ -165,12 +165,13 @@ write_recompute (SpWriter *w)
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 static void
-begin_block (SpWriter *w, guint index, SpBlockKind kind)
+begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
 {
   SpBlock *block = w->block = &w->variant->blocks[index];
 
   memset (block, 0, G_STRUCT_OFFSET (SpBlock, loops));
   block->kind = kind;
+  block->traits = w->traits = (guint8) traits;
   block->flat_parameters = block->flat_gradients = block->shard_parameters = block->shard_gradients = 0;
   memset (block->first_use, 0, sizeof block->first_use);
   memset (block->last_use, 0, sizeof block->last_use);
@@ -191,9 +192,9 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind)
 }
 
 static void
-write_block (SpWriter *w, guint index, SpBlockKind kind)
+write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
 {
-  begin_block (w, index, kind);
+  begin_block (w, index, kind, traits);
   block_writers[kind](w);
   if (!w->state_only)
     write_recompute (w);
@@ -210,10 +211,10 @@ write_variant (SpWriter *w, SpVariant *variant)
   w->batch = variant->batch;
   w->rows = (gint32) (program->local_sequence * w->batch);
   w->region_rows = w->rows / regions;
-  write_block (w, 0, SP_BLOCK_EMBEDDING);
+  write_block (w, 0, SP_BLOCK_EMBEDDING, 0);
   for (guint i = 1; i + 1 < blocks; i++)
-    write_block (w, i, variant == program->variants ? variant->blocks[i].kind : program->variants[0].blocks[i].kind);
-  write_block (w, blocks - 1, SP_BLOCK_HEAD);
+    write_block (w, i, program->variants[0].blocks[i].kind, program->variants[0].blocks[i].traits);
+  write_block (w, blocks - 1, SP_BLOCK_HEAD, 0);
   sp_pipeline_write (w);
 }
 
@@ -270,7 +271,9 @@ write_layers (SpProgram *program, const SpArchitecture *arch)
   for (gint32 l = 0; l < arch->layers; l++) {
     guint8 kind = arch->layer_kind[l];
     if (block_of[kind] == 0) {
-      program->variants[0].blocks[program->n_blocks].kind = block_of_layer[kind];
+      g_assert (program->n_blocks <= SP_MAX_LAYER_KINDS);
+      program->variants[0].blocks[program->n_blocks].kind = block_of_mixer[sp_layer_mixer (kind)];
+      program->variants[0].blocks[program->n_blocks].traits = kind & ~SP_LAYER_MIXER;
       block_of[kind] = program->n_blocks++;
     }
     program->layer_block[l] = block_of[kind];

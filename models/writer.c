@@ -188,7 +188,7 @@ sp_write_op_done (SpWriter *w, SpOp *op)
   gboolean accumulates = (op->flags & SP_OP_ACCUMULATE) != 0;
   gint64 read = 0, written = 0;
 
-  op->flags |= (guint16) w->flags;
+  op->flags |= w->flags;
   for (guint i = 0; i < SP_MAX_IN; i++)
     if (op->in[i])
       read += use_slot (w, op, index, op->in[i], TRUE);

@@ -45,6 +45,7 @@ struct _SpWriter {
 
   SpVariant *variant;
   SpBlock *block;
+  guint8 traits; /* SpLayerKind bits of the block's layers */
   SpPhase phase;
   guint segment_start; /* in program->ops */
   guint8 loop;         /* 1 + index of the open loop, 0 none */

@@ -300,26 +300,28 @@ typedef enum {
   SP_GUARD_VISIBLE = 1 << 5, /* the keys that are here at this step are not all in the future: step <= place */
 } SpGuard;
 
-#define SP_MAX_IN 6
-#define SP_MAX_OUT 4
+#define SP_MAX_IN 8
+#define SP_MAX_OUT 8 /* fills the structure: tests compare ops as memory */
 
 typedef struct {
-  guint8 kind;   /* SpOpKind */
-  guint8 stream; /* SpStream */
-  guint8 group;  /* SpGroupId; of a kernel with place guards, the group that they speak of */
-  guint8 guard;  /* SpGuard bits */
-  guint8 axis;   /* SpAxis, communication only */
-  guint8 loop;   /* 1 + index of its loop in the block, 0 outside */
-  guint16 flags; /* SpOpFlags */
+  guint8 kind;     /* SpOpKind */
+  guint8 stream;   /* SpStream */
+  guint8 group;    /* SpGroupId; of a kernel with place guards, the group that they speak of */
+  guint8 guard;    /* SpGuard bits */
+  guint8 axis;     /* SpAxis, communication only */
+  guint8 loop;     /* 1 + index of its loop in the block, 0 outside */
+  guint16 wait[3]; /* 1 + index in the segment of ops on other streams that must be over; 0 none */
+  guint32 flags;   /* SpOpFlags */
   gint32 m, n, k, batch, heads, kv_heads;
+  gint32 value_size; /* of attention: features of a value head, 0: k */
+  gint32 window;     /* of attention: keys that a query sees, itself counted; 0: all */
   gint64 bytes;
   double flops; /* a count; of a long sequence it does not fit 64 bits */
   guint8 in[SP_MAX_IN];
   guint8 out[SP_MAX_OUT];
-  guint16 wait[3]; /* 1 + index in the segment of ops on other streams that must be over; 0 none */
 } SpOp;
 
-G_STATIC_ASSERT (sizeof (SpOp) == 64);
+G_STATIC_ASSERT (sizeof (SpOp) == 80);
 
 /* --- buffers -------------------------------------------------------------------------------------------------- */
 
@@ -364,7 +366,7 @@ typedef struct {
 /* Slots that every block has. X: input activation, Y: output; DY, DX their gradients. Block 0 has no X and DX, the head
  * has no Y and DY. */
 enum { SP_SLOT_NONE, SP_SLOT_X, SP_SLOT_Y, SP_SLOT_DY, SP_SLOT_DX, SP_SLOT_FIRST_FREE };
-#define SP_MAX_SLOTS 160
+#define SP_MAX_SLOTS 240
 
 /* Buffers that move around a ring. At step s (from 0) slot `current` is `init` if s = 0 (if init is 0: fresh), else
  * what `next` was at step s - 1; the two memories alternate. After the loop `current` is what arrived last. */
@@ -389,7 +391,7 @@ typedef struct {
  * EMBED) and no part of the model's tensor. */
 typedef enum { SP_SPLIT_NONE, SP_SPLIT_ROWS, SP_SPLIT_COLS, SP_SPLIT_VOCABULARY, SP_N_SPLITS } SpSplit;
 
-#define SP_MAX_WEIGHTS 16
+#define SP_MAX_WEIGHTS 40
 #define SP_MAX_SECTIONS 4
 
 typedef struct {
@@ -423,6 +425,7 @@ typedef enum { SP_BLOCK_EMBEDDING, SP_BLOCK_SOFTMAX, SP_BLOCK_LINEAR, SP_BLOCK_H
 
 typedef struct {
   guint8 kind;      /* SpBlockKind */
+  guint8 traits;    /* of a layer, what else tells its kind from the model's others; 0 is plain. Names alone use it */
   guint8 n_buffers; /* slots 1 .. n_buffers - 1 */
   guint8 n_loops;
   guint8 n_weights;
@@ -442,7 +445,7 @@ typedef struct {
   guint16 last_use[2][SP_MAX_SLOTS];
 } SpBlock;
 
-#define SP_MAX_BLOCKS 6
+#define SP_MAX_BLOCKS 10
 
 /* The blocks at one batch size. Variant 0 is the full micro-batch; variant 1, where it exists, the smaller last one.
  * Slots and parameters are the same in both. blocks[0] is the embedding, blocks[n_blocks - 1] the head. */

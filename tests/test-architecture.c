@@ -271,7 +271,7 @@ static const struct Bad {
   { "own-missing", own, "vocabulary = 100\n", "", { ": [model] vocabulary: missing" } },
   { "own-heads", own, "heads = 8", "heads = 7", { ": [model] heads = \"7\": expected a divisor of hidden = 64" } },
   { "own-groups", own, "heads = 8", "heads = 8\nkv-heads = 3", { ": [model] kv-heads = \"3\": expected a divisor" } },
-  { "own-kind", own, "linear*3", "liner*3", { ": [model] layer-kinds = ", "softmax, linear, or a pattern" } },
+  { "own-kind", own, "linear*3", "liner*3", { ": [model] layer-kinds = ", "softmax or linear" } },
   { "own-pattern", own, "linear*3", "linear*4", { ": [model] layer-kinds = ", "5 layers", "a divisor of layers = 8" } },
   { "own-repeat", own, "linear*3", "linear*0", { ": [model] layer-kinds = ", "from 1 to 8" } },
   { "own-long", own, "layers = 8", "layers = 1025", { ": [model] layers = \"1025\"", "from 1 to 1024" } },

@@ -148,6 +148,21 @@ test_rule (gconstpointer data)
   g_assert_no_error (error);
 }
 
+/* A model that is counted, and that no writer writes. */
+static void
+test_model_rule (void)
+{
+  g_autoptr (SpArchitecture) arch = small_model (SMALL_GQA);
+  SpFramework framework = small_framework (TRUE);
+  SpRun run = { 48, 1, 4, SP_DTYPE_BF16, TRUE };
+  SpLayout layout = SP_LAYOUT_DEFAULT;
+  g_autoptr (GError) error = NULL;
+
+  arch->no_final_norm = TRUE;
+  g_assert_false (sp_layout_check (&layout, arch, &framework, &run, 0, &error));
+  g_assert_nonnull (strstr (error->message, "rule model: small has "));
+}
+
 /* No rule without a case. */
 static void
 test_all_rules (void)
@@ -155,7 +170,7 @@ test_all_rules (void)
   for (guint i = 0; i < sp_strategy_count (); i++)
     for (guint j = 0; j < sp_strategy_get (i)->n_rules; j++) {
       const char *name = sp_strategy_get (i)->rules[j].name;
-      gboolean found = FALSE;
+      gboolean found = g_str_equal (name, "model"); /* above */
       for (guint k = 0; k < G_N_ELEMENTS (rule_cases); k++)
         found |= g_str_equal (rule_cases[k].rule, name);
       if (!found) {
@@ -468,6 +483,7 @@ main (int argc, char **argv)
     g_autofree char *path = g_strdup_printf ("/layout/rule/%s/%u", rule_cases[i].rule, i);
     g_test_add_data_func (path, &rule_cases[i], test_rule);
   }
+  g_test_add_func ("/layout/model-rule", test_model_rule);
   g_test_add_func ("/layout/all-rules", test_all_rules);
   g_test_add_func ("/layout/degrees", test_degrees);
   g_test_add_func ("/layout/groups", test_groups);

@@ -13,28 +13,56 @@
 
 const char *const sp_mfu_names[SP_N_MFU + 1] = { "seqpar", "megatron", "palm", "llm-foundry", NULL };
 
-/* 6 FLOP a parameter and token; attention 12 s h a softmax layer (forward 4 s h: two products over s keys; backward
- * twice that), half of it under the causal mask; linear attention 12 k n a head, recurrent (build and apply the state,
- * twice 2 k n, and their backward). seqpar and megatron (2205.05198, section 5) count matrices, the output matrix once,
- * no embedding; palm (2204.02311, appendix B) and llm-foundry count all parameters. */
+/* What a token costs in a layer's mixer beside its matrices, both passes: softmax attention 6 (k + v) a head and key
+ * that is counted (forward 2 k + 2 v, backward twice that), all keys or, causal, half of them (of a window: those that a
+ * query sees on the average); linear attention 12 k v a head, recurrent (build and apply the state, twice 2 k v, and
+ * their backward). */
+static void
+mixer_flops (const SpArchitecture *arch, guint kind, double sequence, double *ret_full, double *ret_causal)
+{
+  if (sp_layer_mixer (kind) == SP_LAYER_LINEAR) {
+    SpLinearShape l = sp_architecture_linear (arch);
+    *ret_full = *ret_causal = 12.0 * l.heads * l.key_size * l.value_size;
+    return;
+  }
+  const SpLatentShape *latent = &arch->latent;
+  double features =
+      latent->kv_rank > 0 ? latent->nope_size + latent->rope_size + latent->value_size : 2 * arch->head_size;
+  double keys = sequence, visible = sequence / 2;
+  if (kind & SP_LAYER_WINDOW && arch->window < sequence) {
+    keys = arch->window;
+    visible = keys * (sequence - keys / 2) / sequence;
+  }
+  *ret_full = 6 * features * arch->heads * keys;
+  *ret_causal = 6 * features * arch->heads * visible;
+}
+
+/* 6 FLOP a parameter and token, and the mixers'. seqpar and megatron (2205.05198, section 5) count matrices, the output
+ * matrix once, no embedding; palm (2204.02311, appendix B) and llm-foundry count all parameters. Of routed experts those
+ * that a token is sent to. */
 void
 sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention convention, double *ret_full,
                 double *ret_causal)
 {
-  double softmax = sp_architecture_count (arch, SP_LAYER_SOFTMAX),
-         linear = sp_architecture_count (arch, SP_LAYER_LINEAR);
-  double width = (double) arch->heads * arch->head_size, parameters;
+  gboolean matrices = convention == SP_MFU_SEQPAR || convention == SP_MFU_MEGATRON;
+  double parameters =
+      matrices ? (double) arch->vocabulary * arch->hidden : (double) sp_architecture_active_parameters (arch);
+  gint32 counts[SP_N_LAYER_KINDS] = { 0 };
+  double full = 0, causal = 0;
 
-  if (convention == SP_MFU_SEQPAR || convention == SP_MFU_MEGATRON)
-    parameters = softmax * sp_architecture_layer_matmul_parameters (arch, SP_LAYER_SOFTMAX) +
-                 linear * sp_architecture_layer_matmul_parameters (arch, SP_LAYER_LINEAR) +
-                 (double) arch->vocabulary * arch->hidden;
-  else
-    parameters = (double) sp_architecture_parameters (arch);
-  double others = 6 * parameters + 12 * linear * width * arch->head_size;
-  double attention = 12 * softmax * width * sequence;
-  *ret_full = others + attention;
-  *ret_causal = others + attention / 2;
+  for (gint32 i = 0; i < arch->layers; i++)
+    counts[arch->layer_kind[i]]++;
+  for (guint kind = 0; kind < SP_N_LAYER_KINDS; kind++)
+    if (counts[kind] > 0) {
+      double all, half;
+      mixer_flops (arch, kind, sequence, &all, &half);
+      full += counts[kind] * all;
+      causal += counts[kind] * half;
+      if (matrices)
+        parameters += (double) counts[kind] * sp_architecture_layer_matmul_parameters (arch, kind);
+    }
+  *ret_full = 6 * parameters + full;
+  *ret_causal = 6 * parameters + causal;
 }
 
 /* The same of what the scope runs: a third of the step's for a forward; for a layer its matrices, and attention's part
@@ -43,8 +71,7 @@ static void
 scope_flops (const SpArchitecture *arch, const SpProgram *program, SpMfuConvention convention, double *ret_full,
              double *ret_causal)
 {
-  SpLayerKind kind = (SpLayerKind) arch->layer_kind[0];
-  double width = (double) arch->heads * arch->head_size, matrices = 0;
+  guint kind = arch->layer_kind[0];
 
   if (!sp_program_is_one_layer (program)) {
     double part = program->scope == SP_SCOPE_FORWARD ? 1.0 / 3 : 1;
@@ -53,11 +80,12 @@ scope_flops (const SpArchitecture *arch, const SpProgram *program, SpMfuConventi
     *ret_causal *= part;
     return;
   }
-  if (program->scope == SP_SCOPE_LAYER)
-    matrices = 6 * sp_architecture_layer_matmul_parameters (arch, kind);
-  double attention = 12 * width * (kind == SP_LAYER_SOFTMAX ? (double) program->sequence : arch->head_size);
-  *ret_full = matrices + attention;
-  *ret_causal = matrices + (kind == SP_LAYER_SOFTMAX ? attention / 2 : attention);
+  mixer_flops (arch, kind, program->sequence, ret_full, ret_causal);
+  if (program->scope == SP_SCOPE_LAYER) {
+    double matrices = 6.0 * sp_architecture_layer_matmul_parameters (arch, kind);
+    *ret_full += matrices;
+    *ret_causal += matrices;
+  }
 }
 
 /* Tokens that go through what is run. */

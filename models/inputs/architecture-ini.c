@@ -26,15 +26,39 @@ static const IntKey int_keys[] = {
   { "head-size", SP_INI_OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (head_size) },
   { "ffn", SP_INI_REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
   { "vocabulary", SP_INI_REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
+  { "rotary-size", SP_INI_OPTIONAL, 2, SP_MAX_HEAD_SIZE, FIELD (rotary_size) },
+  { "window", SP_INI_OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (window) },
+  { "query-rank", SP_INI_OPTIONAL, 1, SP_MAX_HIDDEN, FIELD (latent.q_rank) },
+  { "latent-rank", SP_INI_OPTIONAL, 1, SP_MAX_HIDDEN, FIELD (latent.kv_rank) },
+  { "latent-plain-size", SP_INI_OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (latent.nope_size) },
+  { "latent-rotary-size", SP_INI_OPTIONAL, 2, SP_MAX_HEAD_SIZE, FIELD (latent.rope_size) },
+  { "latent-value-size", SP_INI_OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (latent.value_size) },
+  { "experts", SP_INI_OPTIONAL, 1, SP_MAX_EXPERTS, FIELD (moe.experts) },
+  { "experts-per-token", SP_INI_OPTIONAL, 1, SP_MAX_EXPERTS, FIELD (moe.experts_per_token) },
+  { "expert-ffn", SP_INI_OPTIONAL, 1, SP_MAX_FFN, FIELD (moe.ffn) },
+  { "shared-ffn", SP_INI_OPTIONAL, 1, SP_MAX_FFN, FIELD (moe.shared_ffn) },
+  { "linear-heads", SP_INI_OPTIONAL, 1, SP_MAX_HEADS, FIELD (linear.heads) },
+  { "linear-key-heads", SP_INI_OPTIONAL, 1, SP_MAX_HEADS, FIELD (linear.key_heads) },
+  { "linear-key-size", SP_INI_OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (linear.key_size) },
+  { "linear-value-size", SP_INI_OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (linear.value_size) },
+  { "convolution", SP_INI_OPTIONAL, 1, 64, FIELD (linear.conv) },
+  { "gate-rank", SP_INI_OPTIONAL, 1, SP_MAX_HIDDEN, FIELD (linear.gate_rank) },
 };
 
 static const struct {
   const char *key;
   gsize offset;
 } bool_keys[] = {
-  { "qkv-bias", FIELD (qkv_bias) }, { "projection-bias", FIELD (projection_bias) },
-  { "mlp-bias", FIELD (mlp_bias) }, { "tied", FIELD (tied) },
+  { "qkv-bias", FIELD (qkv_bias) },
+  { "projection-bias", FIELD (projection_bias) },
+  { "mlp-bias", FIELD (mlp_bias) },
+  { "tied", FIELD (tied) },
   { "rotary", FIELD (rotary) },
+  { "qk-norm", FIELD (qk_norm) },
+  { "sinks", FIELD (sinks) },
+  { "attention-gate", FIELD (attention_gate) },
+  { "shared-gate", FIELD (moe.shared_gate) },
+  { "output-gate", FIELD (linear.output_gate) },
 };
 
 static gboolean
@@ -71,13 +95,18 @@ static gboolean
 read_choices (SpIni *ini, SpArchitecture *arch, GError **error)
 {
   static const char *const norms[] = { "rms", "layer", "rms-no-gain", NULL };
-  static const char *const mlps[] = { "swiglu", "linear-glu", "gelu", NULL };
-  guint8 norm = SP_NORM_RMS, mlp = SP_MLP_SWIGLU;
+  static const char *const mlps[] = { "swiglu", "linear-glu", "geglu", "gelu", "relu", "relu2", NULL };
+  static const char *const forms[] = { "pre-norm",  "parallel", "parallel-two-norms", "sandwich", "branch-norm",
+                                       "post-norm", NULL };
+  guint8 norm = SP_NORM_RMS, mlp = SP_MLP_SWIGLU, form = SP_FORM_PRE_NORM;
   if (!sp_ini_choice (ini, GROUP, "norm", SP_INI_OPTIONAL, norms, &norm, error) ||
-      !sp_ini_choice (ini, GROUP, "mlp", SP_INI_OPTIONAL, mlps, &mlp, error))
+      !sp_ini_choice (ini, GROUP, "mlp", SP_INI_OPTIONAL, mlps, &mlp, error) ||
+      !sp_ini_choice (ini, GROUP, "form", SP_INI_OPTIONAL, forms, &form, error) ||
+      !sp_ini_choice (ini, GROUP, "linear-family", SP_INI_OPTIONAL, sp_linear_names, &arch->linear.family, error))
     return FALSE;
   arch->norm = norm;
   arch->mlp = mlp;
+  arch->form = form;
   arch->rotary = arch->positions == 0 && sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0;
   for (guint i = 0; i < G_N_ELEMENTS (bool_keys); i++) {
     gboolean *field = G_STRUCT_MEMBER_P (arch, bool_keys[i].offset);
@@ -91,9 +120,46 @@ read_choices (SpIni *ini, SpArchitecture *arch, GError **error)
          sp_ini_quantity (ini, GROUP, "dropout", SP_INI_OPTIONAL, SP_UNIT_FRACTION, 0, 0.99, &arch->dropout, error);
 }
 
+/* A key that another one asks for. */
+static gboolean
+needs (SpIni *ini, const char *key, gint32 value, const char *asks, GError **error)
+{
+  return value > 0 || sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: [" GROUP "] %s: missing, needed by %s",
+                                     sp_ini_path (ini), key, asks);
+}
+
+/* Window, latent attention, experts and the linear layers' own shape: whole or not at all. */
+static gboolean
+check_parts (SpIni *ini, SpArchitecture *arch, GError **error)
+{
+  SpLinearShape *l = &arch->linear;
+  if (sp_architecture_has_bit (arch, SP_LAYER_WINDOW) && !needs (ini, "window", arch->window, "layer-kinds", error))
+    return FALSE;
+  if (arch->latent.kv_rank > 0 && (!needs (ini, "latent-plain-size", arch->latent.nope_size, "latent-rank", error) ||
+                                   !needs (ini, "latent-rotary-size", arch->latent.rope_size, "latent-rank", error) ||
+                                   !needs (ini, "latent-value-size", arch->latent.value_size, "latent-rank", error)))
+    return FALSE;
+  if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS) &&
+      (!needs (ini, "experts", arch->moe.experts, "layer-kinds", error) ||
+       !needs (ini, "experts-per-token", arch->moe.experts_per_token, "layer-kinds", error) ||
+       !needs (ini, "expert-ffn", arch->moe.ffn, "layer-kinds", error)))
+    return FALSE;
+  if (arch->moe.experts_per_token > arch->moe.experts)
+    return sp_ini_refuse (ini, GROUP, "experts-per-token", error, "expected at most experts = %d", arch->moe.experts);
+  if (l->heads == 0 && l->family != SP_LINEAR_TRANSNORMER)
+    return needs (ini, "linear-heads", 0, "linear-family", error);
+  if (l->heads == 0)
+    return TRUE;
+  l->key_heads = l->key_heads > 0 ? l->key_heads : l->heads;
+  if (l->heads % l->key_heads != 0)
+    return sp_ini_refuse (ini, GROUP, "linear-key-heads", error, "expected a divisor of linear-heads = %d", l->heads);
+  return needs (ini, "linear-key-size", l->key_size, "linear-heads", error) &&
+         needs (ini, "linear-value-size", l->value_size, "linear-heads", error);
+}
+
 /* What must hold between the fields. */
 static gboolean
-check (SpIni *ini, const SpArchitecture *arch, GError **error)
+check (SpIni *ini, SpArchitecture *arch, GError **error)
 {
   gboolean linear = sp_architecture_count (arch, SP_LAYER_LINEAR) > 0;
   gboolean softmax = sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0;
@@ -102,19 +168,45 @@ check (SpIni *ini, const SpArchitecture *arch, GError **error)
     return sp_ini_refuse (ini, GROUP, size_key, error, "expected heads x head-size of at most %d", SP_MAX_FFN);
   if (arch->rotary && arch->head_size % 2 != 0)
     return sp_ini_refuse (ini, GROUP, size_key, error, "expected an even head size, for rotary embedding");
-  if (linear && !softmax && arch->kv_heads != arch->heads)
+  if (!check_parts (ini, arch, error))
+    return FALSE;
+  if (linear && arch->linear.heads == 0 && !softmax && arch->kv_heads != arch->heads)
     return sp_ini_refuse (ini, GROUP, "kv-heads", error, "expected heads = %d: linear layers have no grouped heads",
                           arch->heads);
-  if (linear && arch->qkv_bias)
+  if (linear && !softmax && arch->qkv_bias)
     return sp_ini_refuse (ini, GROUP, "qkv-bias", error, "expected false: linear layers have no bias on q, k and v");
   return TRUE;
 }
 
-/* `linear*3,softmax`: a pattern that repeats through the model. */
+/* Words of a layer's kind, joined by '+': a mixer, and what else it has. */
+static gboolean
+layer_kind_of (char *text, guint8 *ret)
+{
+  static const struct {
+    const char *word;
+    guint8 kind;
+  } words[] = {
+    { "softmax", SP_LAYER_SOFTMAX }, { "linear", SP_LAYER_LINEAR }, { "experts", SP_LAYER_EXPERTS },
+    { "window", SP_LAYER_WINDOW },   { "no-mlp", SP_LAYER_NO_MLP },
+  };
+  g_auto (GStrv) parts = g_strsplit (text, "+", -1);
+  *ret = 0;
+  for (guint i = 0; parts[i] != NULL; i++) {
+    const char *word = g_strstrip (parts[i]);
+    guint w = 0;
+    while (w < G_N_ELEMENTS (words) && !g_str_equal (words[w].word, word))
+      w++;
+    if (w == G_N_ELEMENTS (words) || (w < 2) != (i == 0))
+      return FALSE;
+    *ret |= words[w].kind;
+  }
+  return parts[0] != NULL;
+}
+
+/* `linear*3,softmax+experts`: a pattern that repeats through the model. */
 static gboolean
 read_layer_kinds (SpIni *ini, SpArchitecture *arch, GError **error)
 {
-  static const char *const kinds[] = { "softmax", "linear", NULL };
   g_autofree char *value = g_strdup ("softmax");
   if (!sp_ini_string (ini, GROUP, "layer-kinds", SP_INI_OPTIONAL, &value, error))
     return FALSE;
@@ -129,16 +221,15 @@ read_layer_kinds (SpIni *ini, SpArchitecture *arch, GError **error)
       if (problem != NULL)
         return sp_ini_refuse (ini, GROUP, "layer-kinds", error, "after *: %s", problem);
     }
-    const char *word = g_strstrip (parts[i]);
-    guint kind = 0;
-    while (kinds[kind] != NULL && !g_str_equal (kinds[kind], word))
-      kind++;
-    if (kinds[kind] == NULL)
-      return sp_ini_refuse (ini, GROUP, "layer-kinds", error,
-                            "expected softmax, linear, or a pattern such as linear*3,softmax");
+    guint8 kind;
+    if (!layer_kind_of (parts[i], &kind))
+      return sp_ini_refuse (
+          ini, GROUP, "layer-kinds", error,
+          "expected softmax or linear, each with +window, +experts or +no-mlp where it has them, or a "
+          "pattern such as linear*3,softmax+experts");
     for (gint32 j = 0; j < (gint32) repeat; j++, length++)
       if (length < SP_MAX_LAYERS)
-        arch->layer_kind[length] = (guint8) kind;
+        arch->layer_kind[length] = kind;
   }
   if (arch->layers % length != 0)
     return sp_ini_refuse (ini, GROUP, "layer-kinds", error, "a pattern of %d layers, expected a divisor of layers = %d",

@@ -60,7 +60,16 @@ sp_architecture_load (const char *path, GError **error)
 }
 
 gint32
-sp_architecture_count (const SpArchitecture *arch, SpLayerKind kind)
+sp_architecture_count (const SpArchitecture *arch, SpLayerKind mixer)
+{
+  gint32 count = 0;
+  for (gint32 i = 0; i < arch->layers; i++)
+    count += sp_layer_mixer (arch->layer_kind[i]) == mixer;
+  return count;
+}
+
+gint32
+sp_architecture_count_kind (const SpArchitecture *arch, guint kind)
 {
   gint32 count = 0;
   for (gint32 i = 0; i < arch->layers; i++)
@@ -68,69 +77,34 @@ sp_architecture_count (const SpArchitecture *arch, SpLayerKind kind)
   return count;
 }
 
-/* --- parameters --------------------------------------------------------------------------------------------------- */
-
-static gint64
-norm_parameters (const SpArchitecture *arch)
+gboolean
+sp_architecture_has_bit (const SpArchitecture *arch, SpLayerKind bit)
 {
-  switch (arch->norm) {
-  case SP_NORM_RMS:
-    return arch->hidden;
-  case SP_NORM_LAYER:
-    return 2 * (gint64) arch->hidden;
-  case SP_NORM_RMS_NO_GAIN:
-    break;
-  }
-  return 0;
+  for (gint32 i = 0; i < arch->layers; i++)
+    if (arch->layer_kind[i] & bit)
+      return TRUE;
+  return FALSE;
 }
 
-/* Features that come out of the first projection: q, k, v; a linear layer's q, k, v and gate u. */
-static gint64
-attention_features (const SpArchitecture *arch, SpLayerKind kind)
-{
-  gint64 heads = kind == SP_LAYER_LINEAR ? 4 * (gint64) arch->heads : arch->heads + 2 * (gint64) arch->kv_heads;
-  return heads * arch->head_size;
-}
+/* clang-format off */
+const char *const sp_linear_names[SP_N_LINEAR_FAMILIES + 1] = {
+  "transnormer", "lightning", "retnet", "gla", "mamba", "mamba2", "delta", "gated-delta", "kda", "rwkv6", "rwkv7", NULL
+};
+/* clang-format on */
 
-static gint64
-mlp_inputs (const SpArchitecture *arch) /* matrices from hidden to ffn */
+char *
+sp_architecture_kind_text (const SpArchitecture *arch, guint kind)
 {
-  return arch->mlp == SP_MLP_GELU ? 1 : 2;
-}
-
-gint64
-sp_architecture_layer_matmul_parameters (const SpArchitecture *arch, SpLayerKind kind)
-{
-  gint64 attention = attention_features (arch, kind) + (gint64) arch->heads * arch->head_size;
-  gint64 mlp = (mlp_inputs (arch) + 1) * arch->ffn;
-  return arch->hidden * (attention + mlp);
-}
-
-gint64
-sp_architecture_layer_parameters (const SpArchitecture *arch, SpLayerKind kind)
-{
-  gint64 count = sp_architecture_layer_matmul_parameters (arch, kind) + 2 * norm_parameters (arch);
-  if (arch->qkv_bias)
-    count += attention_features (arch, kind);
-  if (arch->projection_bias)
-    count += arch->hidden;
-  if (arch->mlp_bias)
-    count += mlp_inputs (arch) * arch->ffn + arch->hidden;
-  return count;
-}
-
-gint64
-sp_architecture_parameters (const SpArchitecture *arch)
-{
-  gint64 count = (gint64) arch->vocabulary * arch->hidden * (arch->tied ? 1 : 2) +
-                 (gint64) arch->positions * arch->hidden + norm_parameters (arch);
-  for (guint kind = 0; kind < SP_N_LAYER_KINDS; kind++)
-    count += sp_architecture_count (arch, kind) * sp_architecture_layer_parameters (arch, kind);
-  return count;
-}
-
-gint64
-sp_architecture_state_bytes (const SpArchitecture *arch)
-{
-  return (gint64) sp_architecture_count (arch, SP_LAYER_LINEAR) * arch->heads * arch->head_size * arch->head_size * 4;
+  GString *text = g_string_new (NULL);
+  if (sp_layer_mixer (kind) == SP_LAYER_LINEAR)
+    g_string_append (text, arch->linear.heads == 0 ? "linear" : sp_linear_names[arch->linear.family]);
+  else
+    g_string_append (text, arch->latent.kv_rank > 0 ? "latent" : "softmax");
+  if (kind & SP_LAYER_WINDOW)
+    g_string_append_printf (text, ", window %d", arch->window);
+  if (kind & SP_LAYER_EXPERTS)
+    g_string_append (text, ", experts");
+  if (kind & SP_LAYER_NO_MLP)
+    g_string_append (text, ", no MLP");
+  return g_string_free (text, FALSE);
 }

@@ -197,6 +197,55 @@ static const SpCore unfused = { "unfused", SP_BLOCK_SOFTMAX, unfused_serves, unf
 
 static const SpCore *const cores[] = { &fused, &unfused, NULL };
 
+/* --- rules -------------------------------------------------------------------------------------------------------- */
+
+/* What a model may have that `show model` counts and no writer writes yet. */
+static const char *
+unwritten (const SpArchitecture *arch)
+{
+  if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS))
+    return "a mixture of experts";
+  if (sp_architecture_has_bit (arch, SP_LAYER_WINDOW))
+    return "window attention";
+  if (sp_architecture_has_bit (arch, SP_LAYER_NO_MLP))
+    return "a layer without an MLP";
+  if (arch->latent.kv_rank > 0)
+    return "latent attention";
+  if (arch->qk_norm)
+    return "norms of queries and keys";
+  if (arch->attention_gate)
+    return "a gate on the attention's output";
+  if (arch->sinks)
+    return "attention sinks";
+  if (arch->rotary_size > 0 && arch->rotary_size != arch->head_size)
+    return "a rotation of a part of the head";
+  if (arch->form != SP_FORM_PRE_NORM)
+    return "its form of block";
+  if (arch->embedding_norm || arch->no_final_norm || arch->head_transform || arch->head_bias || arch->token_types > 0)
+    return "its embedding or head";
+  if (sp_architecture_has (arch, SP_LAYER_LINEAR) && arch->linear.heads > 0)
+    return "its linear layers";
+  if (arch->mlp == SP_MLP_GEGLU || arch->mlp == SP_MLP_RELU || arch->mlp == SP_MLP_RELU2)
+    return "its activation";
+  return NULL;
+}
+
+static gboolean
+is_written (const SpCase *c)
+{
+  return unwritten (c->arch) == NULL;
+}
+
+static void
+explain_written (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out, "%s has %s, which no program has yet; show model counts it", c->arch->name,
+                          unwritten (c->arch));
+}
+
+static const SpRule rules[] = { { "model", is_written, explain_written } };
+
 const SpStrategy sp_strategy_local = {
-  "local", SP_AXIS_ULYSSES, "softmax attention on one rank, fused or with kept scores", NULL, 0, cores,
+  "local", SP_AXIS_ULYSSES,      "softmax attention on one rank, fused or with kept scores",
+  rules,   G_N_ELEMENTS (rules), cores,
 };

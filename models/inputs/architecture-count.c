@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parameters, counted from the shape alone: what `show model` says and MFU rests on. A test holds them against the
+ * weights that the writers lay out.
+ */
+#include "models/inputs/architecture.h"
+
+/* Matrices of a part of a layer, and the rest of it: biases, norms, per-head numbers. */
+typedef struct {
+  gint64 matrices, others;
+} Count;
+
+static gint64
+norm_parameters (const SpArchitecture *arch, gint64 features)
+{
+  switch (arch->norm) {
+  case SP_NORM_RMS:
+    return features;
+  case SP_NORM_LAYER:
+    return 2 * features;
+  default:
+    return 0;
+  }
+}
+
+/* --- mixers ------------------------------------------------------------------------------------------------------- */
+
+static Count
+softmax (const SpArchitecture *arch)
+{
+  gint64 d = arch->head_size, q = arch->heads * d, kv = 2 * (gint64) arch->kv_heads * d,
+         gate = arch->attention_gate ? q : 0;
+  Count count = { arch->hidden * (q + gate + kv + q), 0 };
+
+  count.others += arch->qkv_bias ? q + gate + kv : 0;
+  count.others += arch->projection_bias ? arch->hidden : 0;
+  count.others += arch->qk_norm ? 2 * d : 0;
+  count.others += arch->sinks ? arch->heads : 0;
+  return count;
+}
+
+static Count
+latent (const SpArchitecture *arch)
+{
+  const SpLatentShape *l = &arch->latent;
+  gint64 heads = arch->heads, q_in = l->q_rank > 0 ? l->q_rank : arch->hidden;
+  Count count = { 0, 0 };
+
+  count.matrices += l->q_rank > 0 ? (gint64) arch->hidden * l->q_rank : 0;
+  count.matrices += q_in * heads * (l->nope_size + l->rope_size);
+  count.matrices += (gint64) arch->hidden * (l->kv_rank + l->rope_size);
+  count.matrices += l->kv_rank * heads * (l->nope_size + l->value_size);
+  count.matrices += heads * l->value_size * arch->hidden;
+  count.others = norm_parameters (arch, l->q_rank) + norm_parameters (arch, l->kv_rank);
+  return count;
+}
+
+/* The projections as the families' public implementations have them. */
+static Count
+linear (const SpArchitecture *arch)
+{
+  const SpLinearShape shape = sp_architecture_linear (arch), *l = &shape;
+  gint64 hidden = arch->hidden, heads = l->heads, value = heads * l->value_size,
+         key = (gint64) l->key_heads * l->key_size, rank = l->gate_rank;
+  gint64 gate = l->output_gate ? value : 0;
+  Count count = { 0, 0 };
+
+  switch ((SpLinearFamily) l->family) {
+  case SP_LINEAR_TRANSNORMER:
+    count.matrices = hidden * (2 * key + value + gate + value);
+    break;
+  case SP_LINEAR_LIGHTNING: /* a norm of the output's row */
+    count.matrices = hidden * (2 * key + value + gate + value);
+    count.others = value;
+    break;
+  case SP_LINEAR_RETNET: /* a norm of each output head */
+    count.matrices = hidden * (2 * key + value + gate + value);
+    count.others = l->value_size;
+    break;
+  case SP_LINEAR_GLA: /* the decay from a gate of rank gate_rank, with a bias */
+    count.matrices = hidden * (2 * key + value + gate + value) + rank * (hidden + key);
+    count.others = key + l->value_size;
+    break;
+  case SP_LINEAR_MAMBA: /* x and z; convolution of x; dt, B, C; dt up; A and D a channel */
+    count.matrices = hidden * 2 * value + value * (rank + 2 * (gint64) l->key_size) + rank * value + value * hidden;
+    count.others = value * (l->conv + 1) + value + value * l->key_size + value;
+    if (l->output_gate) /* Jamba: norms of dt, B and C */
+      count.others += rank + 2 * (gint64) l->key_size;
+    break;
+  case SP_LINEAR_MAMBA2: /* z, x, B, C, dt; convolution of x, B and C; A, D and dt's bias a head; gated norm */
+    count.matrices = hidden * (2 * value + 2 * key + heads) + value * hidden;
+    count.others = (value + 2 * key) * (l->conv + (l->conv_bias ? 1 : 0)) + 3 * heads + value;
+    break;
+  case SP_LINEAR_DELTA: /* beta a head; convolutions of q, k, v; a norm of each output head */
+    count.matrices = hidden * (2 * key + value + gate + heads + value);
+    count.others = (2 * key + value) * l->conv + l->value_size;
+    break;
+  case SP_LINEAR_GATED_DELTA: /* beta and decay a head, A and dt's bias; as the delta rule otherwise */
+    count.matrices = hidden * (2 * key + value + gate + 2 * heads + value);
+    count.others = (2 * key + value) * l->conv + 2 * heads + l->value_size;
+    break;
+  case SP_LINEAR_KDA: /* decay and output gate of low rank; beta and A a head, dt's bias a feature */
+    count.matrices = hidden * (2 * key + value + heads + value) + rank * (hidden + key) +
+                     (l->output_gate ? rank * (hidden + value) : 0);
+    count.others = (2 * key + value) * l->conv + heads + key + l->value_size;
+    break;
+  case SP_LINEAR_RWKV6:
+  case SP_LINEAR_RWKV7: /* the token shift's and decay's low-rank parts; a bonus a key; a norm of each output head */
+    count.matrices = hidden * (2 * key + value + gate + value) + 2 * rank * hidden;
+    count.others = 6 * hidden + 2 * key + 2 * value;
+    break;
+  case SP_N_LINEAR_FAMILIES:
+    break;
+  }
+  return count;
+}
+
+/* --- MLPs --------------------------------------------------------------------------------------------------------- */
+
+static Count
+mlp_of (const SpArchitecture *arch, gint64 ffn, gboolean bias)
+{
+  gint64 inputs = sp_mlp_is_gated (arch->mlp) ? 2 : 1;
+
+  return (Count){ arch->hidden * (inputs + 1) * ffn, bias ? inputs * ffn + arch->hidden : 0 };
+}
+
+static gint64
+one_expert (const SpArchitecture *arch)
+{
+  Count count = mlp_of (arch, arch->moe.ffn, arch->moe.bias);
+
+  return count.matrices + count.others;
+}
+
+gint64
+sp_architecture_layer_expert_parameters (const SpArchitecture *arch, guint kind)
+{
+  return kind & SP_LAYER_EXPERTS ? arch->moe.experts * one_expert (arch) : 0;
+}
+
+/* `experts`: how many of the routed ones are counted. */
+static Count
+mlp (const SpArchitecture *arch, guint kind, gint64 experts)
+{
+  const SpExpertShape *moe = &arch->moe;
+
+  if (kind & SP_LAYER_NO_MLP)
+    return (Count){ 0, 0 };
+  if (!(kind & SP_LAYER_EXPERTS))
+    return mlp_of (arch, arch->ffn, arch->mlp_bias);
+  Count one = mlp_of (arch, moe->ffn, moe->bias), shared = mlp_of (arch, moe->shared_ffn, FALSE);
+  Count count = { (gint64) arch->hidden * moe->experts + experts * one.matrices + shared.matrices,
+                  experts * one.others };
+  count.matrices += moe->shared_gate ? arch->hidden : 0;
+  count.others += moe->bias ? moe->experts : 0;
+  return count;
+}
+
+/* --- a layer, a model --------------------------------------------------------------------------------------------- */
+
+static Count
+layer (const SpArchitecture *arch, guint kind, gint64 experts)
+{
+  static const guint8 norms[SP_N_FORMS] = {
+    [SP_FORM_PRE_NORM] = 2, [SP_FORM_PARALLEL] = 1,    [SP_FORM_PARALLEL_TWO] = 2,
+    [SP_FORM_SANDWICH] = 4, [SP_FORM_BRANCH_NORM] = 2, [SP_FORM_POST_NORM] = 2,
+  };
+  Count mixer = sp_layer_mixer (kind) == SP_LAYER_LINEAR ? linear (arch)
+                : arch->latent.kv_rank > 0               ? latent (arch)
+                                                         : softmax (arch);
+  Count after = mlp (arch, kind, experts);
+  gint64 n = kind & SP_LAYER_NO_MLP ? (norms[arch->form] + 1) / 2 : norms[arch->form];
+
+  return (Count){ mixer.matrices + after.matrices,
+                  mixer.others + after.others + n * norm_parameters (arch, arch->hidden) };
+}
+
+gint64
+sp_architecture_layer_matmul_parameters (const SpArchitecture *arch, guint kind)
+{
+  return layer (arch, kind, arch->moe.experts_per_token).matrices;
+}
+
+gint64
+sp_architecture_layer_parameters (const SpArchitecture *arch, guint kind)
+{
+  Count count = layer (arch, kind, arch->moe.experts);
+
+  return count.matrices + count.others;
+}
+
+static gint64
+parameters (const SpArchitecture *arch, gint64 experts)
+{
+  gint64 hidden = arch->hidden, norm = norm_parameters (arch, hidden);
+  gint64 count = (gint64) arch->vocabulary * hidden * (arch->tied ? 1 : 2);
+
+  count += (gint64) (arch->positions + arch->token_types) * hidden;
+  count += arch->embedding_norm ? norm : 0;
+  count += arch->no_final_norm ? 0 : norm;
+  count += arch->head_transform ? hidden * hidden + hidden + norm : 0;
+  count += arch->head_bias ? arch->vocabulary : 0;
+  for (gint32 i = 0; i < arch->layers; i++) {
+    Count one = layer (arch, arch->layer_kind[i], experts);
+    count += one.matrices + one.others;
+  }
+  return count;
+}
+
+gint64
+sp_architecture_parameters (const SpArchitecture *arch)
+{
+  return parameters (arch, arch->moe.experts);
+}
+
+gint64
+sp_architecture_active_parameters (const SpArchitecture *arch)
+{
+  return parameters (arch, arch->moe.experts_per_token);
+}
+
+gint64
+sp_architecture_state_bytes (const SpArchitecture *arch)
+{
+  SpLinearShape l = sp_architecture_linear (arch);
+
+  return 4 * (gint64) sp_architecture_count (arch, SP_LAYER_LINEAR) * l.heads * l.key_size * l.value_size;
+}
