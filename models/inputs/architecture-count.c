@@ -108,6 +108,8 @@ linear (const SpArchitecture *arch)
   case SP_LINEAR_RWKV7: /* the token shift's and decay's low-rank parts; a bonus a key; a norm of each output head */
     count.matrices = hidden * (2 * key + value + gate + value) + 2 * rank * hidden;
     count.others = 6 * hidden + 2 * key + 2 * value;
+    if (l->family == SP_LINEAR_RWKV6) /* the receptance of its channel mix */
+      count.matrices += hidden * hidden;
     break;
   case SP_N_LINEAR_FAMILIES:
     break;

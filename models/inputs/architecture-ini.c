@@ -173,7 +173,7 @@ check (SpIni *ini, SpArchitecture *arch, GError **error)
   if (linear && arch->linear.heads == 0 && !softmax && arch->kv_heads != arch->heads)
     return sp_ini_refuse (ini, GROUP, "kv-heads", error, "expected heads = %d: linear layers have no grouped heads",
                           arch->heads);
-  if (linear && !softmax && arch->qkv_bias)
+  if (linear && arch->linear.heads == 0 && arch->qkv_bias)
     return sp_ini_refuse (ini, GROUP, "qkv-bias", error, "expected false: linear layers have no bias on q, k and v");
   return TRUE;
 }

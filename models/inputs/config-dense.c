@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LLaMA and its relatives: pre-norm RMS blocks with a gated MLP, rotation and grouped heads. */
+#include "models/inputs/config.h"
+
+#define FIELD(name) SP_CONFIG_FIELD (name)
+#define REQUIRED SP_CONFIG_REQUIRED
+#define OPTIONAL SP_CONFIG_OPTIONAL
+#define INT SP_CONFIG_INT
+#define NUMBER SP_CONFIG_NUMBER
+#define BOOL SP_CONFIG_BOOL
+#define END SP_CONFIG_END
+
+const SpConfigField sp_config_llama_fields[] = {
+  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
+  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
+  { "num_attention_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
+  { "num_key_value_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
+  { "head_dim", INT, OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (head_size) },
+  { "intermediate_size", INT, REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
+  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
+  { "max_position_embeddings", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) },
+  { "rms_norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
+  { "rope_theta", NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) },
+  { "attention_bias", BOOL, OPTIONAL, 0, 0, FIELD (qkv_bias) },
+  { "mlp_bias", BOOL, OPTIONAL, 0, 0, FIELD (mlp_bias) },
+  { "tie_word_embeddings", BOOL, OPTIONAL, 0, 0, FIELD (tied) },
+  { NULL, END },
+};
+
+/* What all of them have, K/V heads defaulting to `kv`. */
+static gboolean
+common (SpConfig *config, gint32 kv, GError **error)
+{
+  SpArchitecture *arch = config->arch;
+  arch->norm = SP_NORM_RMS;
+  arch->mlp = SP_MLP_SWIGLU;
+  arch->rotary = TRUE;
+  arch->projection_bias = arch->qkv_bias; /* one key for both */
+  if (!sp_config_kv_heads (config, "num_key_value_heads", "num_attention_heads", kv, error) ||
+      !sp_config_divide_heads (config, "num_attention_heads", "hidden_size", error) ||
+      !sp_config_rotary_factor (config, 1, error))
+    return FALSE;
+  if (arch->head_size % 2 != 0)
+    return sp_config_refuse (config, sp_config_member (config, "head_dim") != NULL ? "head_dim" : "num_attention_heads",
+                             error, "expected an even head size, for rotary embedding");
+  return TRUE;
+}
+
+static gboolean
+silu (SpConfig *config, GError **error)
+{
+  static const char *const activations[] = { "silu", "swish", NULL };
+  return sp_config_one_of (config, "hidden_act", activations, error);
+}
+
+gboolean
+sp_config_llama (SpConfig *config, GError **error)
+{
+  gboolean given;
+  return common (config, 0, error) && silu (config, error) && sp_config_layer_types (config, &given, error);
+}
+
+static gboolean
+read_window (SpConfig *config, GError **error)
+{
+  return sp_config_int (config, "sliding_window", OPTIONAL, 1, SP_MAX_POSITIONS, &config->arch->window, error);
+}
+
+static void
+window_everywhere (SpArchitecture *arch)
+{
+  for (gint32 i = 0; arch->window > 0 && i < arch->layers; i++)
+    arch->layer_kind[i] |= SP_LAYER_WINDOW;
+}
+
+/* In all layers, unless layer_types says otherwise. */
+static gboolean
+mistral (SpConfig *config, GError **error)
+{
+  gboolean given;
+  if (!common (config, 8, error) || !silu (config, error) || !read_window (config, error) ||
+      !sp_config_layer_types (config, &given, error))
+    return FALSE;
+  if (!given)
+    window_everywhere (config->arch);
+  return TRUE;
+}
+
+/* A window that use_sliding_window turns on, in layers from max_window_layers on. */
+static gboolean
+qwen_window (SpConfig *config, GError **error)
+{
+  SpArchitecture *arch = config->arch;
+  gboolean on = FALSE, given;
+  gint32 full = 28;
+  if (!sp_config_bool (config, "use_sliding_window", &on, error) ||
+      !sp_config_int (config, "max_window_layers", OPTIONAL, 0, SP_MAX_LAYERS, &full, error))
+    return FALSE;
+  if (!read_window (config, error))
+    return FALSE;
+  arch->window = on ? arch->window : 0;
+  if (!sp_config_layer_types (config, &given, error))
+    return FALSE;
+  for (gint32 i = full; !given && arch->window > 0 && i < arch->layers; i++)
+    arch->layer_kind[i] |= SP_LAYER_WINDOW;
+  return TRUE;
+}
+
+/* Biases on q, k and v, whatever the file says. */
+static gboolean
+qwen2 (SpConfig *config, GError **error)
+{
+  config->arch->qkv_bias = TRUE;
+  if (!common (config, 0, error) || !silu (config, error))
+    return FALSE;
+  config->arch->projection_bias = FALSE;
+  return qwen_window (config, error);
+}
+
+static gboolean
+qwen3 (SpConfig *config, GError **error)
+{
+  config->arch->qk_norm = TRUE;
+  if (config->arch->head_size == 0)
+    config->arch->head_size = 128; /* the class's default, not hidden / heads */
+  return common (config, 0, error) && silu (config, error) && qwen_window (config, error);
+}
+
+static gboolean
+phi3 (SpConfig *config, GError **error)
+{
+  return common (config, 0, error) && silu (config, error) && read_window (config, error) &&
+         (window_everywhere (config->arch), TRUE);
+}
+
+/* --- Gemma -------------------------------------------------------------------------------------------------------- */
+
+/* Tied unless the file says otherwise, heads of 256, gelu in the gate; embeddings are scaled, which costs nothing. */
+static gboolean
+gemma (SpConfig *config, GError **error)
+{
+  static const char *const activations[] = { "gelu", "gelu_pytorch_tanh", NULL };
+  SpArchitecture *arch = config->arch;
+  arch->tied = TRUE;
+  if (arch->head_size == 0)
+    arch->head_size = 256;
+  if (!sp_config_bool (config, "tie_word_embeddings", &arch->tied, error) || !common (config, 0, error) ||
+      !sp_config_one_of (config, "hidden_act", activations, error) ||
+      !sp_config_one_of (config, "hidden_activation", activations, error))
+    return FALSE;
+  arch->mlp = SP_MLP_GEGLU;
+  return TRUE;
+}
+
+/* Every `pattern`-th layer sees all keys, the others a window. */
+static gboolean
+gemma_windows (SpConfig *config, gint32 window, gint32 pattern, GError **error)
+{
+  SpArchitecture *arch = config->arch;
+  gboolean given;
+  arch->form = SP_FORM_SANDWICH;
+  arch->window = window;
+  if (!read_window (config, error) ||
+      !sp_config_int (config, "sliding_window_pattern", OPTIONAL, 1, SP_MAX_LAYERS, &pattern, error) ||
+      !sp_config_layer_types (config, &given, error))
+    return FALSE;
+  for (gint32 i = 0; !given && i < arch->layers; i++)
+    if ((i + 1) % pattern != 0)
+      arch->layer_kind[i] |= SP_LAYER_WINDOW;
+  return TRUE;
+}
+
+static gboolean
+gemma2 (SpConfig *config, GError **error)
+{
+  return gemma (config, error) && gemma_windows (config, 4096, 2, error);
+}
+
+static gboolean
+gemma3 (SpConfig *config, GError **error)
+{
+  config->arch->qk_norm = TRUE;
+  return gemma (config, error) && gemma_windows (config, 4096, 6, error);
+}
+
+/* --- flash-linear-attention's transformer ------------------------------------------------------------------------- */
+
+static const SpConfigField fla_fields[] = {
+  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
+  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
+  { "num_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
+  { "num_kv_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
+  { "intermediate_size", INT, OPTIONAL, 1, SP_MAX_FFN, FIELD (ffn) },
+  { "vocab_size", INT, OPTIONAL, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
+  { "max_position_embeddings", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) },
+  { "norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
+  { "rope_theta", NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) },
+  { "qkv_bias", BOOL, OPTIONAL, 0, 0, FIELD (qkv_bias) },
+  { "qk_norm", BOOL, OPTIONAL, 0, 0, FIELD (qk_norm) },
+  { "window_size", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (window) },
+  { "tie_word_embeddings", BOOL, OPTIONAL, 0, 0, FIELD (tied) },
+  { NULL, END },
+};
+
+static gboolean
+fla_transformer (SpConfig *config, GError **error)
+{
+  SpArchitecture *arch = config->arch;
+  arch->norm = SP_NORM_RMS;
+  arch->mlp = SP_MLP_SWIGLU;
+  arch->rotary = TRUE;
+  if (!sp_config_kv_heads (config, "num_kv_heads", "num_heads", 0, error) ||
+      !sp_config_divide_heads (config, "num_heads", "hidden_size", error) || !silu (config, error) ||
+      !sp_config_fla_defaults (config, 4, error))
+    return FALSE;
+  window_everywhere (arch);
+  return TRUE;
+}
+
+/* The class's own vocabulary, and the MLP's width where it is given by a ratio: 2/3 of ratio x hidden, up to a multiple
+ * of 256. */
+gboolean
+sp_config_fla_defaults (SpConfig *config, gint32 ratio, GError **error)
+{
+  SpArchitecture *arch = config->arch;
+  if (!sp_config_int (config, "hidden_ratio", OPTIONAL, 1, 64, &ratio, error))
+    return FALSE;
+  if (arch->ffn == 0)
+    arch->ffn = ((gint32) ((gint64) arch->hidden * ratio * 2 / 3) + 255) / 256 * 256;
+  if (arch->vocabulary == 0) {
+    arch->vocabulary = 32000;
+    sp_architecture_note (arch, "vocab_size is not given: 32000, the class's default");
+  }
+  if (arch->ffn > SP_MAX_FFN)
+    return sp_config_refuse (config, "hidden_ratio", error, "expected an MLP of at most %d", SP_MAX_FFN);
+  return TRUE;
+}
+
+/* clang-format off */
+const SpConfigFamily sp_config_dense[] = {
+  { "llama", NULL, "LlamaForCausalLM", sp_config_llama_fields, sp_config_llama },
+  { "mistral", NULL, "MistralForCausalLM", sp_config_llama_fields, mistral },
+  { "qwen2", "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text", "Qwen2ForCausalLM", sp_config_llama_fields, qwen2 },
+  { "qwen3", "qwen3_vl_text", "Qwen3ForCausalLM", sp_config_llama_fields, qwen3 },
+  { "phi3", NULL, "Phi3ForCausalLM", sp_config_llama_fields, phi3 },
+  { "gemma", NULL, "GemmaForCausalLM", sp_config_llama_fields, gemma },
+  { "gemma2", NULL, "Gemma2ForCausalLM", sp_config_llama_fields, gemma2 },
+  { "gemma3_text", "gemma3", "Gemma3ForCausalLM", sp_config_llama_fields, gemma3 },
+  { "transformer", NULL, "TransformerForCausalLM", fla_fields, fla_transformer },
+  { NULL, NULL, NULL, NULL, NULL },
+};
+/* clang-format on */

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the files that read config.json share. A family is one row of a table in one of config-*.c: the keys that are
+ * plain fields of SpArchitecture, and a function for what is not.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "models/inputs/architecture.h"
+#include "models/inputs/ini.h"
+#include "models/inputs/json-text.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  const char *path;
+  JsonObject *object; /* of the language model: in a model of several parts, the text part's */
+  SpArchitecture *arch;
+  GHashTable *asked; /* keys that sp_config_member was asked for */
+} SpConfig;
+
+typedef enum { SP_CONFIG_REQUIRED, SP_CONFIG_OPTIONAL } SpConfigNeed;
+typedef enum { SP_CONFIG_END, SP_CONFIG_INT, SP_CONFIG_NUMBER, SP_CONFIG_BOOL } SpConfigType;
+
+typedef struct {
+  const char *key;
+  SpConfigType type;
+  SpConfigNeed need; /* an absent or null OPTIONAL key leaves the field at its default */
+  double min, max;
+  gsize offset;
+} SpConfigField;
+
+typedef struct {
+  const char *type;       /* model_type, */
+  const char *aliases;    /* and others of the same form, separated by spaces; NULL none */
+  const char *class_name; /* in "architectures" */
+  const SpConfigField *fields;
+  gboolean (*finish) (SpConfig *config, GError **error);
+} SpConfigFamily;
+
+extern const SpConfigFamily sp_config_dense[], sp_config_early[], sp_config_experts[],
+    sp_config_linear[]; /* end: type NULL */
+
+/* NULL if the key is absent or null. */
+JsonNode *sp_config_member (const SpConfig *config, const char *key);
+/* "file: key: value, " and what is expected; returns FALSE. */
+gboolean sp_config_refuse (const SpConfig *config, const char *key, GError **error, const char *format, ...)
+    G_GNUC_PRINTF (4, 5);
+gboolean sp_config_fields (const SpConfig *config, const SpConfigField *fields, GError **error);
+gboolean sp_config_bool (const SpConfig *config, const char *key, gboolean *ret, GError **error);
+/* One number of its own; *ret is the default. */
+gboolean sp_config_int (const SpConfig *config, const char *key, SpConfigNeed need, gint32 min, gint32 max, gint32 *ret,
+                        GError **error);
+gboolean sp_config_number (const SpConfig *config, const char *key, double min, double max, double *ret,
+                           GError **error);
+/* The key is absent, or a string that is one of `names`. */
+gboolean sp_config_one_of (const SpConfig *config, const char *key, const char *const *names, GError **error);
+/* A list of whole numbers or of strings, one a layer: NULL where the key is absent; an error sets *failed. */
+JsonArray *sp_config_list (const SpConfig *config, const char *key, gint32 length, gboolean *failed, GError **error);
+/* The head size, unless it is given. */
+gboolean sp_config_divide_heads (const SpConfig *config, const char *heads_key, const char *hidden_key, GError **error);
+/* K/V heads that default to `otherwise` (0: heads), and that they divide the heads. */
+gboolean sp_config_kv_heads (const SpConfig *config, const char *key, const char *heads_key, gint32 otherwise,
+                             GError **error);
+
+/* What the LLaMA-like families start from: norms, gated MLP, rotation, grouped heads. */
+extern const SpConfigField sp_config_llama_fields[];
+gboolean sp_config_llama (SpConfig *config, GError **error);
+/* `layer_types`: full_attention, sliding_attention, linear_attention. Absent: TRUE and *ret_given FALSE. */
+gboolean sp_config_layer_types (SpConfig *config, gboolean *ret_given, GError **error);
+/* flash-linear-attention's defaults of the vocabulary and, by `ratio`, the MLP's width. */
+gboolean sp_config_fla_defaults (SpConfig *config, gint32 ratio, GError **error);
+/* Latent attention's sizes; experts as DeepSeek's files say them. */
+gboolean sp_config_latent (SpConfig *config, GError **error);
+gboolean sp_config_deepseek_experts (SpConfig *config, GError **error);
+/* Experts in the layers that decoder_sparse_step and mlp_only_layers say. */
+gboolean sp_config_sparse_layers (SpConfig *config, GError **error);
+gboolean sp_config_rotary_factor (SpConfig *config, double otherwise, GError **error);
+
+#define SP_CONFIG_FIELD(name) G_STRUCT_OFFSET (SpArchitecture, name)
+
+G_END_DECLS
