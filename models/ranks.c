@@ -113,6 +113,7 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
   for (guint i = 0; i < program->groups[SP_GROUP_SEQUENCE].n_digits; i++)
     group_add (program, SP_GROUP_ZERO, program->groups[SP_GROUP_SEQUENCE].digits[i]);
   group_add_axis (program, SP_GROUP_ZERO, &axes[SP_AXIS_DATA]);
+  program->groups[SP_GROUP_EXPERT_DATA] = program->groups[SP_GROUP_ZERO];
   if (layout->pipeline > 1) {
     group_add_axis (program, SP_GROUP_TIE, &axes[SP_AXIS_PIPELINE]);
     program->groups[SP_GROUP_TIE].size = 2;

@@ -172,7 +172,6 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
   memset (block, 0, G_STRUCT_OFFSET (SpBlock, loops));
   block->kind = kind;
   block->traits = w->traits = (guint8) traits;
-  block->flat_parameters = block->flat_gradients = block->shard_parameters = block->shard_gradients = 0;
   memset (block->first_use, 0, sizeof block->first_use);
   memset (block->last_use, 0, sizeof block->last_use);
   block->n_buffers = SP_SLOT_FIRST_FREE;

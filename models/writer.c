@@ -96,24 +96,28 @@ sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSpli
                  guint n_sections, gboolean partial)
 {
   SpBlock *block = w->block;
-  gint64 elements = (gint64) rows * cols;
-  SpWeightSlots slots = { sp_write_view (w, block->flat_parameters, w->weight_elements, elements),
-                          sp_write_view (w, block->flat_gradients, w->weight_elements, elements) };
+  const SpFlat *flat = &block->flats[w->flat];
+  gint64 elements = (gint64) rows * cols, first = w->flats[w->flat].elements;
+  SpWeightSlots slots = { .value = sp_write_view (w, flat->parameters, first, elements) };
 
   g_assert (block->n_weights < SP_MAX_WEIGHTS);
-  g_assert (!partial || w->partial_elements == w->weight_elements);
+  g_assert (!partial || w->flats[w->flat].partial == first);
+  if (flat->gradients)
+    slots.grad = sp_write_view (w, flat->gradients, first, elements);
 
   SpWeight *weight = &block->weights[block->n_weights++];
-  *weight = (SpWeight){ .slot = slots.value, .grad = slots.grad, .split = split, .rows = rows, .cols = cols };
+  *weight = (SpWeight){
+    .flat = w->flat, .slot = slots.value, .grad = slots.grad, .split = split, .rows = rows, .cols = cols
+  };
   g_strlcpy (weight->name, name, sizeof weight->name);
   weight->n_sections = sections ? n_sections : 1;
   weight->sections[0] = rows;
   for (guint i = 0; sections && i < n_sections; i++)
     weight->sections[i] = sections[i];
 
-  w->weight_elements += elements;
+  w->flats[w->flat].elements += elements;
   if (partial)
-    w->partial_elements = w->weight_elements;
+    w->flats[w->flat].partial = w->flats[w->flat].elements;
   return slots;
 }
 
@@ -239,7 +243,8 @@ sp_write_linear_dgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, 
 void
 sp_write_linear_wgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, guint8 x, SpWeightSlots weight)
 {
-  sp_write_gemm (w, out, in, m, dy, x, weight.grad, 0, SP_OP_TRANS_A | SP_OP_ACCUMULATE | SP_OP_WEIGHT);
+  if (weight.grad)
+    sp_write_gemm (w, out, in, m, dy, x, weight.grad, 0, SP_OP_TRANS_A | SP_OP_ACCUMULATE | SP_OP_WEIGHT);
 }
 
 SpOp *

@@ -63,8 +63,11 @@ struct _SpWriter {
   const SpCore *core;
   SpCoreSlots slots;
 
-  gint64 weight_elements;  /* laid out so far */
-  gint64 partial_elements; /* of these, gradients that are partial over the tensor group (first in the flat buffer) */
+  guint8 flat; /* index of the block's flat that weights go to */
+  struct {
+    gint64 elements; /* of weights, laid out so far */
+    gint64 partial;  /* of these, gradients that are partial over the tensor group (first in the flat buffer) */
+  } flats[SP_MAX_FLATS];
 
   /* Of each slot, what every use of it needs, in one place. */
   struct {
@@ -105,8 +108,9 @@ typedef struct {
   guint8 value, grad;
 } SpWeightSlots;
 
-/* Declares a weight of the open block. Local shape. `sections`: NULL or the local rows of each of n_sections. Weights
- * whose gradient each tensor rank has only a part of (`partial`) must come before the others. */
+/* Declares a weight of the open block, in the flat that is open (w->flat; sp_zero_open_flat). Local shape. `sections`: NULL or the local rows of each of n_sections. Weights
+ * whose gradient each tensor rank has only a part of (`partial`) must come before the others of their flat. In a frozen
+ * flat there is no grad: what would write it writes nothing. */
 SpWeightSlots sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSplit split,
                                const gint32 *sections, guint n_sections, gboolean partial);
 

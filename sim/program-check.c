@@ -141,11 +141,30 @@ check_buffer (const SpVariant *variant, const SpBlock *block, guint slot)
 }
 
 static char *
+check_flat (const SpBlock *block, guint index)
+{
+  const SpFlat *flat = &block->flats[index];
+  const guint8 slots[] = { flat->parameters, flat->gradients, flat->shard_parameters, flat->shard_gradients,
+                           flat->master,     flat->moment1,   flat->moment2 };
+
+  if (flat->group != SP_GROUP_ZERO && flat->group != SP_GROUP_EXPERT_DATA)
+    FAIL ("flat %u: group %s, expected zero or expert-data", index, sp_group_name (flat->group));
+  if (flat->parameters == 0)
+    FAIL ("flat %u: no parameters", index);
+  for (guint i = 0; i < G_N_ELEMENTS (slots); i++)
+    if (slots[i] >= block->n_buffers)
+      FAIL ("flat %u: no slot %u", index, slots[i]);
+  return NULL;
+}
+
+static char *
 check_weight (const SpBlock *block, guint index)
 {
   const SpWeight *weight = &block->weights[index];
   gint64 rows = 0;
 
+  if (weight->flat >= block->n_flats)
+    FAIL ("weight %s: no flat %u", weight->name, weight->flat);
   if (weight->slot == 0 || weight->slot >= block->n_buffers || weight->grad >= block->n_buffers)
     FAIL ("weight %s: no such slot", weight->name);
   if ((gint64) weight->rows * weight->cols != block->buffers[weight->slot].elements)
@@ -205,16 +224,12 @@ check_loop_marks (const SpProgram *program, const SpBlock *block)
 static char *
 check_block (const SpProgram *program, const SpVariant *variant, const SpBlock *block)
 {
-  const guint8 flat[] = { block->flat_parameters, block->flat_gradients, block->shard_parameters,
-                          block->shard_gradients, block->master,         block->moment1,
-                          block->moment2 };
   char *problem = NULL;
 
-  for (guint i = 0; i < G_N_ELEMENTS (flat); i++)
-    if (flat[i] != 0 && flat[i] >= block->n_buffers)
-      FAIL ("no slot %u", flat[i]);
   for (guint i = 1; i < block->n_buffers && problem == NULL; i++)
     problem = check_buffer (variant, block, i);
+  for (guint i = 0; i < block->n_flats && problem == NULL; i++)
+    problem = check_flat (block, i);
   for (guint i = 0; i < block->n_weights && problem == NULL; i++)
     problem = check_weight (block, i);
   for (guint i = 0; i < block->n_loops && problem == NULL; i++)
@@ -239,6 +254,7 @@ check_variant (const SpProgram *program, guint index)
     if (problem != NULL)
       FAIL ("variant %u, block %u (%s): %s", index, i, sp_block_name (block->kind), problem);
     if (block->n_buffers != program->variants[0].blocks[i].n_buffers ||
+        block->n_flats != program->variants[0].blocks[i].n_flats ||
         block->n_weights != program->variants[0].blocks[i].n_weights)
       FAIL ("block %u: the variants have other buffers", i);
   }

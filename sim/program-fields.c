@@ -104,18 +104,25 @@ const SpField sp_fields_block[] = {
   ENUM ("kind", SpBlock, kind, SP_N_BLOCK_KINDS, sp_block_name),
   PLAIN (SpBlock, traits, U8),
   PLAIN (SpBlock, regather, U8),
-  PLAIN (SpBlock, flat_parameters, U8),
-  PLAIN (SpBlock, flat_gradients, U8),
-  PLAIN (SpBlock, shard_parameters, U8),
-  PLAIN (SpBlock, shard_gradients, U8),
-  PLAIN (SpBlock, master, U8),
-  PLAIN (SpBlock, moment1, U8),
-  PLAIN (SpBlock, moment2, U8),
+  LAST,
+};
+
+const SpField sp_fields_flat[] = {
+  ENUM ("group", SpFlat, group, SP_N_GROUPS, sp_group_name),
+  PLAIN (SpFlat, frozen, U8),
+  PLAIN (SpFlat, parameters, U8),
+  PLAIN (SpFlat, gradients, U8),
+  PLAIN (SpFlat, shard_parameters, U8),
+  PLAIN (SpFlat, shard_gradients, U8),
+  PLAIN (SpFlat, master, U8),
+  PLAIN (SpFlat, moment1, U8),
+  PLAIN (SpFlat, moment2, U8),
   LAST,
 };
 
 const SpField sp_fields_weight[] = {
   { "name", offsetof (SpWeight, name), SP_FIELD_STRING, COUNT_OF (SpWeight, name), 0, NULL, NULL },
+  PLAIN (SpWeight, flat, U8),
   PLAIN (SpWeight, slot, U8),
   PLAIN (SpWeight, grad, U8),
   ENUM ("split", SpWeight, split, SP_N_SPLITS, split_name),

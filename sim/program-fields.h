@@ -39,8 +39,8 @@ typedef struct {
 } SpPhaseLine;
 
 extern const SpField sp_fields_program[], sp_fields_numbers[], sp_fields_digit[], sp_fields_group[],
-    sp_fields_variant[], sp_fields_block[], sp_fields_weight[], sp_fields_buffer[], sp_fields_loop[], sp_fields_carry[],
-    sp_fields_phase[], sp_fields_op[];
+    sp_fields_variant[], sp_fields_block[], sp_fields_flat[], sp_fields_weight[], sp_fields_buffer[], sp_fields_loop[],
+    sp_fields_carry[], sp_fields_phase[], sp_fields_op[];
 
 /* Appends " key=value" for every field that is not zero, and for the first if it is an enumeration. */
 void sp_fields_write (const SpField *fields, const void *record, GString *out);

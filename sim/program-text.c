@@ -9,7 +9,7 @@
  * The program as text. A line is a keyword and key=value fields, separated by spaces; a field that is left out is zero,
  * or the first name of its enumeration. The order of lines is the order of the structures:
  *
- *    seqpar-program 2                      the version
+ *    seqpar-program 3                      the version
  *    program world=.. sequence=.. ..       one
  *    numbers norm_epsilon=.. ..            one
  *    digit axis=.. size=.. stride=..       each digit of the rank
@@ -21,6 +21,7 @@
  *      pipe_receive kind=.. ..
  *      block kind=.. ..                    the same number in both variants, each followed by
  *        buffer slot=1 ..                  slots in order; first and last: uses in FORWARD, in BACKWARD
+ *        flat group=.. ..                parameters of the same ranks, one to three
  *        weight name=.. ..
  *        loop phase=.. ..
  *          carry init=.. ..
@@ -90,6 +91,8 @@ write_block (const SpProgram *program, const SpBlock *block, GString *out)
     }
     write_line (out, "    buffer", sp_fields_buffer, &line);
   }
+  for (guint i = 0; i < block->n_flats; i++)
+    write_line (out, "    flat", sp_fields_flat, &block->flats[i]);
   for (guint i = 0; i < block->n_weights; i++)
     write_line (out, "    weight", sp_fields_weight, &block->weights[i]);
   for (guint i = 0; i < block->n_loops; i++) {
@@ -319,6 +322,16 @@ read_buffer (Reader *reader, char **words)
 }
 
 static char *
+read_flat (Reader *reader, char **words)
+{
+  SpBlock *block = reader->block;
+
+  if (block->n_flats == SP_MAX_FLATS)
+    return g_strdup_printf ("more than %d flats", SP_MAX_FLATS);
+  return sp_fields_read (sp_fields_flat, words, &block->flats[block->n_flats++]);
+}
+
+static char *
 read_weight (Reader *reader, char **words)
 {
   SpBlock *block = reader->block;
@@ -405,6 +418,7 @@ enum {
   PIPE_RECEIVE,
   BLOCK,
   BUFFER,
+  FLAT,
   WEIGHT,
   LOOP,
   CARRY,
@@ -414,7 +428,7 @@ enum {
   N_KEYWORDS
 };
 #define B(row) (1u << (row))
-#define IN_BLOCK (B (BLOCK) | B (BUFFER) | B (WEIGHT) | B (LOOP) | B (CARRY) | B (OP))
+#define IN_BLOCK (B (BLOCK) | B (BUFFER) | B (FLAT) | B (WEIGHT) | B (LOOP) | B (CARRY) | B (OP))
 
 static const struct {
   const char *keyword;
@@ -433,8 +447,9 @@ static const struct {
   [PIPE_RECEIVE] = { "pipe_receive", read_pipe_receive, B (PIPE_SEND) },
   [BLOCK] = { "block", read_block, B (PIPE_RECEIVE) | IN_BLOCK },
   [BUFFER] = { "buffer", read_buffer, B (BLOCK) | B (BUFFER) },
-  [WEIGHT] = { "weight", read_weight, B (BUFFER) | B (WEIGHT) },
-  [LOOP] = { "loop", read_loop, B (BUFFER) | B (WEIGHT) | B (LOOP) | B (CARRY) },
+  [FLAT] = { "flat", read_flat, B (BUFFER) | B (FLAT) },
+  [WEIGHT] = { "weight", read_weight, B (FLAT) | B (WEIGHT) },
+  [LOOP] = { "loop", read_loop, B (BUFFER) | B (FLAT) | B (WEIGHT) | B (LOOP) | B (CARRY) },
   [CARRY] = { "carry", read_carry, B (LOOP) | B (CARRY) },
   [PHASE] = { "phase", read_phase, IN_BLOCK },
   [OP] = { "op", read_op, B (PHASE) | B (OP) },

@@ -112,7 +112,7 @@ NAMES (sp_dtype_name, SpDtype, SP_N_DTYPES, "bf16", "fp16", "fp32", "uint8", "in
 NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline")
 NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "data", "pipeline", "host")
 NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ulysses-linear", "lasp", "sequence",
-       "data", "zero", "pipeline", "tie", "mirror")
+       "data", "zero", "expert", "expert-data", "pipeline", "tie", "mirror")
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")
 NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff", "gathered", "summed", "step-end",

@@ -49,7 +49,7 @@
 
 G_BEGIN_DECLS
 
-#define SP_PROGRAM_VERSION 2
+#define SP_PROGRAM_VERSION 3
 
 typedef enum {
   SP_DTYPE_BF16,
@@ -98,7 +98,7 @@ typedef struct {
   gint32 stride; /* in ranks */
 } SpDigit;
 
-#define SP_MAX_DIGITS 8
+#define SP_MAX_DIGITS 12
 
 typedef enum {
   SP_GROUP_NONE,
@@ -109,7 +109,9 @@ typedef enum {
   SP_GROUP_LASP,           /* the chain (LASP) or the gather (LASP-2) of states */
   SP_GROUP_SEQUENCE,       /* all ranks that share one sequence: place = index of the sequence part (contiguous) */
   SP_GROUP_DATA,           /* replicas that see other sequences */
-  SP_GROUP_ZERO,           /* data x sequence: ranks that hold the same weights */
+  SP_GROUP_ZERO,           /* data x sequence: ranks that hold the same weights, but for experts' */
+  SP_GROUP_EXPERT,         /* of these, the ones that experts are spread over; place = index of the experts' part */
+  SP_GROUP_EXPERT_DATA,    /* the rest of ZERO: ranks that hold the same experts */
   SP_GROUP_PIPELINE,
   SP_GROUP_TIE,    /* first and last pipeline stage, for tied embeddings; place 0 and 1 */
   SP_GROUP_MIRROR, /* stages s and p - 1 - s, which hold the same layers under a mirrored schedule; place 0 the lower */
@@ -396,13 +398,26 @@ typedef enum { SP_SPLIT_NONE, SP_SPLIT_ROWS, SP_SPLIT_COLS, SP_SPLIT_VOCABULARY,
 
 typedef struct {
   char name[12]; /* "qkv", "norm1" ... */
+  guint8 flat;   /* index of its flat: slot and grad are views of that */
   guint8 slot;   /* parameter view */
-  guint8 grad;   /* gradient view */
+  guint8 grad;   /* gradient view; 0: frozen */
   guint8 split;  /* SpSplit */
   guint8 n_sections;
   gint32 rows, cols;
   gint32 sections[SP_MAX_SECTIONS]; /* local rows of each section (q, k, v ...); a row split cuts each section */
 } SpWeight;
+
+/* Parameters of the block that the same ranks hold, in one flat buffer (the weights are views of it), padded with zeros
+ * to a multiple of `group`; a shard is the equal part of this rank's place in it, shard_* = 0 where there is none. Which
+ * of the two lives ALWAYS, and so holds the values at the start of a step, says its life. The optimizer's three belong
+ * to the shard if there is one. */
+typedef struct {
+  guint8 group;  /* SpGroupId of the ranks that hold the same: ZERO, or EXPERT_DATA of experts */
+  guint8 frozen; /* 1: not trained, so without gradients and the optimizer's three */
+  guint8 parameters, gradients, shard_parameters, shard_gradients, master, moment1, moment2;
+} SpFlat;
+
+#define SP_MAX_FLATS 3
 
 /* --- blocks, segments ----------------------------------------------------------------------------------------- */
 
@@ -430,11 +445,8 @@ typedef struct {
   guint8 n_loops;
   guint8 n_weights;
   guint8 regather; /* GATHER again before BACKWARD */
-  /* All parameters of the block in one flat buffer (the weights are views of it), padded with zeros to a multiple of
-   * the ZeRO group; a shard is the equal part of this rank's place in SP_GROUP_ZERO, shard_* = 0 where there is
-   * none. Which of the two lives ALWAYS, and so holds the values at the start of a step, says its life. The optimizer's
-   * three belong to the shard if there is one. */
-  guint8 flat_parameters, flat_gradients, shard_parameters, shard_gradients, master, moment1, moment2;
+  guint8 n_flats;
+  SpFlat flats[SP_MAX_FLATS];
   SpSegment segments[SP_N_PHASES];
   SpLoop loops[SP_MAX_LOOPS];
   SpWeight weights[SP_MAX_WEIGHTS];

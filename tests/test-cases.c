@@ -309,10 +309,10 @@ test_zero3_states (void)
     states = states_of (program);
     for (guint b = 0; b < program->n_blocks; b++) {
       const SpBlock *block = &program->variants[0].blocks[b];
-      g_assert_cmpint (block->buffers[block->flat_parameters].life, ==, SP_LIFE_GATHERED);
-      g_assert_cmpint (block->buffers[block->flat_gradients].life, ==, SP_LIFE_SUMMED);
-      largest[wide] = MAX (largest[wide], (double) (block->buffers[block->flat_parameters].bytes +
-                                                    block->buffers[block->flat_gradients].bytes));
+      g_assert_cmpint (block->buffers[block->flats[0].parameters].life, ==, SP_LIFE_GATHERED);
+      g_assert_cmpint (block->buffers[block->flats[0].gradients].life, ==, SP_LIFE_SUMMED);
+      largest[wide] = MAX (largest[wide], (double) (block->buffers[block->flats[0].parameters].bytes +
+                                                    block->buffers[block->flats[0].gradients].bytes));
     }
   }
   g_test_message ("18 P / N %.3f GiB, 4 l %.3f GiB: %.3f GiB, published 29.01; with fp32 gradients throughout %.3f",
@@ -474,7 +474,7 @@ test_parameters (void)
         count += program->layer_block[l] == b;
       for (guint w = 0; w < block->n_weights; w++)
         own += (gint64) block->weights[w].rows * block->weights[w].cols;
-      g_assert_cmpint (own, ==, block->buffers[block->flat_parameters].elements);
+      g_assert_cmpint (own, ==, block->buffers[block->flats[0].parameters].elements);
       sum += count * own;
     }
     g_test_message ("%s: %" G_GINT64_FORMAT, cases[i].model, sum);

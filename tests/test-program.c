@@ -40,6 +40,8 @@ program_new (gint32 tensor, gint32 ulysses, gint32 ring, gint32 data, gint32 pip
   set_group (program, SP_GROUP_SEQUENCE, 2, (const guint8[]){ 1, 2 });
   set_group (program, SP_GROUP_DATA, 1, (const guint8[]){ 3 });
   set_group (program, SP_GROUP_ZERO, 3, (const guint8[]){ 3, 1, 2 });
+  set_group (program, SP_GROUP_EXPERT, 1, (const guint8[]){ 1 });
+  set_group (program, SP_GROUP_EXPERT_DATA, 2, (const guint8[]){ 3, 2 });
   set_group (program, SP_GROUP_PIPELINE, 1, (const guint8[]){ 4 });
   set_group (program, SP_GROUP_TIE, 1, (const guint8[]){ 4 });
   program->groups[SP_GROUP_TIE].size = MIN (pipeline, 2);
@@ -112,8 +114,12 @@ fill_block (GRand *rand, SpProgram *program, SpBlock *block, SpBlockKind kind)
   block->kind = kind;
   block->n_buffers = 12;
   block->regather = 1;
-  block->flat_parameters = 10;
-  block->moment2 = 4;
+  block->n_flats = kind == SP_BLOCK_SOFTMAX ? SP_MAX_FLATS : 1;
+  for (guint i = 0; i < block->n_flats; i++)
+    block->flats[i] = (SpFlat){ .group = i == 1 ? SP_GROUP_EXPERT_DATA : SP_GROUP_ZERO,
+                                .frozen = i == 2,
+                                .parameters = 10,
+                                .moment2 = 4 };
   for (guint i = 1; i < block->n_buffers; i++)
     block->buffers[i] = (SpBuffer){ .bytes = g_rand_int (rand),
                                     .elements = 24 + i,
@@ -124,6 +130,7 @@ fill_block (GRand *rand, SpProgram *program, SpBlock *block, SpBlockKind kind)
   if (kind == SP_BLOCK_HEAD)
     block->buffers[9].tied = 1, block->buffers[9].tied_slot = 11;
   block->weights[0] = (SpWeight){ .name = "qkv.bias",
+                                  .flat = block->n_flats - 1,
                                   .slot = 11,
                                   .grad = 3,
                                   .split = SP_SPLIT_ROWS,
@@ -189,6 +196,8 @@ assert_same_blocks (const SpProgram *a, const SpProgram *b)
   for (guint i = 0; i < 2 * 4; i++) {
     const SpBlock *x = &a->variants[i / 4].blocks[i % 4], *y = &b->variants[i / 4].blocks[i % 4];
 
+    g_assert_cmpint (x->n_flats, ==, y->n_flats);
+    g_assert_cmpmem (x->flats, sizeof x->flats, y->flats, sizeof y->flats);
     g_assert_cmpmem (x->weights, sizeof x->weights, y->weights, sizeof y->weights);
     g_assert_cmpmem (x->first_use, sizeof x->first_use, y->first_use, sizeof y->first_use);
     g_assert_cmpmem (x->last_use, sizeof x->last_use, y->last_use, sizeof y->last_use);
@@ -245,8 +254,8 @@ typedef struct {
 } Edit;
 
 static const Edit edits[] = {
-  { "version", "seqpar-program 2", "seqpar-program 3", "p:1: version '3', expected 2" },
-  { "no-version", "seqpar-program 2\n", "", "p:1: 'program' is out of place here" },
+  { "version", "seqpar-program 3", "seqpar-program 2", "p:1: version '2', expected 3" },
+  { "no-version", "seqpar-program 3\n", "", "p:1: 'program' is out of place here" },
   { "keyword", "numbers ", "number ", "p:3: unknown keyword 'number'" },
   { "field", "program world=", "program word=", "p:2: unknown field 'word'" },
   { "twice", "program world=24", "program world=24 world=24", "p:2: 'world' stands twice" },
@@ -258,18 +267,18 @@ static const Edit edits[] = {
   { "name", "token_split=zigzag", "token_split=zigzig", "p:2: 'zigzig' is no value of token_split" },
   { "not-finite", "rope_theta=500000", "rope_theta=nan", "p:3: 'nan' is no value of rope_theta" },
   { "schedule", "program world=24", "program world=24 schedule=1f2b", "p:2: '1f2b' is no value of schedule" },
-  { "chunks", "chunks=1", "chunks=2", "p:22: 3 numbers, expected 5 for 2 chunks on each of 2 stages" },
-  { "no-chunks", " chunks=1", "", "p:22: 0 chunks on each of 2 stages" },
+  { "chunks", "chunks=1", "chunks=2", "p:24: 3 numbers, expected 5 for 2 chunks on each of 2 stages" },
+  { "no-chunks", " chunks=1", "", "p:24: 0 chunks on each of 2 stages" },
   { "mirrored", "chunks=1", "schedule=dualpipe chunks=2", "schedule dualpipe: the last micro-batch would be smaller" },
-  { "order", "layers 1*2 2 1*3\n", "", "p:21: 'stages' is out of place here" },
-  { "run", "layers 1*2", "layers 1*0", "p:21: '1*0' is no block or block*count" },
-  { "many", "layers 1*2", "layers 1*65537", "p:21: '1*65537' is no block or block*count" },
-  { "long-array", "group name=zero size=6 n_digits=3 digits=3,1,2", "group name=zero digits=1,2,3,4,5,6,7,8,9",
+  { "order", "layers 1*2 2 1*3\n", "", "p:23: 'stages' is out of place here" },
+  { "run", "layers 1*2", "layers 1*0", "p:23: '1*0' is no block or block*count" },
+  { "many", "layers 1*2", "layers 1*65537", "p:23: '1*65537' is no block or block*count" },
+  { "long-array", "group name=zero size=6 n_digits=3 digits=3,1,2", "group name=zero digits=1,2,3,4,5,6,7,8,9,1,2,3,4",
     "is no value of digits" },
   { "group-twice", "group name=ring ", "group name=tensor ", "group tensor stands twice" },
   { "slot", "buffer slot=2 ", "buffer slot=3 ", "slot 3, expected 2" },
   { "long-name", "weight name=qkv.bias", "weight name=qkv.bias.long", "is no value of name" },
-  { "operand", "in=", "in=200,", "p:24: in 0: no slot 200" },
+  { "operand", "in=", "in=200,", "p:26: in 0: no slot 200" },
   { "world", "world=24", "world=25", "world 25, but the digits make 24 ranks" },
   { "stride", "stride=2", "stride=3", "digit 1: size 2, stride 3, expected stride 2" },
   { "size", "group name=ring size=3", "group name=ring size=2", "group ring: size 2, but its digits make 3" },
@@ -278,6 +287,10 @@ static const Edit edits[] = {
   { "block", "layers 1*2 2 1*3", "layers 1*2 3 1*3", "layer 2: no block 3" },
   { "view", "offset=9 ", "offset=11 ", "buffer 11: longer than buffer 10 that it is a view of" },
   { "cycle", "alias=10", "alias=11", "buffer 11: " },
+  { "flat", "weight name=qkv.bias", "weight name=qkv.bias flat=1", "weight qkv.bias: no flat 1" },
+  { "flat-group", "flat group=zero", "flat group=ring", "flat 0: group ring, expected zero or expert-data" },
+  { "flat-slots", "flat group=zero parameters=10", "flat group=zero", "flat 0: no parameters" },
+  { "flats", "flat group=zero parameters=10 moment2=4\n    weight", "weight", "'weight' is out of place here" },
   { "shape", "rows=6 cols=4", "rows=6 cols=5", "weight qkv.bias: 6 x 5 is not its buffer's size" },
   { "sections", "sections=3,1,2", "sections=3,1,1", "weight qkv.bias: its sections have 5 rows of 6" },
   { "steps", "steps=3", "steps=2", "loop 0: 2 steps in a group of 3" },

@@ -568,7 +568,7 @@ mirror_bytes (const SpProgram *program)
 
   for (guint b = 0; b < program->n_blocks; b++) {
     const SpBlock *block = &program->variants[0].blocks[b];
-    guint8 slot = program->zero_stage >= 2 ? block->shard_gradients : block->flat_gradients;
+    guint8 slot = program->zero_stage >= 2 ? block->flats[0].shard_gradients : block->flats[0].gradients;
     double count = b == 0 || b + 1 == program->n_blocks;
     for (guint l = 0; l < program->n_layers; l++)
       count += program->layer_block[l] == b;

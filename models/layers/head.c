@@ -35,12 +35,13 @@ tie (SpWriter *w, Head *h, SpTied *ret_tied)
 {
   const SpBlock *embedding = &w->variant->blocks[0];
   const SpBuffer *table = &embedding->buffers[embedding->weights[embedding->n_weights - 1].slot];
-  guint8 values = tied_slot (w, embedding->flat_parameters), gradients = tied_slot (w, embedding->flat_gradients);
+  const SpFlat *flat = &embedding->flats[embedding->weights[embedding->n_weights - 1].flat];
+  guint8 values = tied_slot (w, flat->parameters), gradients = tied_slot (w, flat->gradients);
 
   h->matrix.value = sp_write_view (w, values, table->offset, table->elements);
   h->matrix.grad = sp_write_view (w, gradients, table->offset, table->elements);
   if (embedding->regather)
-    *ret_tied = (SpTied){ .shard = tied_slot (w, embedding->shard_parameters), .values = values };
+    *ret_tied = (SpTied){ .shard = tied_slot (w, flat->shard_parameters), .values = values };
 }
 
 static void

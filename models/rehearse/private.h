@@ -48,7 +48,7 @@ typedef struct {
   gboolean arrived[SP_MAX_CARRIES]; /* carry's `next` was written in this step */
 
   SpFrame **frames;   /* [1 + micro-batch][position] */
-  double **gradients; /* [position]: flat or shard, when the optimizer began */
+  double **gradients; /* [position][flat]: whole or shard, when the optimizer began */
   double loss;
   gint64 live_bytes, live_by_class[SP_N_CLASSES];
   SpRehearsedRank *report;

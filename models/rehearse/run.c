@@ -352,7 +352,7 @@ make_ranks (SpInterpreter *in, SpRehearsal *rehearsal)
     rank->stage = sp_program_place (program, SP_GROUP_PIPELINE, i);
     rank->agenda = &in->agendas[rank->stage];
     rank->frames = g_new0 (SpFrame *, (1 + program->micro_batches) * rank->agenda->n_positions);
-    rank->gradients = g_new0 (double *, rank->agenda->n_positions);
+    rank->gradients = g_new0 (double *, SP_MAX_FLATS * rank->agenda->n_positions);
     rank->report = &rehearsal->ranks[i];
   }
 }
@@ -361,7 +361,7 @@ static void
 clear (SpInterpreter *in)
 {
   for (gint32 i = 0; i < in->program->world; i++) {
-    for (guint j = 0; j < in->ranks[i].agenda->n_positions; j++)
+    for (guint j = 0; j < SP_MAX_FLATS * in->ranks[i].agenda->n_positions; j++)
       g_free (in->ranks[i].gradients[j]);
     g_free (in->ranks[i].gradients);
     sp_memory_free_rank (in, &in->ranks[i]);

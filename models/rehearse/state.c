@@ -19,6 +19,7 @@
 
 typedef struct {
   const SpWeight *weight;
+  const SpFlat *flat;
   gint32 layer;       /* that it is reported under */
   gint64 offset;      /* in the flat buffer */
   gint64 rows, cols;  /* global */
@@ -34,7 +35,7 @@ find_weight (const SpBlock *block, const char *name)
   return NULL;
 }
 
-/* FALSE: a weight that is no view of the flat buffer. */
+/* FALSE: a weight that is no view of its flat buffer. */
 static gboolean
 describe (const SpInterpreter *in, const SpRank *rank, const SpPosition *position, guint index, Weight *ret)
 {
@@ -45,11 +46,14 @@ describe (const SpInterpreter *in, const SpRank *rank, const SpPosition *positio
   guint8 slot = weight->slot;
 
   *ret = (Weight){ .weight = weight, .rows = weight->rows, .cols = weight->cols, .parts = 1 };
+  if (weight->flat >= block->n_flats)
+    return FALSE;
+  ret->flat = &block->flats[weight->flat];
   ret->layer = tied ? SP_LAYER_EMBEDDING : position->layer;
   for (; block->buffers[slot].alias != 0; slot = block->buffers[slot].alias)
     ret->offset += block->buffers[slot].offset;
   if (weight->split == SP_SPLIT_NONE)
-    return slot == block->flat_parameters;
+    return slot == ret->flat->parameters;
   ret->parts = MAX (program->groups[SP_GROUP_TENSOR].size, 1);
   ret->part = sp_program_place (program, SP_GROUP_TENSOR, rank->number);
   if (weight->split == SP_SPLIT_COLS)
@@ -58,7 +62,7 @@ describe (const SpInterpreter *in, const SpRank *rank, const SpPosition *positio
     ret->rows *= ret->parts;
   if (weight->split == SP_SPLIT_VOCABULARY)
     ret->rows = MIN (ret->rows, program->numbers.vocabulary);
-  return slot == block->flat_parameters;
+  return slot == ret->flat->parameters;
 }
 
 /* Index in the global tensor of local element (row, col). A row split cuts each section. */
@@ -115,13 +119,19 @@ draw_weight (const SpInterpreter *in, const Weight *w, double *flat)
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
 
+static gint64
+parts_of (const SpInterpreter *in, const SpFlat *flat)
+{
+  return MAX (in->program->groups[flat->group].size, 1);
+}
+
 /* Fills a slot that lives ALWAYS with its part of the flat parameters. */
 static void
-fill (const SpInterpreter *in, SpRank *rank, SpFrame *frame, guint8 slot, const double *flat, gint64 n)
+fill (const SpInterpreter *in, SpRank *rank, SpFrame *frame, const SpFlat *of, guint8 slot, const double *flat,
+      gint64 n)
 {
   SpStorage *storage = frame->slots[slot];
-  gint64 parts = MAX (in->program->groups[SP_GROUP_ZERO].size, 1);
-  gint64 first = sp_program_place (in->program, SP_GROUP_ZERO, rank->number) * (n / parts);
+  gint64 first = sp_program_place (in->program, of->group, rank->number) * (n / parts_of (in, of));
 
   if (slot == 0 || storage == NULL || n == 0)
     return;
@@ -131,9 +141,9 @@ fill (const SpInterpreter *in, SpRank *rank, SpFrame *frame, guint8 slot, const 
 }
 
 static gboolean
-check_shard (SpInterpreter *in, const SpBlock *block, guint8 slot)
+check_shard (SpInterpreter *in, const SpBlock *block, const SpFlat *flat, guint8 slot)
 {
-  gint64 n = block->buffers[block->flat_parameters].elements, parts = MAX (in->program->groups[SP_GROUP_ZERO].size, 1);
+  gint64 n = block->buffers[flat->parameters].elements, parts = parts_of (in, flat);
   gint64 elements = block->buffers[slot].elements;
 
   if (slot == 0 || elements == n || (n % parts == 0 && elements == n / parts))
@@ -146,14 +156,43 @@ check_shard (SpInterpreter *in, const SpBlock *block, guint8 slot)
 }
 
 static gboolean
-start_position (SpInterpreter *in, SpRank *rank, gint32 index)
+start_flat (SpInterpreter *in, SpRank *rank, gint32 index, guint f)
 {
   const SpPosition *position = &rank->agenda->positions[index];
   const SpBlock *block = &in->program->variants[0].blocks[position->block];
+  const SpFlat *flat = &block->flats[f];
   SpFrame *frame = sp_rank_frame (rank, index, -1);
-  gint64 n = block->buffers[block->flat_parameters].elements;
-  g_autofree double *flat = g_new0 (double, MAX (n, 1));
-  const guint8 filled[] = { block->flat_parameters, block->shard_parameters, block->master };
+  gint64 n = block->buffers[flat->parameters].elements;
+  g_autofree double *values = g_new0 (double, MAX (n, 1));
+  const guint8 filled[] = { flat->parameters, flat->shard_parameters, flat->master };
+
+  for (guint i = 0; i < block->n_weights; i++) {
+    Weight w;
+
+    if (!describe (in, rank, position, i, &w) ||
+        w.offset + (gint64) w.weight->rows * w.weight->cols > block->buffers[w.flat->parameters].elements) {
+      g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
+                   "%s block: weight %s is no part of the flat parameters", sp_block_name (block->kind),
+                   block->weights[i].name);
+      return FALSE;
+    }
+    if (w.flat == flat)
+      draw_weight (in, &w, values);
+  }
+  for (guint i = 0; i < G_N_ELEMENTS (filled); i++) {
+    if (!check_shard (in, block, flat, filled[i]))
+      return FALSE;
+    if (block->buffers[filled[i]].life == SP_LIFE_ALWAYS)
+      fill (in, rank, frame, flat, filled[i], values, n);
+  }
+  return check_shard (in, block, flat, flat->shard_gradients);
+}
+
+static gboolean
+start_position (SpInterpreter *in, SpRank *rank, gint32 index)
+{
+  const SpBlock *block = sp_agenda_block (in->program, rank->agenda, index);
+  SpFrame *frame = sp_rank_frame (rank, index, -1);
 
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
@@ -161,24 +200,10 @@ start_position (SpInterpreter *in, SpRank *rank, gint32 index)
     if (buffer->life == SP_LIFE_ALWAYS && buffer->alias == 0 && !(buffer->tied && sp_rank_has_both_ends (in, rank)))
       frame->slots[slot] = sp_storage_new (rank, buffer);
   }
-  for (guint i = 0; i < block->n_weights; i++) {
-    Weight w;
-
-    if (!describe (in, rank, position, i, &w) || w.offset + (gint64) w.weight->rows * w.weight->cols > n) {
-      g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
-                   "%s block: weight %s is no part of the flat parameters", sp_block_name (block->kind),
-                   block->weights[i].name);
+  for (guint f = 0; f < block->n_flats; f++)
+    if (!start_flat (in, rank, index, f))
       return FALSE;
-    }
-    draw_weight (in, &w, flat);
-  }
-  for (guint i = 0; i < G_N_ELEMENTS (filled); i++) {
-    if (!check_shard (in, block, filled[i]))
-      return FALSE;
-    if (block->buffers[filled[i]].life == SP_LIFE_ALWAYS)
-      fill (in, rank, frame, filled[i], flat, n);
-  }
-  return check_shard (in, block, block->shard_gradients);
+  return TRUE;
 }
 
 gboolean
@@ -193,29 +218,31 @@ sp_state_start (SpInterpreter *in, SpRank *rank)
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static guint8
-gradient_slot (const SpBlock *block)
+gradient_slot (const SpFlat *flat)
 {
-  return block->shard_gradients != 0 ? block->shard_gradients : block->flat_gradients;
+  return flat->shard_gradients != 0 ? flat->shard_gradients : flat->gradients;
 }
 
 /* Where the next step would read its parameters. */
 static guint8
-parameter_slot (const SpBlock *block)
+parameter_slot (const SpBlock *block, const SpFlat *flat)
 {
-  return block->buffers[block->flat_parameters].life == SP_LIFE_ALWAYS ? block->flat_parameters
-                                                                       : block->shard_parameters;
+  return block->buffers[flat->parameters].life == SP_LIFE_ALWAYS ? flat->parameters : flat->shard_parameters;
 }
 
 void
 sp_state_keep_gradients (SpInterpreter *in, SpRank *rank, gint32 position)
 {
-  guint8 index = rank->agenda->positions[position].block;
-  const SpBlock *block = &in->program->variants[0].blocks[index];
-  const SpStorage *storage = sp_rank_frame (rank, position, -1)->slots[gradient_slot (block)];
+  const SpBlock *block = sp_agenda_block (in->program, rank->agenda, position);
 
-  g_clear_pointer (&rank->gradients[position], g_free);
-  if (storage != NULL)
-    rank->gradients[position] = g_memdup2 (storage->data, storage->elements * sizeof *storage->data);
+  for (guint f = 0; f < block->n_flats; f++) {
+    const SpStorage *storage = sp_rank_frame (rank, position, -1)->slots[gradient_slot (&block->flats[f])];
+    double **kept = &rank->gradients[SP_MAX_FLATS * position + (gint32) f];
+
+    g_clear_pointer (kept, g_free);
+    if (storage != NULL)
+      *kept = g_memdup2 (storage->data, storage->elements * sizeof *storage->data);
+  }
 }
 
 typedef struct {
@@ -277,8 +304,8 @@ check_padding (Collector *c, const SpRank *rank, const Weight *w, const char *wh
 
 /* One rank's flat buffer, or its shard of it, into the tensors. */
 static gboolean
-collect_flat (Collector *c, const SpRank *rank, const SpPosition *position, const char *what, const double *part,
-              gint64 first, gint64 n)
+collect_part (Collector *c, const SpRank *rank, const SpPosition *position, const SpFlat *flat, const char *what,
+              const double *part, gint64 first, gint64 n)
 {
   const SpBlock *block = &c->in->program->variants[0].blocks[position->block];
   double largest = 0;
@@ -290,6 +317,8 @@ collect_flat (Collector *c, const SpRank *rank, const SpPosition *position, cons
     SpRehearsedTensor *tensor;
 
     describe (c->in, rank, position, i, &w);
+    if (w.flat != flat)
+      continue;
     tensor = tensor_of (c, &w);
     if (tensor->rows != w.rows || tensor->cols != w.cols) {
       g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM, "weight %s has two shapes",
@@ -311,27 +340,44 @@ collect_flat (Collector *c, const SpRank *rank, const SpPosition *position, cons
 }
 
 static gboolean
-collect_position (Collector *c, SpRank *rank, gint32 index)
+collect_flat (Collector *c, SpRank *rank, gint32 index, guint f)
 {
   const SpPosition *position = &rank->agenda->positions[index];
   const SpBlock *block = &c->in->program->variants[0].blocks[position->block];
-  gint64 whole = block->buffers[block->flat_parameters].elements;
-  gint64 place = sp_program_place (c->in->program, SP_GROUP_ZERO, rank->number);
-  guint8 gradient = gradient_slot (block), parameter = parameter_slot (block);
+  const SpFlat *flat = &block->flats[f];
+  gint64 whole = block->buffers[flat->parameters].elements;
+  gint64 place = sp_program_place (c->in->program, flat->group, rank->number);
+  guint8 gradient = gradient_slot (flat), parameter = parameter_slot (block, flat);
   gint64 n_gradient = block->buffers[gradient].elements, n_parameter = block->buffers[parameter].elements;
   gint64 first_gradient = n_gradient < whole ? place * n_gradient : 0;
   gint64 first_parameter = n_parameter < whole ? place * n_parameter : 0;
+  const double *gradients = rank->gradients[SP_MAX_FLATS * index + (gint32) f];
   const SpStorage *parameters = sp_rank_frame (rank, index, -1)->slots[parameter];
+  g_autofree double *none = NULL;
 
   if (whole == 0)
     return TRUE;
-  if (rank->gradients[index] == NULL || parameters == NULL) {
+  if (flat->frozen) { /* its gradient is reported as zero */
+    gradients = none = g_new0 (double, whole);
+    n_gradient = whole;
+    first_gradient = 0;
+  }
+  if (gradients == NULL || parameters == NULL) {
     g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_UNWRITTEN,
                  "rank %d: the step leaves no gradients or no parameters of layer %d", rank->number, position->layer);
     return FALSE;
   }
-  return collect_flat (c, rank, position, "gradient", rank->gradients[index], first_gradient, n_gradient) &&
-         collect_flat (c, rank, position, "parameter", parameters->data, first_parameter, n_parameter);
+  return collect_part (c, rank, position, flat, "gradient", gradients, first_gradient, n_gradient) &&
+         collect_part (c, rank, position, flat, "parameter", parameters->data, first_parameter, n_parameter);
+}
+
+static void
+collect_position (Collector *c, SpRank *rank, gint32 index)
+{
+  const SpBlock *block = sp_agenda_block (c->in->program, rank->agenda, index);
+
+  for (guint f = 0; f < block->n_flats && c->in->error == NULL; f++)
+    collect_flat (c, rank, index, f);
 }
 
 /* From all ranks of a stage what they hold of a virtual stage. */

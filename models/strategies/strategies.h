@@ -85,7 +85,10 @@ guint8 sp_ulysses_operand (SpWriter *w, gint64 elements);
 
 /* --- zero and gradients ------------------------------------------------------------------------------------------- */
 
+/* Opens a flat of the block for the weights that follow; the first, of all that is not said to be in another, is
+ * opened with the block. */
 void sp_zero_begin_block (SpWriter *w);
+void sp_zero_open_flat (SpWriter *w, SpGroupId group, gboolean frozen);
 /* What a block has of the tied matrix besides its own weights; 0 for none. */
 typedef struct {
   guint8 copy_gradient; /* of a stage's copy of it: summed over the two ends of the pipeline */

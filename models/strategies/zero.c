@@ -11,32 +11,47 @@
  */
 
 static gint32
-shards (const SpWriter *w)
+shards (const SpWriter *w, const SpFlat *flat)
 {
-  return w->program->groups[SP_GROUP_ZERO].size;
+  return w->program->groups[flat->group].size;
 }
 
+/* Nothing is reduced of what is frozen, and nothing of it changes: only stage 3 shards it. */
 static gint32
-stage (const SpWriter *w)
+stage (const SpWriter *w, const SpFlat *flat)
 {
-  return shards (w) > 1 ? w->layout->zero : 0;
+  if (shards (w, flat) == 1 || (flat->frozen && w->layout->zero < 3))
+    return 0;
+  return w->layout->zero;
+}
+
+void
+sp_zero_open_flat (SpWriter *w, SpGroupId group, gboolean frozen)
+{
+  SpBlock *block = w->block;
+
+  g_assert (block->n_flats < SP_MAX_FLATS);
+  w->flat = block->n_flats++;
+  w->flats[w->flat].elements = w->flats[w->flat].partial = 0;
+  SpFlat *flat = &block->flats[w->flat];
+  *flat = (SpFlat){ .group = group, .frozen = frozen != FALSE };
+  flat->parameters =
+      sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, stage (w, flat) == 3 ? SP_LIFE_GATHERED : SP_LIFE_ALWAYS, 0);
+  if (!frozen)
+    flat->gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
+                                       stage (w, flat) >= 2 ? SP_LIFE_SUMMED : SP_LIFE_ALWAYS, 0);
 }
 
 void
 sp_zero_begin_block (SpWriter *w)
 {
-  SpLife parameters = stage (w) == 3 ? SP_LIFE_GATHERED : SP_LIFE_ALWAYS;
-  SpLife gradients = stage (w) >= 2 ? SP_LIFE_SUMMED : SP_LIFE_ALWAYS;
-
-  w->weight_elements = w->partial_elements = 0;
-  w->block->flat_parameters = sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, parameters, 0);
-  w->block->flat_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype, gradients, 0);
+  sp_zero_open_flat (w, SP_GROUP_ZERO, FALSE);
 }
 
 static void
-data_collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
+data_collective (SpWriter *w, SpOpKind kind, SpGroupId group, guint8 in, guint8 out, guint flags)
 {
-  sp_write_collective (w, kind, SP_GROUP_ZERO, SP_AXIS_DATA, SP_STREAM_DATA, in, out,
+  sp_write_collective (w, kind, group, SP_AXIS_DATA, SP_STREAM_DATA, in, out,
                        flags | (w->layout->overlap ? SP_OP_ASYNC : 0));
 }
 
@@ -46,20 +61,22 @@ write_gather (SpWriter *w, const SpTied *tied)
   const SpBlock *block = w->block;
 
   sp_write_begin (w, SP_PHASE_GATHER);
-  if (stage (w) == 3 && w->weight_elements > 0)
-    data_collective (w, SP_OP_ALL_GATHER, block->shard_parameters, block->flat_parameters, 0);
+  for (guint i = 0; i < block->n_flats; i++)
+    if (stage (w, &block->flats[i]) == 3 && w->flats[i].elements > 0)
+      data_collective (w, SP_OP_ALL_GATHER, block->flats[i].group, block->flats[i].shard_parameters,
+                       block->flats[i].parameters, 0);
   if (tied->shard)
-    data_collective (w, SP_OP_ALL_GATHER, tied->shard, tied->values, 0);
+    data_collective (w, SP_OP_ALL_GATHER, SP_GROUP_ZERO, tied->shard, tied->values, 0);
   sp_write_end (w);
 }
 
 /* Norm gains and biases that each tensor rank saw a part of the tokens for are summed over the tensor group first. */
 static void
-write_partial_sum (SpWriter *w, guint flags)
+write_partial_sum (SpWriter *w, guint index, guint flags)
 {
-  if (w->partial_elements == 0)
+  if (w->flats[index].partial == 0)
     return;
-  guint8 part = sp_write_view (w, w->block->flat_gradients, 0, w->partial_elements);
+  guint8 part = sp_write_view (w, w->block->flats[index].gradients, 0, w->flats[index].partial);
   sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, part, part, flags);
 }
 
@@ -72,76 +89,103 @@ write_mirror_sum (SpWriter *w, guint8 gradients)
 }
 
 static void
+write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
+{
+  const SpFlat *flat = &w->block->flats[index];
+  gboolean any = w->flats[index].elements > 0; /* the head of a tied model whose norms have no gain has none */
+  guint each = stage (w, flat) >= 2 ? SP_OP_PER_MICRO_BATCH : 0;
+
+  if (flat->frozen)
+    return;
+  write_partial_sum (w, index, each);
+  if (copy_gradient)
+    sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TIE, SP_AXIS_PIPELINE, SP_STREAM_PIPELINE, copy_gradient,
+                         copy_gradient, 0);
+  if (any && !each)
+    write_mirror_sum (w, flat->gradients);
+  if (any && stage (w, flat) > 0)
+    data_collective (w, SP_OP_REDUCE_SCATTER, flat->group, flat->gradients, flat->shard_gradients,
+                     each | (each ? SP_OP_ACCUMULATE : 0));
+  else if (any && shards (w, flat) > 1)
+    data_collective (w, SP_OP_ALL_REDUCE, flat->group, flat->gradients, flat->gradients, 0);
+  if (any && each)
+    write_mirror_sum (w, flat->shard_gradients);
+}
+
+static void
 write_sync (SpWriter *w, const SpTied *tied)
 {
-  const SpBlock *block = w->block;
-  guint each = stage (w) >= 2 ? SP_OP_PER_MICRO_BATCH : 0;
-
   sp_write_begin (w, SP_PHASE_SYNC);
-  write_partial_sum (w, each);
-  if (tied->copy_gradient)
-    sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TIE, SP_AXIS_PIPELINE, SP_STREAM_PIPELINE, tied->copy_gradient,
-                         tied->copy_gradient, 0);
-  if (w->weight_elements > 0 && !each)
-    write_mirror_sum (w, block->flat_gradients);
-  if (w->weight_elements == 0)
-    ; /* the head of a tied model whose norms have no gain */
-  else if (stage (w) > 0)
-    data_collective (w, SP_OP_REDUCE_SCATTER, block->flat_gradients, block->shard_gradients,
-                     each | (each ? SP_OP_ACCUMULATE : 0));
-  else if (shards (w) > 1)
-    data_collective (w, SP_OP_ALL_REDUCE, block->flat_gradients, block->flat_gradients, 0);
-  if (w->weight_elements > 0 && each)
-    write_mirror_sum (w, block->shard_gradients);
+  for (guint i = 0; i < w->block->n_flats; i++)
+    write_flat_sync (w, i, i == 0 ? tied->copy_gradient : 0);
   sp_write_end (w);
+}
+
+static void
+write_flat_optimizer (SpWriter *w, const SpFlat *flat)
+{
+  gboolean sharded = flat->shard_gradients != 0;
+  const SpBuffer *gradients = &w->block->buffers[sharded ? flat->shard_gradients : flat->gradients];
+
+  if (flat->frozen || gradients->elements == 0)
+    return;
+  SpOp *op = sp_write_op (w, SP_OP_ADAM);
+  op->in[0] = sharded ? flat->shard_gradients : flat->gradients;
+  op->out[0] = flat->master;
+  op->out[1] = flat->moment1;
+  op->out[2] = flat->moment2;
+  op->out[3] = sharded ? flat->shard_parameters : flat->parameters;
+  op->m = 1;
+  op->n = (gint32) gradients->elements;
+  /* master and moments are read and written, the parameter only written */
+  op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 24 + sp_dtype_bytes (w->dtype));
+  sp_write_op_done (w, op);
+  if (stage (w, flat) == 1 || stage (w, flat) == 2)
+    data_collective (w, SP_OP_ALL_GATHER, flat->group, flat->shard_parameters, flat->parameters, SP_OP_AFTER_OPTIMIZER);
 }
 
 static void
 write_optimizer (SpWriter *w)
 {
-  const SpBlock *block = w->block;
-  gboolean sharded = block->shard_gradients != 0;
-  const SpBuffer *gradients = &block->buffers[sharded ? block->shard_gradients : block->flat_gradients];
-
   sp_write_begin (w, SP_PHASE_OPTIMIZER);
-  if (gradients->elements > 0) {
-    SpOp *op = sp_write_op (w, SP_OP_ADAM);
-    op->in[0] = sharded ? block->shard_gradients : block->flat_gradients;
-    op->out[0] = block->master;
-    op->out[1] = block->moment1;
-    op->out[2] = block->moment2;
-    op->out[3] = sharded ? block->shard_parameters : block->flat_parameters;
-    op->m = 1;
-    op->n = (gint32) gradients->elements;
-    /* master and moments are read and written, the parameter only written */
-    op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 24 + sp_dtype_bytes (w->dtype));
-    sp_write_op_done (w, op);
-    if (stage (w) == 1 || stage (w) == 2)
-      data_collective (w, SP_OP_ALL_GATHER, block->shard_parameters, block->flat_parameters, SP_OP_AFTER_OPTIMIZER);
-  }
+  for (guint i = 0; i < w->block->n_flats; i++)
+    write_flat_optimizer (w, &w->block->flats[i]);
   sp_write_end (w);
+}
+
+static void
+size_flat (SpWriter *w, guint index)
+{
+  SpFlat *flat = &w->block->flats[index];
+  gint32 at = stage (w, flat);
+  gint64 parts = at > 0 ? shards (w, flat) : 1;
+  gint64 shard = (w->flats[index].elements + parts - 1) / parts;
+
+  sp_write_size (w, flat->parameters, shard * parts);
+  if (!flat->frozen)
+    sp_write_size (w, flat->gradients, shard * parts);
+  if (at > 0)
+    flat->shard_parameters =
+        sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, at == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
+  if (flat->frozen)
+    return;
+  if (at > 0)
+    flat->shard_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
+                                             at >= 2 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
+  flat->master = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+  flat->moment1 = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+  flat->moment2 = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
 }
 
 void
 sp_zero_end_weights (SpWriter *w, const SpTied *tied)
 {
   SpBlock *block = w->block;
-  gint64 parts = stage (w) > 0 ? shards (w) : 1;
-  gint64 shard = (w->weight_elements + parts - 1) / parts;
 
-  sp_write_size (w, block->flat_parameters, shard * parts);
-  sp_write_size (w, block->flat_gradients, shard * parts);
-  if (stage (w) > 0) {
-    block->shard_parameters =
-        sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, stage (w) == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
-    block->shard_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
-                                              stage (w) >= 2 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
+  for (guint i = 0; i < block->n_flats; i++) {
+    size_flat (w, i);
+    block->regather |= stage (w, &block->flats[i]) == 3 && w->layout->reshard;
   }
-  block->master = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  block->moment1 = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  block->moment2 = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  block->regather = stage (w) == 3 && w->layout->reshard;
-
   write_gather (w, tied);
   write_sync (w, tied);
   write_optimizer (w);
