@@ -269,7 +269,7 @@ add_json (const SpEstimator *estimator, const SpPlan *plan, GString *out, GError
 static gint32
 degree_of (const SpLayout *l, SpAxis axis)
 {
-  const gint32 degrees[SP_N_AXES] = {
+  const gint32 degrees[SP_N_RANK_AXES] = {
     [SP_AXIS_TENSOR] = l->tensor, [SP_AXIS_ULYSSES] = l->ulysses, [SP_AXIS_RING] = l->ring,
     [SP_AXIS_LASP] = l->lasp,     [SP_AXIS_DATA] = l->data,       [SP_AXIS_PIPELINE] = l->pipeline,
   };
@@ -281,7 +281,7 @@ static char *
 order_text (const SpLayout *layout, const SpOrder *order)
 {
   g_autoptr (GString) text = g_string_new (NULL);
-  for (guint i = 0; i < SP_N_AXES; i++)
+  for (guint i = 0; i < SP_N_RANK_AXES; i++)
     if (degree_of (layout, order->axis[i]) > 1)
       g_string_append_printf (text, "%s%s", text->len > 0 ? "," : "", sp_axis_name (order->axis[i]));
   return g_strdup (text->str);

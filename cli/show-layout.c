@@ -25,6 +25,7 @@ degree_of (SpLayout *layout, SpAxis axis)
   gint32 *degrees[SP_N_AXES] = {
     [SP_AXIS_TENSOR] = &layout->tensor, [SP_AXIS_ULYSSES] = &layout->ulysses, [SP_AXIS_RING] = &layout->ring,
     [SP_AXIS_LASP] = &layout->lasp,     [SP_AXIS_DATA] = &layout->data,       [SP_AXIS_PIPELINE] = &layout->pipeline,
+    [SP_AXIS_EXPERT] = &layout->expert,
   };
   return degrees[axis];
 }

@@ -27,6 +27,12 @@ sp_layout_world (const SpLayout *layout, const SpArchitecture *arch)
 }
 
 gint32
+sp_layout_replicas (const SpLayout *layout, const SpArchitecture *arch)
+{
+  return product (layout->data, sp_layout_sequence_ranks (layout, arch));
+}
+
+gint32
 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch)
 {
   return sp_layout_sequence_ranks (layout, arch) / layout->lasp;
@@ -84,6 +90,10 @@ sp_layout_describe (const SpLayout *layout)
       append (out, " x ", "%s %d", axes[i].name, axes[i].degree);
   if (out->len == 0)
     g_string_append (out, "one GPU");
+  if (layout->expert > 1)
+    append (out, ", ", "expert %d%s", layout->expert, layout->order.experts_far ? " far" : "");
+  if (layout->expert_capacity > 0)
+    append (out, ", ", "expert-capacity %g", layout->expert_capacity);
   if (layout->lasp > 1)
     append (out, ", ", "lasp-version %d", layout->lasp_version);
   if (layout->ring > 1)

@@ -17,9 +17,11 @@ G_BEGIN_DECLS
 
 typedef enum { SP_RECOMPUTE_NONE, SP_RECOMPUTE_SELECTIVE, SP_RECOMPUTE_FULL, SP_N_RECOMPUTES } SpRecompute;
 
-/* Axes that a rank order lists, fastest (nearest ranks) first. */
+/* Axes that a rank order lists, fastest (nearest ranks) first. Experts are spread over data and sequence ranks: the
+ * nearest of them, or the farthest. */
 typedef struct {
-  guint8 axis[SP_N_AXES]; /* SpAxis, each once */
+  guint8 axis[SP_N_RANK_AXES]; /* SpAxis, each once */
+  guint8 experts_far;
 } SpOrder;
 
 #define SP_MAX_STAGES 64
@@ -27,6 +29,8 @@ typedef struct {
 
 typedef struct {
   gint32 data, tensor, pipeline, ulysses, ring, lasp;
+  gint32 expert;              /* ranks that experts are spread over, of the data x sequence ranks; no factor of the world */
+  double expert_capacity;     /* rows of an expert's buffer over the mean, more are dropped; 0: none is, no padding */
   gint32 lasp_version;        /* 1 or 2 */
   guint8 token_split;         /* SpTokenSplit */
   guint8 ring_gradient_dtype; /* SP_DTYPE_FP32 or SP_DTYPE_BF16 */
@@ -51,15 +55,17 @@ typedef struct {
   guint8 precision;    /* SP_DTYPE_BF16 or FP16 of weights and activations */
   gboolean causal;
   guint8 scope; /* SpScope */
+  double expert_imbalance; /* tokens that the busiest rank's experts get over the mean; below 1: 1. With a capacity all
+                            * buffers are full, so it changes nothing */
 } SpRun;
 
 /* clang-format off */
 #define SP_LAYOUT_DEFAULT_FIELDS                                                                                       \
-    .data = 1, .tensor = 1, .pipeline = 1, .ulysses = 1, .ring = 1, .lasp = 1, .lasp_version = 2,                      \
+    .data = 1, .tensor = 1, .pipeline = 1, .ulysses = 1, .ring = 1, .lasp = 1, .expert = 1, .lasp_version = 2,         \
     .token_split = SP_TOKENS_ZIGZAG, .ring_gradient_dtype = SP_DTYPE_FP32, .sequence_regions = TRUE, .zero = 1,        \
     .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
     .virtual_stages = 1,                                                                                               \
-    .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE } }
+    .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE }, 0 }
 #define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
 /* clang-format on */
 
@@ -67,6 +73,8 @@ typedef struct {
  * layers factor the same S as lasp x (S / lasp of their own Ulysses). */
 gint32 sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch);
+/* Ranks that hold the same weights, experts apart. */
+gint32 sp_layout_replicas (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
 /* Chunks of a stage, and virtual stages of the model. */

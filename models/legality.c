@@ -78,6 +78,7 @@ static const gsize degree_offsets[SP_N_AXES] = {
   [SP_AXIS_TENSOR] = G_STRUCT_OFFSET (SpLayout, tensor), [SP_AXIS_ULYSSES] = G_STRUCT_OFFSET (SpLayout, ulysses),
   [SP_AXIS_RING] = G_STRUCT_OFFSET (SpLayout, ring),     [SP_AXIS_LASP] = G_STRUCT_OFFSET (SpLayout, lasp),
   [SP_AXIS_DATA] = G_STRUCT_OFFSET (SpLayout, data),     [SP_AXIS_PIPELINE] = G_STRUCT_OFFSET (SpLayout, pipeline),
+  [SP_AXIS_EXPERT] = G_STRUCT_OFFSET (SpLayout, expert),
 };
 
 GArray *

@@ -154,7 +154,7 @@ signature (const Search *s, const gint32 *degree, const guint8 *axes, guint n, g
 {
   gint32 node = s->estimator->cluster->gpus_per_node, stride = 1;
 
-  memset (ret, 0, SP_N_AXES * sizeof *ret);
+  memset (ret, 0, SP_N_RANK_AXES * sizeof *ret);
   for (guint i = 0; i < n; i++) {
     ret[axes[i]] = stride < node ? MIN (degree[axes[i]], MAX (1, node / stride)) : 1;
     stride *= degree[axes[i]];
@@ -168,7 +168,7 @@ complete_order (const guint8 *axes, guint n, SpOrder *ret)
                                 SP_AXIS_LASP,   SP_AXIS_DATA,    SP_AXIS_PIPELINE };
   guint filled = n;
 
-  g_assert (n <= SP_N_AXES);
+  g_assert (n <= SP_N_RANK_AXES);
   memcpy (ret->axis, axes, n);
   for (guint i = 0; i < G_N_ELEMENTS (all) && filled < G_N_ELEMENTS (ret->axis); i++)
     if (!memchr (axes, all[i], n))
@@ -178,10 +178,10 @@ complete_order (const guint8 *axes, guint n, SpOrder *ret)
 /* Permutations by insertion, in the order of the default, so that the first of equals is the usual one. */
 static void
 permute (const Search *s, const gint32 *degree, guint8 *axes, guint at, guint n, Split *split,
-         gint32 (*seen)[SP_N_AXES])
+         gint32 (*seen)[SP_N_RANK_AXES])
 {
   if (at == n) {
-    gint32 mine[SP_N_AXES];
+    gint32 mine[SP_N_RANK_AXES];
     signature (s, degree, axes, n, mine);
     for (guint i = 0; i < split->n_orders; i++)
       if (memcmp (seen[i], mine, sizeof mine) == 0)
@@ -205,16 +205,16 @@ permute (const Search *s, const gint32 *degree, guint8 *axes, guint at, guint n,
 static void
 find_orders (const Search *s, const SpLayout *layout, Split *split)
 {
-  const gint32 degree[SP_N_AXES] = {
+  const gint32 degree[SP_N_RANK_AXES] = {
     [SP_AXIS_TENSOR] = layout->tensor, [SP_AXIS_ULYSSES] = layout->ulysses,
     [SP_AXIS_RING] = layout->ring,     [SP_AXIS_LASP] = s->softmax ? 1 : layout->lasp,
     [SP_AXIS_DATA] = split->data,      [SP_AXIS_PIPELINE] = split->pipeline,
   };
-  gint32 seen[MAX_ORDERS][SP_N_AXES];
-  guint8 axes[SP_N_AXES];
+  gint32 seen[MAX_ORDERS][SP_N_RANK_AXES];
+  guint8 axes[SP_N_RANK_AXES];
   guint n = 0;
 
-  for (guint i = 0; i < SP_N_AXES; i++) {
+  for (guint i = 0; i < SP_N_RANK_AXES; i++) {
     guint8 axis = s->question->base.order.axis[i];
     if (degree[axis] > 1)
       axes[n++] = axis;

@@ -81,7 +81,7 @@ const SpField sp_fields_numbers[] = {
 };
 
 const SpField sp_fields_digit[] = {
-  ENUM ("axis", SpDigit, axis, SP_N_AXES, sp_axis_name),
+  ENUM ("axis", SpDigit, axis, SP_N_RANK_AXES, sp_axis_name),
   PLAIN (SpDigit, size, I32),
   PLAIN (SpDigit, stride, I32),
   LAST,

@@ -109,7 +109,7 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
   }
 
 NAMES (sp_dtype_name, SpDtype, SP_N_DTYPES, "bf16", "fp16", "fp32", "uint8", "int32")
-NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline")
+NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline", "expert")
 NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "data", "pipeline", "host")
 NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ulysses-linear", "lasp", "sequence",
        "data", "zero", "expert", "expert-data", "pipeline", "tie", "mirror")

@@ -76,13 +76,16 @@ typedef enum {
   SP_AXIS_LASP,
   SP_AXIS_DATA, /* gradient reduction and ZeRO, over data x sequence ranks */
   SP_AXIS_PIPELINE,
+  SP_AXIS_EXPERT, /* a second use of data and sequence ranks: it has no digits of its own */
   SP_N_AXES
 } SpAxis;
+
+#define SP_N_RANK_AXES SP_AXIS_EXPERT /* those that have digits */
 
 typedef enum {
   SP_STREAM_COMPUTE,
   SP_STREAM_TENSOR,
-  SP_STREAM_SEQUENCE, /* ulysses, ring, lasp */
+  SP_STREAM_SEQUENCE, /* ulysses, ring, lasp, expert */
   SP_STREAM_DATA,
   SP_STREAM_PIPELINE,
   SP_STREAM_HOST,
@@ -91,7 +94,7 @@ typedef enum {
 
 /* --- ranks ---------------------------------------------------------------------------------------------------- */
 
-/* rank = sum over digits of value * stride. Digits are stored in order of stride; an axis may own two digits. */
+/* rank = sum over digits of value * stride. Digits are stored in order of stride; an axis may own several digits. */
 typedef struct {
   guint8 axis; /* SpAxis */
   gint32 size;

@@ -22,6 +22,7 @@ typedef struct {
   gboolean fused;
   DrawRange data, tensor, pipeline, ulysses, ring, lasp;
   gboolean schedules; /* any, and uneven stages; else 1F1B */
+  gboolean experts;   /* some layers have experts, spread over some ranks, as often as not */
 } DrawLimits;
 
 typedef struct {
@@ -64,7 +65,7 @@ draw_degree (GRand *rand, DrawRange range)
 static inline void
 draw_order (GRand *rand, SpOrder *order)
 {
-  for (guint i = SP_N_AXES - 1; i > 0; i--) {
+  for (guint i = SP_N_RANK_AXES - 1; i > 0; i--) {
     guint j = (guint) draw_int (rand, 0, (gint32) i);
     guint8 axis = order->axis[i];
     order->axis[i] = order->axis[j];
@@ -116,6 +117,33 @@ draw_model (GRand *rand, guint kinds, gint32 tensor, gint32 most_layers)
 }
 
 static inline void
+draw_experts (GRand *rand, gint32 tensor, SpArchitecture *arch)
+{
+  arch->moe.experts = draw_int (rand, 1, 24);
+  arch->moe.experts_per_token = draw_int (rand, 1, MIN (arch->moe.experts, 8));
+  arch->moe.ffn = tensor * draw_int (rand, 1, 50);
+  arch->moe.shared_ffn = draw_int (rand, 0, 1) ? tensor * draw_int (rand, 1, 50) : 0;
+  arch->moe.shared_gate = arch->moe.shared_ffn > 0 && draw_int (rand, 0, 1);
+  for (gint32 l = draw_int (rand, 0, 1); l < arch->layers; l++)
+    arch->layer_kind[l] |= draw_int (rand, 0, 3) > 0 ? SP_LAYER_EXPERTS : 0;
+}
+
+/* A divisor of the experts and of the ranks that they may be spread over. */
+static inline void
+draw_expert_degree (GRand *rand, const SpArchitecture *arch, SpLayout *layout)
+{
+  gint32 replicas = sp_layout_replicas (layout, arch);
+
+  if (!sp_architecture_has_bit (arch, SP_LAYER_EXPERTS))
+    return;
+  do
+    layout->expert = draw_int (rand, 1, MIN (replicas, arch->moe.experts));
+  while (replicas % layout->expert != 0 || arch->moe.experts % layout->expert != 0);
+  layout->order.experts_far = (guint8) draw_int (rand, 0, 1);
+  layout->expert_capacity = draw_int (rand, 0, 2) > 0 ? 0 : draw_between (rand, 0.5, 4);
+}
+
+static inline void
 draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, gint32 most_micro_batches, SpRun *run)
 {
   gint32 micro_batches = draw_int (rand, 1, most_micro_batches);
@@ -130,6 +158,7 @@ draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, gint3
   run->precision = draw_int (rand, 0, 1) ? SP_DTYPE_BF16 : SP_DTYPE_FP16;
   run->causal = draw_int (rand, 0, 3) > 0;
   run->scope = SP_SCOPE_STEP;
+  run->expert_imbalance = 0;
 }
 
 /* Any schedule, and more often than not a random number of layers for each virtual stage. */
@@ -191,7 +220,11 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
                                     .fp32_logits = draw_int (rand, 0, 1),
                                     .host_launch_s = { .value = 5e-6 } };
     ret->arch = draw_model (rand, limits->kinds, tensor, limits->schedules ? 12 : 6);
+    if (limits->experts && draw_int (rand, 0, 1))
+      draw_experts (rand, tensor, ret->arch);
     draw_layout (rand, limits, ret->arch, tensor, &ret->layout);
+    if (limits->experts)
+      draw_expert_degree (rand, ret->arch, &ret->layout);
     draw_run (rand, ret->arch, &ret->layout, limits->schedules ? 12 : 5, &ret->run);
     if (sp_layout_check (&ret->layout, ret->arch, &ret->framework, &ret->run, 0, NULL))
       return;

@@ -19,6 +19,8 @@ typedef enum {
   SMALL_MQA,
   SMALL_LINEAR,
   SMALL_HYBRID,
+  SMALL_EXPERTS,
+  SMALL_SHARED,
   SMALL_GPT,
   SMALL_TIED,
   N_SMALL
@@ -52,6 +54,18 @@ small_model (SmallModel kind)
     arch->layer_kind[1] = kind == SMALL_LINEAR ? SP_LAYER_LINEAR : SP_LAYER_SOFTMAX;
     arch->norm = kind == SMALL_LINEAR ? SP_NORM_RMS_NO_GAIN : SP_NORM_RMS;
     arch->mlp = SP_MLP_LINEAR_GLU;
+  }
+  /* A dense layer and one of 8 experts, and experts beside a gated dense part in both layers. */
+  if (kind == SMALL_EXPERTS || kind == SMALL_SHARED) {
+    arch->kv_heads = 4;
+    arch->moe = (SpExpertShape){ .experts = 8, .experts_per_token = 2, .ffn = 16 };
+    arch->layer_kind[1] |= SP_LAYER_EXPERTS;
+  }
+  if (kind == SMALL_SHARED) {
+    arch->layer_kind[0] |= SP_LAYER_EXPERTS;
+    arch->moe.shared_ffn = 24;
+    arch->moe.shared_gate = TRUE;
+    arch->norm = SP_NORM_LAYER;
   }
   if (kind == SMALL_GPT || kind == SMALL_TIED) {
     arch->norm = SP_NORM_LAYER;

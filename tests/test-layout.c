@@ -58,6 +58,16 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.pipeline = 2, .stage_split = { 1, 1 }) },
   { "pipeline-split", SMALL_SOFTMAX, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .stage_split = { 2 }), { "2 stages", "2 layers", "1,1" },
     .legal = LAYOUT (.pipeline = 2) },
+  { "expert-model", SMALL_GQA, 0, 32, 2, 1, 2, LAYOUT (.data = 2, .expert = 2), { "expert = 2", "small has no experts", "expert = 1" },
+    .legal = LAYOUT (.data = 2) },
+  { "expert-count", SMALL_EXPERTS, 0, 48, 2, 1, 3, LAYOUT (.ring = 3, .expert = 3), { "expert = 3", "8 experts", "legal: 1, 2, 4 or 8" },
+    .legal = LAYOUT (.ring = 3, .expert = 1) },
+  { "expert-ranks", SMALL_EXPERTS, 0, 32, 2, 1, 4, LAYOUT (.data = 2, .ulysses = 2, .expert = 8), { "expert = 8", "ranks = 4", "legal: 1, 2 or 4" },
+    .legal = LAYOUT (.data = 2, .ulysses = 2, .expert = 4) },
+  { "expert-width", SMALL_EXPERTS, 0, 32, 2, 1, 4, LAYOUT (.tensor = 4), { "tensor = 4", "width 18 of an expert", "legal: 1, 2, 3 or 6" },
+    .legal = LAYOUT (.tensor = 2) },
+  { "expert-size", SMALL_EXPERTS, 0, 32, 2, 1, 2, LAYOUT (.ring = 2, .zero = 0), { "2^31 expert parameters", "zero = 1" },
+    .legal = LAYOUT (.ring = 2, .expert = 2, .zero = 0) },
   { "pipeline-split", SMALL_SOFTMAX, 0, 32, 2, 1, 1, LAYOUT (.stage_split = { 1, 1 }), { "1 stages", "2 layers", "e.g. 2" },
     .legal = LAYOUT (.stage_split = { 2 }) },
   { "pipeline-layers", SMALL_SOFTMAX, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 2), { "2 stages of virtual-stages = 2", "2 layers", "at most 1" },
@@ -112,6 +122,12 @@ rule_model (const RuleCase *c)
 
   if (g_str_equal (c->rule, "tensor-width"))
     arch->ffn = 41;
+  if (g_str_equal (c->rule, "expert-width"))
+    arch->moe.ffn = 18;
+  if (g_str_equal (c->rule, "expert-size")) { /* 3 x 8192 x 16384 x 8 = 1.5 x 2^31 */
+    arch->hidden = 8192;
+    arch->moe.ffn = 16384;
+  }
   return arch;
 }
 
@@ -329,6 +345,31 @@ check_zero_group (const SpProgram *program)
     }
 }
 
+/* Experts and the ranks that hold the same ones: two factors of those that share the other weights, each pair of
+ * places once. */
+static void
+check_expert_groups (const Draw *d, const SpProgram *program)
+{
+  const SpGroup *groups = program->groups;
+  gint32 experts = groups[SP_GROUP_EXPERT].size, others = groups[SP_GROUP_EXPERT_DATA].size;
+
+  g_assert_cmpint (experts, ==, d->layout.expert);
+  g_assert_cmpint (experts * others, ==, groups[SP_GROUP_ZERO].size);
+  for (gint32 rank = 0; rank < program->world; rank++) {
+    g_autofree guint8 *seen = g_new0 (guint8, program->world);
+    for (gint32 i = 0; i < experts; i++)
+      for (gint32 j = 0; j < others; j++) {
+        gint32 fellow =
+            sp_program_member (program, SP_GROUP_EXPERT_DATA, sp_program_member (program, SP_GROUP_EXPERT, rank, i), j);
+        g_assert_false (seen[fellow]);
+        seen[fellow] = 1;
+        g_assert_cmpint (
+            sp_program_member (program, SP_GROUP_ZERO, rank, sp_program_place (program, SP_GROUP_ZERO, fellow)), ==,
+            fellow);
+      }
+  }
+}
+
 /* Each token of a sequence lies on one rank of its sequence group, and rows ascend but for zigzag's second part. */
 static void
 check_tokens (const SpProgram *program)
@@ -348,10 +389,46 @@ check_tokens (const SpProgram *program)
     }
 }
 
+/* By hand. Ranks t + 2 (u + 4 (d + 6 p)), of 2 tensor, 4 ulysses, 6 data ranks. Experts over 8, the nearest: all of
+ * ulysses and 2 of data, so strides 2 and 8; the farthest: 2 of data, the high ones, as 3 x 2, at stride 8 x 3, and all
+ * of ulysses. Over 3, which ulysses has no part of: of data. */
+static void
+test_expert_digits (void)
+{
+  static const struct {
+    gint32 expert;
+    gboolean far;
+    gint32 sizes[3], strides[3], others; /* of the group's digits, and the first stride of the rest */
+  } cases[] = {
+    { 8, FALSE, { 4, 2 }, { 2, 8 }, 16 }, { 8, TRUE, { 4, 2 }, { 2, 24 }, 8 }, { 3, FALSE, { 3 }, { 8 }, 2 },
+    { 3, TRUE, { 3 }, { 16 }, 2 },        { 2, FALSE, { 2 }, { 2 }, 4 },       { 2, TRUE, { 2 }, { 24 }, 2 },
+  };
+  g_autoptr (SpArchitecture) arch = small_model (SMALL_EXPERTS);
+  g_autoptr (SpProgram) program = sp_program_new ();
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    SpLayout layout = LAYOUT (.tensor = 2, .ulysses = 4, .data = 6, .expert = cases[i].expert);
+    layout.order.experts_far = cases[i].far != FALSE;
+    sp_layout_write_ranks (&layout, arch, program);
+    const SpGroup *group = &program->groups[SP_GROUP_EXPERT];
+    g_assert_cmpint (group->size, ==, cases[i].expert);
+    for (guint j = 0; j < 3; j++) {
+      g_assert_cmpint (j < group->n_digits, ==, cases[i].sizes[j] > 0);
+      if (j >= group->n_digits)
+        continue;
+      g_assert_cmpint (program->digits[group->digits[j]].size, ==, cases[i].sizes[j]);
+      g_assert_cmpint (program->digits[group->digits[j]].stride, ==, cases[i].strides[j]);
+    }
+    g_assert_cmpint (program->digits[program->groups[SP_GROUP_EXPERT_DATA].digits[0]].stride, ==, cases[i].others);
+    g_assert_cmpint (program->world, ==, 48);
+  }
+}
+
 static void
 test_groups (void)
 {
-  static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 3 }, { 1, 8 }, { 1, 6 }, { 1, 8 } };
+  static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 3 }, { 1, 8 }, { 1, 6 }, { 1, 8 },
+                                     .experts = TRUE };
   GRand *rand = draw_rand_new ();
   g_autoptr (SpProgram) program = sp_program_new ();
 
@@ -362,7 +439,8 @@ test_groups (void)
     if (program->world <= 96) {
       static const SpGroupId groups[] = { SP_GROUP_TENSOR,         SP_GROUP_ULYSSES, SP_GROUP_RING,
                                           SP_GROUP_ULYSSES_LINEAR, SP_GROUP_LASP,    SP_GROUP_SEQUENCE,
-                                          SP_GROUP_DATA,           SP_GROUP_ZERO,    SP_GROUP_PIPELINE };
+                                          SP_GROUP_DATA,           SP_GROUP_ZERO,    SP_GROUP_PIPELINE,
+                                          SP_GROUP_EXPERT,         SP_GROUP_EXPERT_DATA };
       for (guint g = 0; g < G_N_ELEMENTS (groups); g++)
         check_partition (program, groups[g]);
     }
@@ -370,6 +448,7 @@ test_groups (void)
     check_coordinates (&d, program);
     check_places (&d, program);
     check_zero_group (program);
+    check_expert_groups (&d, program);
     check_tokens (program);
     if (g_test_failed ())
       draw_describe (&d);
@@ -486,6 +565,7 @@ main (int argc, char **argv)
   g_test_add_func ("/layout/model-rule", test_model_rule);
   g_test_add_func ("/layout/all-rules", test_all_rules);
   g_test_add_func ("/layout/degrees", test_degrees);
+  g_test_add_func ("/layout/expert-digits", test_expert_digits);
   g_test_add_func ("/layout/groups", test_groups);
   g_test_add_func ("/layout/hybrid-splits", test_hybrid_splits);
   g_test_add_func ("/layout/saturated", test_saturated);

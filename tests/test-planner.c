@@ -125,16 +125,16 @@ try_one (World *w, SpProgram *program, const SpLayout *layout, gint32 micro_batc
 static void
 try_orders (World *w, SpProgram *program, SpLayout *layout, gint32 micro_batch, guint at, Brute *brute)
 {
-  const gint32 degree[SP_N_AXES] = {
+  const gint32 degree[SP_N_RANK_AXES] = {
     [SP_AXIS_TENSOR] = layout->tensor, [SP_AXIS_ULYSSES] = layout->ulysses, [SP_AXIS_RING] = layout->ring,
     [SP_AXIS_LASP] = layout->lasp,     [SP_AXIS_DATA] = layout->data,       [SP_AXIS_PIPELINE] = layout->pipeline,
   };
 
-  if (at == SP_N_AXES) {
+  if (at == SP_N_RANK_AXES) {
     try_one (w, program, layout, micro_batch, brute);
     return;
   }
-  for (guint i = at; i < SP_N_AXES; i++) {
+  for (guint i = at; i < SP_N_RANK_AXES; i++) {
     SpOrder before = layout->order;
     layout->order.axis[i] = before.axis[at];
     layout->order.axis[at] = before.axis[i];

@@ -129,7 +129,8 @@ test_gradient (gconstpointer data)
   }
 }
 
-static const char *const model_names[N_SMALL] = { "softmax", "gqa", "mqa", "linear", "hybrid", "gpt", "tied" };
+static const char *const model_names[N_SMALL] = { "softmax", "gqa",     "mqa",    "linear", "hybrid",
+                                                  "experts", "shared", "gpt",    "tied" };
 
 int
 main (int argc, char **argv)

@@ -25,7 +25,8 @@ static const char full[] = "[model]\n"
                            "ulysses = 2\n"
                            "ring = 4\n"
                            "lasp = 3\n"
-                           "expert = 1\n"
+                           "expert = 4\n"
+                           "expert-capacity = 1.5\n"
                            "lasp-version = 1\n"
                            "ring-kind = p2p\n"
                            "ring-gradient-dtype = bf16\n"
@@ -107,7 +108,10 @@ test_full (void)
   g_assert_cmpint (layout->zero, ==, 2);
   g_assert_cmpint (layout->gradient_dtype, ==, SP_DTYPE_BF16);
   g_assert_cmpint (layout->recompute, ==, SP_RECOMPUTE_SELECTIVE);
-  g_assert_cmpmem (layout->order.axis, SP_N_AXES, order, sizeof order);
+  g_assert_cmpmem (layout->order.axis, SP_N_RANK_AXES, order, sizeof order);
+  g_assert_cmpint (layout->order.experts_far, ==, TRUE);
+  g_assert_cmpint (layout->expert, ==, 4);
+  g_assert_cmpfloat (layout->expert_capacity, ==, 1.5);
   g_assert_cmpint (layout->stage_split[0], ==, 17);
   g_assert_cmpint (layout->stage_split[1], ==, 15);
   g_assert_cmpint (layout->stage_split[2], ==, 0);
@@ -252,7 +256,8 @@ static const struct Bad {
   { "split-zero", "17, 15", "0, 32", { ": [layout] stage-split = ", "expected auto" } },
   { "schedule", "1f1b", "zb-v",
     { ": [layout] schedule = \"zb-v\"", "not available yet; choose 1f1b, gpipe, interleaved, zb-h1, dualpipe" } },
-  { "expert", "expert = 1", "expert = 2", { ": [layout] expert = \"2\"", "not available yet; choose 1" } },
+  { "expert", "expert = 4", "expert = none", { ": [layout] expert = \"none\"" } },
+  { "capacity", "expert-capacity = 1.5", "expert-capacity = full", { ": [layout] expert-capacity", "expected none, or" } },
   { "ring-kind", "p2p", "all-gather", { ": [layout] ring-kind = \"all-gather\"", "not available yet; choose p2p" } },
   { "striped", "contiguous", "striped",
     { ": [layout] ring-split = \"striped\"", "not available yet; choose contiguous or zigzag" } },

@@ -111,7 +111,8 @@ double sp_cost_op_parts (const SpCost *cost, const SpOp *op, double *ret_fixed_s
 double sp_cost_op_alone (const SpCost *cost, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm);
 /* One message of the op's group, inside a node or at the slowest hop; `alone`: beside no other message. */
 double sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolean alone, double *ret_fixed_s);
-/* At most 1: see above. Of all-to-alls it knows those over SP_GROUP_ULYSSES and SP_GROUP_ULYSSES_LINEAR alone. */
+/* At most 1: see above. Of all-to-alls it knows those over SP_GROUP_ULYSSES, SP_GROUP_ULYSSES_LINEAR and
+ * SP_GROUP_EXPERT alone. */
 double sp_cost_alone_ratio (const SpCost *cost, SpGroupId group);
 /* Seconds of a SEND going along its whole group, place after place. */
 double sp_cost_chain (const SpCost *cost, const SpOp *op);

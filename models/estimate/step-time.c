@@ -163,7 +163,9 @@ axis_ratio (const SpCost *cost, const SpProgram *program, SpAxis axis)
   static const guint8 groups[SP_N_AXES][3] = {
     [SP_AXIS_TENSOR] = { SP_GROUP_TENSOR }, [SP_AXIS_ULYSSES] = { SP_GROUP_ULYSSES, SP_GROUP_ULYSSES_LINEAR },
     [SP_AXIS_RING] = { SP_GROUP_RING },     [SP_AXIS_LASP] = { SP_GROUP_LASP },
-    [SP_AXIS_DATA] = { SP_GROUP_ZERO },     [SP_AXIS_PIPELINE] = { SP_GROUP_PIPELINE, SP_GROUP_TIE, SP_GROUP_MIRROR },
+    [SP_AXIS_DATA] = { SP_GROUP_ZERO, SP_GROUP_EXPERT_DATA },
+    [SP_AXIS_PIPELINE] = { SP_GROUP_PIPELINE, SP_GROUP_TIE, SP_GROUP_MIRROR },
+    [SP_AXIS_EXPERT] = { SP_GROUP_EXPERT },
   };
   double ratio = 1;
 

@@ -44,6 +44,10 @@ static gboolean read_order (SpIni *ini, const Key *key, Values *values, GError *
 static void write_order (const Values *values, GString *out);
 static gboolean read_split (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_split (const Values *values, GString *out);
+static gboolean read_capacity (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_capacity (const Values *values, GString *out);
+static gboolean read_imbalance (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_imbalance (const Values *values, GString *out);
 static gboolean read_schedule (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_schedule (const Values *values, GString *out);
 
@@ -68,7 +72,8 @@ static const Key keys[] = {
   DEGREE (ulysses),
   DEGREE (ring),
   DEGREE (lasp),
-  ONLY ("layout", "expert", "1"),
+  DEGREE (expert),
+  { "layout", "expert-capacity", KEY_SPECIAL, .read = read_capacity, .write = write_capacity },
   { "layout", "lasp-version", KEY_INT, .min = 1, .max = 2, FIELD (layout.lasp_version) },
   ONLY ("layout", "ring-kind", "p2p"),
   GRADIENT ("ring-gradient-dtype", ring_gradient_dtype),
@@ -95,6 +100,7 @@ static const Key keys[] = {
   { "run", "causal", KEY_BOOL, FIELD (run.causal) },
   { "run", "framework", KEY_WORD, FIELD (framework) },
   ONLY ("run", "packing", "none"),
+  { "run", "expert-imbalance", KEY_SPECIAL, .read = read_imbalance, .write = write_imbalance },
   { "run", "scope", KEY_CHOICE, FIELD (run.scope), .names = { "step", "forward", "layer", "attention" },
     .available = SP_N_SCOPES },
   ONLY ("run", "optimizer", "adamw"),
@@ -109,15 +115,16 @@ static gboolean
 read_order (SpIni *ini, const Key *key, Values *values, GError **error)
 {
   static const char *const names[] = { "tensor", "ulysses", "ring", "lasp", "data", "pipeline", "expert", NULL };
-  static const char all[] = "tensor, ulysses, ring, lasp, data and pipeline, each once, nearest ranks first";
+  static const char all[] = "tensor, ulysses, ring, lasp, data and pipeline, each once, nearest ranks first; and expert, "
+                            "before data where experts are spread over the nearest ranks";
   G_STATIC_ASSERT (SP_AXIS_TENSOR == 0 && SP_AXIS_ULYSSES == 1 && SP_AXIS_RING == 2 && SP_AXIS_LASP == 3 &&
-                   SP_AXIS_DATA == 4 && SP_AXIS_PIPELINE == 5);
+                   SP_AXIS_DATA == 4 && SP_AXIS_PIPELINE == 5 && SP_AXIS_EXPERT == 6);
   g_autofree char *text = NULL;
   if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
     return FALSE;
   if (text == NULL)
     return TRUE;
-  SpOrder order = { { 0 } };
+  SpOrder order = { { 0 }, 0 };
   guint n = 0;
   gboolean seen[G_N_ELEMENTS (names)] = { FALSE };
   g_auto (GStrv) words = g_strsplit (text, ",", -1);
@@ -132,10 +139,12 @@ read_order (SpIni *ini, const Key *key, Values *values, GError **error)
     if (seen[axis])
       return sp_ini_refuse (ini, key->group, key->name, error, "%s stands twice, expected %s", names[axis], all);
     seen[axis] = TRUE;
-    if (axis < SP_N_AXES) /* expert has no ranks of its own yet */
+    if (axis == SP_AXIS_EXPERT)
+      order.experts_far = seen[SP_AXIS_DATA];
+    else
       order.axis[n++] = (guint8) axis;
   }
-  for (guint axis = 0; axis < SP_N_AXES; axis++)
+  for (guint axis = 0; axis < SP_N_RANK_AXES; axis++)
     if (!seen[axis])
       return sp_ini_refuse (ini, key->group, key->name, error, "%s is missing, expected %s", names[axis], all);
   values->layout.order = order;
@@ -146,8 +155,53 @@ static void
 write_order (const Values *values, GString *out)
 {
   static const char *const names[] = { "tensor", "ulysses", "ring", "lasp", "data", "pipeline" };
-  for (guint i = 0; i < SP_N_AXES; i++)
-    g_string_append_printf (out, "%s%s", i > 0 ? "," : "", names[values->layout.order.axis[i]]);
+  gboolean has_experts = values->layout.expert > 1;
+  for (guint i = 0; i < SP_N_RANK_AXES; i++) {
+    gboolean here = has_experts && values->layout.order.axis[i] == SP_AXIS_DATA;
+    g_string_append_printf (out, "%s%s%s%s", i > 0 ? "," : "", here && !values->layout.order.experts_far ? "expert," : "",
+                            names[values->layout.order.axis[i]],
+                            here && values->layout.order.experts_far ? ",expert" : "");
+  }
+}
+
+static gboolean
+read_capacity (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  g_autofree char *text = NULL;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL || g_str_equal (text, "none")) {
+    values->layout.expert_capacity = text == NULL ? values->layout.expert_capacity : 0;
+    return TRUE;
+  }
+  g_autofree char *problem =
+      sp_quantity_problem (text, SP_UNIT_NUMBER, 0.01, SP_MAX_EXPERTS, &values->layout.expert_capacity);
+  if (problem != NULL)
+    return sp_ini_refuse (ini, key->group, key->name, error,
+                          "expected none, or the rows of an expert's buffer over the mean, such as 1.25");
+  return TRUE;
+}
+
+static void
+write_capacity (const Values *values, GString *out)
+{
+  if (values->layout.expert_capacity > 0)
+    g_string_append_printf (out, "%.9g", values->layout.expert_capacity);
+  else
+    g_string_append (out, "none");
+}
+
+static gboolean
+read_imbalance (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  return sp_ini_quantity (ini, key->group, key->name, SP_INI_OPTIONAL, SP_UNIT_NUMBER, 1, 1000,
+                          &values->run.expert_imbalance, error);
+}
+
+static void
+write_imbalance (const Values *values, GString *out)
+{
+  g_string_append_printf (out, "%.9g", MAX (values->run.expert_imbalance, 1));
 }
 
 /* Layers of each virtual stage. Whether they are as many, and add up, is a matter of legality. */

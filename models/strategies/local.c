@@ -203,8 +203,8 @@ static const SpCore *const cores[] = { &fused, &unfused, NULL };
 static const char *
 unwritten (const SpArchitecture *arch)
 {
-  if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS))
-    return "a mixture of experts";
+  if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS) && arch->moe.bias)
+    return "biases in its experts";
   if (sp_architecture_has_bit (arch, SP_LAYER_WINDOW))
     return "window attention";
   if (sp_architecture_has_bit (arch, SP_LAYER_NO_MLP))

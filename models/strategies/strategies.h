@@ -9,6 +9,7 @@
  *   tensor    around the parts of a layer that are split over heads or features (enter, leave and their backwards)
  *   ulysses   around an attention core (heads for tokens, and back)
  *   ring, lasp, and the local cores: as rows of the core table
+ *   expert    in layers with experts: all-to-alls around them (layers/experts.c)
  *   zero      on a block's flat parameters: GATHER, SYNC, OPTIMIZER
  *   pipeline  between stages
  */
@@ -49,7 +50,7 @@ const SpStrategy *sp_strategy_get (guint row);
 /* The core that serves the open block; one always does in a legal layout. */
 const SpCore *sp_strategy_core (const SpWriter *w);
 
-extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_pipeline,
+extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_expert, sp_strategy_pipeline,
     sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero;
 
 /* The least sequence from the one asked for on that all rules about its parts accept. */
