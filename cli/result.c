@@ -246,7 +246,10 @@ add_verdict (const SpEstimate *e, GString *out)
   g_autofree char *exact = sp_text_count (fabs (left));
   if (e->fits)
     g_string_append_printf (out, "\nfits: %s of %s, %s left\n", used, capacity, gap);
-  else
+  else if (left >= 0) {
+    g_autofree char *host = sp_text_bytes (e->host_bytes);
+    g_string_append_printf (out, "\nDOES NOT FIT: %s of host memory a GPU is more than its node has\n", host);
+  } else
     g_string_append_printf (out, "\nDOES NOT FIT: %s of %s, lacks %s (%s bytes)\n", used, capacity, gap, exact);
 }
 

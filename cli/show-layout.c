@@ -14,15 +14,15 @@ typedef struct {
 typedef struct {
   const SpScenario *scenario;
   gint32 limit;
-  GArray *axes[SP_N_AXES];  /* of Degree, with all else as it is */
-  GArray *alone[SP_N_AXES]; /* with all other axes at 1; only where the other is empty */
+  GArray *axes[SP_N_DEGREES];  /* of Degree, with all else as it is */
+  GArray *alone[SP_N_DEGREES]; /* with all other axes at 1; only where the other is empty */
   GError *illegal;
 } Answer;
 
 static gint32 *
 degree_of (SpLayout *layout, SpAxis axis)
 {
-  gint32 *degrees[SP_N_AXES] = {
+  gint32 *degrees[SP_N_DEGREES] = {
     [SP_AXIS_TENSOR] = &layout->tensor, [SP_AXIS_ULYSSES] = &layout->ulysses, [SP_AXIS_RING] = &layout->ring,
     [SP_AXIS_LASP] = &layout->lasp,     [SP_AXIS_DATA] = &layout->data,       [SP_AXIS_PIPELINE] = &layout->pipeline,
     [SP_AXIS_EXPERT] = &layout->expert,
@@ -75,13 +75,13 @@ answer_init (Answer *a, const SpScenario *s)
   gint32 gpus = MIN (sp_cli_gpus (s->cluster), MOST_LIMIT);
   *a = (Answer){ .scenario = s, .limit = MAX (LEAST_LIMIT, MAX (s->arch->heads, gpus)) };
   sp_cli_check_layout (s, &a->illegal);
-  for (guint i = 0; i < SP_N_AXES; i++) {
+  for (guint i = 0; i < SP_N_DEGREES; i++) {
     a->axes[i] = find_degrees (s, &s->layout, i, a->limit);
     if (a->axes[i]->len > 0)
       continue;
     SpLayout alone = s->layout;
     alone.zero = 0; /* it may need replicas */
-    for (guint j = 0; j < SP_N_AXES; j++)
+    for (guint j = 0; j < SP_N_DEGREES; j++)
       *degree_of (&alone, j) = 1;
     a->alone[i] = find_degrees (s, &alone, i, a->limit);
   }
@@ -90,7 +90,7 @@ answer_init (Answer *a, const SpScenario *s)
 static void
 answer_clear (Answer *a)
 {
-  for (guint i = 0; i < SP_N_AXES; i++) {
+  for (guint i = 0; i < SP_N_DEGREES; i++) {
     g_clear_pointer (&a->axes[i], g_array_unref);
     g_clear_pointer (&a->alone[i], g_array_unref);
   }
@@ -135,7 +135,7 @@ add_json (const Answer *a, GString *out, GError **error)
   sp_json_bool (builder, "legal", a->illegal == NULL);
   sp_json_string (builder, "message", a->illegal != NULL ? a->illegal->message : NULL);
   sp_json_object (builder, "axes");
-  for (guint i = 0; i < SP_N_AXES; i++) {
+  for (guint i = 0; i < SP_N_DEGREES; i++) {
     sp_json_object (builder, sp_axis_name (i));
     sp_json_whole (builder, "degree", *degree_of (&layout, i));
     add_degrees_json (builder, "legal", a->axes[i]);
@@ -196,7 +196,7 @@ add_text (const Answer *a, GString *out)
   static const char *const head[] = { "axis", "is", "legal, all else as it is", "" };
   for (guint i = 0; i < G_N_ELEMENTS (head); i++)
     sp_table_cell (table, head[i]);
-  for (guint i = 0; i < SP_N_AXES; i++) {
+  for (guint i = 0; i < SP_N_DEGREES; i++) {
     g_autofree char *legal = degrees_text (a->axes[i]);
     g_autofree char *alone = a->alone[i] != NULL ? degrees_text (a->alone[i]) : NULL;
     g_autofree char *padding = padding_text (a->axes[i]);

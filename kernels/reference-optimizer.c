@@ -16,6 +16,7 @@ sp_ref_adam (gint64 n, const double *gradient, gint64 step, double rate, double 
     moment1[i] = beta1 * moment1[i] + (1 - beta1) * g;
     moment2[i] = beta2 * moment2[i] + (1 - beta2) * g * g;
     master[i] -= rate * (moment1[i] / correction1) / (sqrt (moment2[i] / correction2) + epsilon);
-    parameter[i] = master[i];
+    if (parameter != NULL)
+      parameter[i] = master[i];
   }
 }

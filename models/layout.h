@@ -24,6 +24,17 @@ typedef struct {
   guint8 experts_far;
 } SpOrder;
 
+/* What lies in host memory: bits of SpLayout.offload. */
+typedef enum {
+  SP_OFFLOAD_OPTIMIZER = 1 << 0,   /* its states, and its kernel runs on the host (ZeRO-Offload, 2101.06840) */
+  SP_OFFLOAD_PARAMETERS = 1 << 1,  /* the shards of ZeRO-3 (ZeRO-Infinity, 2104.07857) */
+  SP_OFFLOAD_ACTIVATIONS = 1 << 2, /* the layers' inputs that full recompute keeps */
+  SP_OFFLOAD_ALL = (1 << 3) - 1
+} SpOffload;
+
+/* Axes that have a degree in a layout. */
+#define SP_N_DEGREES SP_AXIS_HOST
+
 #define SP_MAX_STAGES 64
 #define SP_MAX_VIRTUAL_STAGES 128
 
@@ -39,6 +50,7 @@ typedef struct {
   gboolean reshard;      /* ZeRO-3: gather again for the backward */
   guint8 gradient_dtype; /* SP_DTYPE_BF16 or SP_DTYPE_FP32: of stored and reduced gradients */
   gboolean overlap;
+  guint8 offload;        /* SpOffload bits */
   guint8 recompute;      /* SpRecompute */
   guint8 schedule;       /* row of the schedule table */
   gint32 virtual_stages; /* chunks of a stage, of a schedule that interleaves */

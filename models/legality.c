@@ -74,7 +74,7 @@ sp_rule_nearest (const SpCase *c, gsize degree_offset, gint32 limit, gboolean (*
   append_list (out, values);
 }
 
-static const gsize degree_offsets[SP_N_AXES] = {
+static const gsize degree_offsets[SP_N_DEGREES] = {
   [SP_AXIS_TENSOR] = G_STRUCT_OFFSET (SpLayout, tensor), [SP_AXIS_ULYSSES] = G_STRUCT_OFFSET (SpLayout, ulysses),
   [SP_AXIS_RING] = G_STRUCT_OFFSET (SpLayout, ring),     [SP_AXIS_LASP] = G_STRUCT_OFFSET (SpLayout, lasp),
   [SP_AXIS_DATA] = G_STRUCT_OFFSET (SpLayout, data),     [SP_AXIS_PIPELINE] = G_STRUCT_OFFSET (SpLayout, pipeline),

@@ -151,7 +151,7 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
   guint experts = choose_experts (program, layout->expert, layout->order.experts_far);
   program->world = set_strides (program);
 
-  for (guint i = 0; i < SP_N_GROUPS; i++) {
+  for (guint i = 0; i < SP_N_GROUPS; i++) { /* SP_GROUP_SELF stays so */
     program->groups[i].size = 1;
     program->groups[i].n_digits = 0;
   }

@@ -82,7 +82,7 @@ mark (const SpWriter *w, Rebuild *r)
       wanted |= r->needed[r->root[ops[i].out[j]]];
     /* What a neighbour would have to send again has to be kept: see the linear layers' state. */
     g_assert (whole || !wanted || ops[i].kind != SP_OP_RECEIVE);
-    wanted |= whole && ops[i].out[0] != SP_SLOT_Y;
+    wanted |= whole && ops[i].out[0] != SP_SLOT_Y && ops[i].kind != SP_OP_TO_HOST;
     if (!wanted)
       continue;
     if (ops[i].loop)
@@ -108,7 +108,7 @@ note_recompute_uses (SpBlock *block, const Rebuild *r, const SpOp *op, guint16 i
 }
 
 static void
-copy_loops (SpBlock *block, const guint8 *keep, guint8 *ret_loop_map)
+copy_loops (SpBlock *block, const guint8 *keep, guint fetches, guint8 *ret_loop_map)
 {
   guint n = block->n_loops;
 
@@ -116,7 +116,7 @@ copy_loops (SpBlock *block, const guint8 *keep, guint8 *ret_loop_map)
     SpLoop loop = block->loops[l];
     if (loop.phase != SP_PHASE_FORWARD || !keep[loop.first])
       continue;
-    guint16 before = 0;
+    guint16 before = (guint16) fetches;
     for (guint i = 0; i < loop.first; i++)
       before += keep[i];
     loop.end = before + (loop.end - loop.first);
@@ -138,13 +138,17 @@ write_recompute (SpWriter *w)
 
   sp_write_begin (w, SP_PHASE_RECOMPUTE);
   guint kept = w->layout->recompute == SP_RECOMPUTE_NONE ? 0 : mark (w, &r);
+  guint fetches = w->offloaded != 0;
+  kept += fetches;
   if (kept > 0) {
     for (guint slot = 1; slot < block->n_buffers; slot++)
       if (block->last_use[1][slot]) { /* what only starts a carry has a last use alone */
         block->first_use[1][slot] += block->first_use[1][slot] ? kept : 0;
         block->last_use[1][slot] += kept;
       }
-    copy_loops (block, r.keep, loop_map);
+    if (sp_offload_fetch_input (w) > 0)
+      note_recompute_uses (block, &r, &w->program->ops[w->program->n_ops - 1], 1);
+    copy_loops (block, r.keep, fetches, loop_map);
     for (guint i = 0; i < forward.n; i++)
       if (r.keep[i]) {
         SpOp copy = w->program->ops[forward.first + i];
@@ -187,6 +191,7 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
   w->exchange = kind == SP_BLOCK_LINEAR ? SP_GROUP_ULYSSES_LINEAR : SP_GROUP_ULYSSES;
   w->slots = (SpCoreSlots){ 0 };
   w->core = kind == SP_BLOCK_SOFTMAX || kind == SP_BLOCK_LINEAR ? sp_strategy_core (w) : NULL;
+  sp_offload_begin_block (w);
   sp_zero_begin_block (w);
 }
 
@@ -298,6 +303,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   program->local_sequence = run->sequence / sp_layout_sequence_ranks (layout, arch);
   program->token_split = layout->ring > 1 ? layout->token_split : SP_TOKENS_CONTIGUOUS;
   program->sequence_regions = layout->sequence_regions && layout->tensor > 1;
+  program->offloads = 0;
   program->zero_stage = program->groups[SP_GROUP_ZERO].size > 1 ? (guint8) layout->zero : 0;
   program->global_batch = run->global_batch;
   program->micro_batches = sp_layout_micro_batches (layout, run);

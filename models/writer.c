@@ -25,14 +25,25 @@ sp_write_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 
   return slot;
 }
 
+guint8
+sp_write_host_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements)
+{
+  guint8 slot = sp_write_buffer (w, class, dtype, life, elements);
+
+  w->block->buffers[slot].host = 1;
+  w->block->buffers[slot].bytes = 0;
+  w->program->offloads = 1;
+  return slot;
+}
+
 void
 sp_write_size (SpWriter *w, guint8 slot, gint64 elements)
 {
   SpBuffer *buffer = &w->block->buffers[slot];
 
   buffer->elements = elements;
-  buffer->bytes = elements * sp_dtype_bytes (buffer->dtype);
-  w->slot[slot].traffic = buffer->bytes;
+  w->slot[slot].traffic = elements * sp_dtype_bytes (buffer->dtype);
+  buffer->bytes = buffer->host ? 0 : w->slot[slot].traffic;
 }
 
 guint8
@@ -315,6 +326,23 @@ sp_write_message (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis, SpSt
   op->guard = guard;
   op->bytes = kind == SP_OP_RECEIVE ? message_bytes (w, out0) + message_bytes (w, out1)
                                     : message_bytes (w, in0) + message_bytes (w, in1);
+  sp_write_op_done (w, op);
+}
+
+void
+sp_write_host_copy (SpWriter *w, SpOpKind kind, SpStream stream, guint8 in, guint8 out, guint flags)
+{
+  const SpBuffer *from = &w->block->buffers[in], *to = &w->block->buffers[out];
+  SpOp *op = sp_write_op (w, kind);
+
+  g_assert (from->elements == to->elements);
+  op->group = SP_GROUP_SELF;
+  op->axis = SP_AXIS_HOST;
+  op->stream = stream;
+  op->in[0] = in;
+  op->out[0] = out;
+  op->flags = flags;
+  op->bytes = from->elements * MIN (sp_dtype_bytes (from->dtype), sp_dtype_bytes (to->dtype));
   sp_write_op_done (w, op);
 }
 

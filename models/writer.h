@@ -45,6 +45,7 @@ struct _SpWriter {
 
   SpVariant *variant;
   SpBlock *block;
+  guint8 offloaded; /* the layer's input in host memory, 0: it is not there */
   guint8 traits; /* SpLayerKind bits of the block's layers */
   SpPhase phase;
   guint segment_start; /* in program->ops */
@@ -94,6 +95,8 @@ struct _SpCore {
 /* --- buffers ---------------------------------------------------------------------------------------------------- */
 
 guint8 sp_write_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
+/* In host memory: a stash, or what lives ALWAYS. */
+guint8 sp_write_host_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
 void sp_write_size (SpWriter *w, guint8 slot, gint64 elements);
 guint8 sp_write_view (SpWriter *w, guint8 of, gint64 offset, gint64 elements);
 /* Activations: a temporary of one list, and one that the backward reads. */
@@ -145,6 +148,9 @@ void sp_write_collective (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis ax
 /* A message of one or two buffers; 0 for none. */
 void sp_write_message (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis, SpStream stream, guint8 in0,
                        guint8 in1, guint8 out0, guint8 out1, guint flags, guint guard);
+
+/* A copy to or from host memory, of as many elements as `of` has. */
+void sp_write_host_copy (SpWriter *w, SpOpKind kind, SpStream stream, guint8 in, guint8 out, guint flags);
 
 SpLoop *sp_write_loop_begin (SpWriter *w, SpGroupId ring);
 void sp_write_loop_end (SpWriter *w, SpLoop *loop);

@@ -427,7 +427,7 @@ run_op (SpEngine *e, SpRole *role)
     sp_memory_peak_at (&role->memory, e->now);
     role->peak_op = G_MAXUINT32;
   }
-  if (e->program->groups[op->group].size > 1) {
+  if (e->program->groups[op->group].size > 1 || sp_op_is_host_copy (op->kind)) {
     gboolean is_blocking = e->options->serial || !(op->flags & SP_OP_ASYNC);
     sp_engine_post (e, role, op, &role->prices[role->op]);
     remember (role, op, is_blocking);

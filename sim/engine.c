@@ -17,7 +17,7 @@ check_streams (SpEngine *e)
     stream_of[g] = -1;
   for (guint i = 0; i < e->program->n_ops; i++) {
     const SpOp *op = &e->program->ops[i];
-    if (!sp_op_is_communication (op->kind))
+    if (!sp_op_is_communication (op->kind) || e->program->groups[op->group].size == 1)
       continue;
     if (stream_of[op->group] >= 0 && stream_of[op->group] != op->stream) {
       sp_engine_fail (e, SP_ENGINE_ERROR_PROGRAM, "op %u: group %s is used on the %s and the %s stream", i,

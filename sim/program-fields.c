@@ -11,7 +11,8 @@
 
 static const char *const flag_names[] = { "trans-a",   "trans-b",         "accumulate",      "causal", "reverse",
                                           "layernorm", "no-rotate",       "linear-gate",     "max",    "async",
-                                          "weight",    "per-micro-batch", "after-optimizer", "core",   NULL };
+                                          "weight",    "per-micro-batch", "after-optimizer", "core",   "on-host",
+                                          NULL };
 static const char *const guard_names[] = { "not-first",     "not-last", "first-step", "not-first-step",
                                            "not-last-step", "visible",  NULL };
 
@@ -56,6 +57,7 @@ const SpField sp_fields_program[] = {
   ENUM ("token_split", SpProgram, token_split, 2, token_split_name),
   PLAIN (SpProgram, sequence_regions, U8),
   PLAIN (SpProgram, zero_stage, U8),
+  PLAIN (SpProgram, offloads, U8),
   PLAIN (SpProgram, global_batch, I32),
   PLAIN (SpProgram, micro_batches, I32),
   ENUM ("schedule", SpProgram, schedule, G_MAXUINT8, schedule_name),
@@ -117,6 +119,7 @@ const SpField sp_fields_flat[] = {
   PLAIN (SpFlat, master, U8),
   PLAIN (SpFlat, moment1, U8),
   PLAIN (SpFlat, moment2, U8),
+  PLAIN (SpFlat, host_gradients, U8),
   LAST,
 };
 
@@ -144,6 +147,7 @@ const SpField sp_fields_buffer[] = {
   NAMED ("alias", SpBufferLine, b.alias, U8),
   NAMED ("tied", SpBufferLine, b.tied, U8),
   NAMED ("tied_slot", SpBufferLine, b.tied_slot, U8),
+  NAMED ("host", SpBufferLine, b.host, U8),
   ARRAY ("first", SpBufferLine, first, U16),
   ARRAY ("last", SpBufferLine, last, U16),
   LAST,

@@ -109,10 +109,12 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
   }
 
 NAMES (sp_dtype_name, SpDtype, SP_N_DTYPES, "bf16", "fp16", "fp32", "uint8", "int32")
-NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline", "expert")
-NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "data", "pipeline", "host")
+NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline", "expert",
+       "host")
+NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "data", "pipeline", "offload", "host")
 NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ulysses-linear", "lasp", "sequence",
-       "data", "zero", "expert", "expert-data", "pipeline", "tie", "mirror")
+       "data", "zero", "expert", "expert-data", "pipeline", "self", "tie",
+       "mirror")
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")
 NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff", "gathered", "summed", "step-end",
@@ -180,6 +182,8 @@ sp_op_name (SpOpKind kind)
     [SP_OP_SEND] = "send",
     [SP_OP_RECEIVE] = "receive",
     [SP_OP_SEND_RECEIVE] = "send-receive",
+    [SP_OP_TO_HOST] = "to-host",
+    [SP_OP_FROM_HOST] = "from-host",
   };
 
   G_STATIC_ASSERT (G_N_ELEMENTS (names) == SP_N_OPS);

@@ -77,6 +77,7 @@ typedef enum {
   SP_AXIS_DATA, /* gradient reduction and ZeRO, over data x sequence ranks */
   SP_AXIS_PIPELINE,
   SP_AXIS_EXPERT, /* a second use of data and sequence ranks: it has no digits of its own */
+  SP_AXIS_HOST,   /* between a GPU and its host memory: no ranks */
   SP_N_AXES
 } SpAxis;
 
@@ -88,6 +89,7 @@ typedef enum {
   SP_STREAM_SEQUENCE, /* ulysses, ring, lasp, expert */
   SP_STREAM_DATA,
   SP_STREAM_PIPELINE,
+  SP_STREAM_OFFLOAD, /* copies to and from host memory */
   SP_STREAM_HOST,
   SP_N_STREAMS
 } SpStream;
@@ -116,6 +118,7 @@ typedef enum {
   SP_GROUP_EXPERT,         /* of these, the ones that experts are spread over; place = index of the experts' part */
   SP_GROUP_EXPERT_DATA,    /* the rest of ZERO: ranks that hold the same experts */
   SP_GROUP_PIPELINE,
+  SP_GROUP_SELF,   /* the rank alone: what it exchanges with its host */
   SP_GROUP_TIE,    /* first and last pipeline stage, for tied embeddings; place 0 and 1 */
   SP_GROUP_MIRROR, /* stages s and p - 1 - s, which hold the same layers under a mirrored schedule; place 0 the lower */
   SP_N_GROUPS
@@ -203,7 +206,7 @@ typedef struct {
  * LOSS_SUM        in0 = logits, in1 = maximum -> out0[m,2] = (sum of exp, target's logit or 0), fp32
  * LOSS            in0 = logits, in1 = maximum, in2 = sums -> out0 = dlogits[m,n] of the mean loss over the global
  *                 batch, [out1 = scratch of the same size]
- * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, out3 = parameter shard;
+ * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, [out3 = parameter shard];
  *                 n elements
  * ZERO            out0[n] = 0
  *
@@ -214,6 +217,9 @@ typedef struct {
  * ALL_TO_ALL      in0 = n parts -> out0 = n parts
  * SEND            in0, [in1] to place + 1 (SP_OP_REVERSE: - 1)
  * RECEIVE         out0, [out1] from place - 1 (SP_OP_REVERSE: + 1)
+ * TO_HOST         in0 -> out0, which lies in host memory (SP_OP_ACCUMULATE: +=, added by the host); dtype may change.
+ *                 Over SP_GROUP_SELF
+ * FROM_HOST       in0, in host memory -> out0; payload is that of the type that moves, the narrower one
  * SEND_RECEIVE    in0 [in1] to place + 1, out0 [out1] from place - 1, around the ring, at once
  */
 typedef enum {
@@ -273,10 +279,13 @@ typedef enum {
   SP_OP_SEND,
   SP_OP_RECEIVE,
   SP_OP_SEND_RECEIVE,
+  SP_OP_TO_HOST,
+  SP_OP_FROM_HOST,
   SP_N_OPS
 } SpOpKind;
 
 #define sp_op_is_communication(kind) ((kind) >= SP_OP_ALL_GATHER)
+#define sp_op_is_host_copy(kind) ((kind) >= SP_OP_TO_HOST)
 
 typedef enum {
   SP_OP_TRANS_A = 1 << 0,
@@ -293,6 +302,7 @@ typedef enum {
   SP_OP_PER_MICRO_BATCH = 1 << 11, /* in SYNC: after every backward, not once a step */
   SP_OP_AFTER_OPTIMIZER = 1 << 12, /* in OPTIMIZER: the gather of updated parameters */
   SP_OP_CORE = 1 << 13,            /* of the attention core: what scope = attention keeps */
+  SP_OP_ON_HOST = 1 << 14,         /* a kernel that the host's processors run, on host memory */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */
@@ -366,6 +376,7 @@ typedef struct {
   guint8 alias;     /* slot that it is a view of, 0 none */
   guint8 tied;      /* 1: the embedding block's buffer of this slot number stands in, where the rank has both blocks */
   guint8 tied_slot; /* slot in block 0 */
+  guint8 host;      /* 1: in host memory, `bytes` = 0 */
 } SpBuffer;
 
 /* Slots that every block has. X: input activation, Y: output; DY, DX their gradients. Block 0 has no X and DX, the head
@@ -418,6 +429,7 @@ typedef struct {
   guint8 group;  /* SpGroupId of the ranks that hold the same: ZERO, or EXPERT_DATA of experts */
   guint8 frozen; /* 1: not trained, so without gradients and the optimizer's three */
   guint8 parameters, gradients, shard_parameters, shard_gradients, master, moment1, moment2;
+  guint8 host_gradients; /* where the optimizer runs on the host: what it reads; else 0 */
 } SpFlat;
 
 #define SP_MAX_FLATS 3
@@ -502,6 +514,7 @@ typedef struct {
   guint8 token_split;      /* SpTokenSplit */
   guint8 sequence_regions; /* 1: outside the tensor-split parts, rows are split again over the tensor group */
   guint8 zero_stage;
+  guint8 offloads; /* 1: some buffers lie in host memory */
   gint32 global_batch;  /* sequences */
   gint32 micro_batches; /* a rank runs */
   gint32 n_variants;

@@ -62,6 +62,14 @@ check_memory (const SpRehearsal *rehearsal, const SpProgram *program, const SpEs
   for (guint c = 0; c < SP_N_CLASSES; c++)
     g_test_message ("%s: lived %" G_GINT64_FORMAT ", priced %.0f bytes", sp_class_name (c),
                     rehearsal->ranks[fullest].peak_by_class[c], memory.by_class[c]);
+  gint64 host = 0;
+  for (gint32 rank = 0; rank < rehearsal->world; rank++)
+    host = MAX (host, rehearsal->ranks[rank].host_peak_bytes);
+  g_test_message ("host %" G_GINT64_FORMAT " bytes, priced %.0f", host, memory.host_bytes);
+  if (program->n_variants == 2 && program->stages > 1)
+    g_assert_cmpfloat (memory.host_bytes, >=, (double) host);
+  else
+    g_assert_cmpfloat (memory.host_bytes, ==, (double) host);
   g_test_message ("peak %" G_GINT64_FORMAT " bytes, priced %.0f at %s", peak, memory.total_bytes, memory.moment);
   /* Over stages, a smaller last micro-batch that is in flight is counted as a full one. */
   if (program->n_variants == 2 && program->stages > 1)

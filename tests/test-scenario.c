@@ -261,7 +261,7 @@ static const struct Bad {
   { "ring-kind", "p2p", "all-gather", { ": [layout] ring-kind = \"all-gather\"", "not available yet; choose p2p" } },
   { "striped", "contiguous", "striped",
     { ": [layout] ring-split = \"striped\"", "not available yet; choose contiguous or zigzag" } },
-  { "offload", "offload = none", "offload = optimizer", { ": [layout] offload = ", "not available yet; choose none" } },
+  { "offload", "offload = none", "offload = optimiser", { ": [layout] offload = ", "did you mean optimizer?" } },
   { "zero-group", "zero-group = all", "zero-group = node", { ": [layout] zero-group = ", "choose all" } },
   { "loss", "loss = full", "loss = chunked", { ": [layout] loss = ", "choose full" } },
   { "virtual", "virtual-stages = 1", "virtual-stages = 0", { ": [layout] virtual-stages = ", "expected a whole number" } },

@@ -53,6 +53,7 @@ typedef struct {
   /* Bytes by class, and their sums: what is kept for the backward, and what lives at the fullest op of the forward, and
    * of the recompute and backward list. Parameters and gradients are not in it. */
   gint64 stash[SP_N_CLASSES], peak[SP_N_LISTS][SP_N_CLASSES];
+  gint64 host_stash; /* in host memory, of a micro-batch */
   gint64 stash_bytes, peak_bytes[SP_N_LISTS];
   /* Where the schedule splits the backward, also: its parts (RECOMPUTE goes before the first), and the bytes that are
    * kept from the first for the second. */
@@ -68,6 +69,7 @@ typedef struct {
   double sync_before;                                 /* ... after so many seconds */
   SpBlockVolume each[SP_N_AXES], once[SP_N_AXES];     /* a micro-batch; a step */
   gint64 always[SP_N_CLASSES], step_end[SP_N_CLASSES];
+  gint64 host_bytes; /* ALWAYS in host memory */
   gint64 always_bytes, step_end_bytes;
   gint64 gathered, summed;           /* parameters and gradients that live whole for a while */
   gint64 tied_gathered, tied_summed; /* the embedding's, because this block uses its matrix */

@@ -135,6 +135,8 @@ collect_ranges (const SpBlock *block, const guint *n_ops, const Parts *parts, Ra
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
     gboolean lives = FALSE;
+    if (buffer->host && buffer->life == SP_LIFE_STASH)
+      ret->host_stash += buffer->elements * sp_dtype_bytes (buffer->dtype);
     if (buffer->bytes == 0)
       continue;
     if (buffer->life == SP_LIFE_STASH)
@@ -170,6 +172,7 @@ sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWor
   memset (ret->stash, 0, sizeof ret->stash);
   memset (ret->peak, 0, sizeof ret->peak);
   memset (ret->kept, 0, sizeof ret->kept);
+  ret->host_stash = 0;
   if (splits)
     find_parts (program, block, &parts);
   guint n = collect_ranges (block, n_ops, splits ? &parts : NULL, ranges, ret);
@@ -190,10 +193,13 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   ret->gathers_ahead = n > 0 && gather->flags & SP_OP_ASYNC;
   memset (ret->always, 0, sizeof ret->always);
   memset (ret->step_end, 0, sizeof ret->step_end);
+  ret->host_bytes = 0;
   ret->gathered = ret->summed = ret->tied_gathered = ret->tied_summed = 0;
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
     gint64 tied = buffer->tied ? buffer->elements * sp_dtype_bytes (buffer->dtype) : 0;
+    if (buffer->host && buffer->life == SP_LIFE_ALWAYS)
+      ret->host_bytes += buffer->elements * sp_dtype_bytes (buffer->dtype);
     if (buffer->life == SP_LIFE_ALWAYS)
       ret->always[buffer->class] += buffer->bytes;
     else if (buffer->life == SP_LIFE_STEP_END)

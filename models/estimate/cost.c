@@ -78,6 +78,8 @@ shape_use (const SpCost *cost, const SpOp *op)
 static double
 kernel_seconds (const SpCost *cost, const SpOp *op)
 {
+  if (op->flags & SP_OP_ON_HOST)
+    return op->bytes * cost->host_kernel_s_per_byte;
   double memory = op->bytes * cost->s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
 
   if (compute > 0)
@@ -172,6 +174,8 @@ sp_cost_wire_bytes (const SpCost *cost, const SpOp *op)
     return 2 * op->bytes * part;
   case SP_OP_SEND:
   case SP_OP_SEND_RECEIVE:
+  case SP_OP_TO_HOST:
+  case SP_OP_FROM_HOST:
     return op->bytes;
   default:
     return 0;
@@ -187,6 +191,10 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
 
   *ret_fixed_s = 0;
   *ret_algorithm = SP_ALGORITHM_NONE;
+  if (sp_op_is_host_copy (op->kind)) {
+    *ret_fixed_s = cost->launch_s;
+    return cost->launch_s + payload * cost->host_s_per_byte;
+  }
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
   switch (op->kind) {
@@ -317,6 +325,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .launch_s = device->launch_s.value,
     .host_launch_s = framework->host_eager ? framework->host_launch_s.value : 0,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
+    .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
+    .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
     .peak_flops_per_s = peak,
     .slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,

@@ -19,6 +19,9 @@
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head.
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
+ * The host: a copy to or from its memory is the launch and bytes / host rate; an optimizer that runs there moves its
+ * bytes at an equal share of the node's host memory rate.
+ *
  * Communication over a group of P ranks, g of them in one node of G GPUs, k = P / g nodes, at message size as NCCL
  * splits it (what each algorithm puts on links: sim/loads.h):
  *   all-gather, reduce-scatter   wire = payload (P - 1) / P,  steps = P - 1
@@ -91,6 +94,8 @@ typedef struct {
   double launch_s, host_launch_s;
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
+  double host_s_per_byte;        /* over PCIe */
+  double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
   double slowdown;
   gint32 sms;

@@ -101,6 +101,14 @@ scope_tokens (const SpProgram *program)
 
 /* --- a step ------------------------------------------------------------------------------------------------------- */
 
+gboolean
+sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e)
+{
+  double host = cluster->host_memory_bytes.value;
+
+  return e->memory.total_bytes <= e->capacity_bytes && (host == 0 || e->host_bytes * cluster->gpus_per_node <= host);
+}
+
 static void
 estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)
 {
@@ -112,7 +120,8 @@ estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, 
   sp_estimate_volume (e, ret);
   sp_estimate_memory (e, estimator->framework, &ret->memory);
   ret->capacity_bytes = estimator->cluster->device->memory_bytes.value;
-  ret->fits = ret->memory.total_bytes <= ret->capacity_bytes;
+  ret->host_bytes = ret->memory.host_bytes;
+  ret->fits = sp_estimate_fits (estimator->cluster, ret);
 
   double peak = program->world * estimator->cost.peak_flops_per_s * ret->step_time_s;
   scope_flops (estimator->arch, program, estimator->convention, &full, &causal);

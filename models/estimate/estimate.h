@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
   double total_bytes;
   double by_class[SP_N_CLASSES];
+  double host_bytes; /* of one GPU, in host memory, at the fullest */
   gint32 stage;       /* whose GPUs hold it */
   const char *moment; /* static string: where in the step */
 } SpMemory;
@@ -78,6 +79,9 @@ typedef struct {
 
 typedef enum { SP_MFU_SEQPAR, SP_MFU_MEGATRON, SP_MFU_PALM, SP_MFU_LLM_FOUNDRY, SP_N_MFU } SpMfuConvention;
 extern const char *const sp_mfu_names[SP_N_MFU + 1]; /* NULL-terminated */
+
+/* The GPU's memory, and where it is known a node's share of host memory, hold what they must. */
+gboolean sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e);
 
 /* Model FLOP of one token's training step, attention over all pairs and over the causal half. */
 void sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention convention, double *ret_full,

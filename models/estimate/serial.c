@@ -230,6 +230,9 @@ walk_op (Walker *w, Stage *stage, const List *list, guint i, const SpLoop *loop,
         stage->at[p] += seconds;
         list->kernels[p]++;
       }
+  } else if (sp_op_is_host_copy (op->kind)) {
+    for (gint32 p = 0; p < w->places; p++)
+      stage->at[p] += seconds;
   } else if (w->program->groups[op->group].size == 1 || !holds (w, op, loop, 0, step))
     ; /* guards of collectives are on steps alone */
   else if (op->kind == SP_OP_SEND_RECEIVE)

@@ -19,6 +19,12 @@ static const SpQuantityKey network_keys[] = {
   { "network-latency", SP_UNIT_SECONDS, 0, 1e-1, FIELD (network_latency_s) },
 };
 
+static const SpQuantityKey host_keys[] = {
+  { "host-memory", SP_UNIT_BYTES, 1e9, 1e15, FIELD (host_memory_bytes) },
+  { "host-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e13, FIELD (host_bytes_per_s) },
+  { "host-memory-rate", SP_UNIT_BYTES_PER_S, 1e9, 1e14, FIELD (host_memory_bytes_per_s) },
+};
+
 static const SpQuantityKey noise_key = { "network-noise", SP_UNIT_FRACTION, 0, 1, FIELD (network_noise) };
 
 /* --- keys of one kind or another ---------------------------------------------------------------------------------- */
@@ -216,6 +222,11 @@ set_default (SpQuantity *quantity, double value, const char *source)
 static void
 set_defaults (SpCluster *c)
 {
+  if (c->host_bytes_per_s.value == 0)
+    c->host_bytes_per_s.value =
+        c->device->pcie_bytes_per_s.value > 0 ? c->device->pcie_bytes_per_s.value : 25e9;
+  if (c->host_memory_bytes_per_s.value == 0)
+    c->host_memory_bytes_per_s.value = 136e9;
   double adapters = c->nics.value * c->nic_bytes_per_s.value;
 
   if (c->node == SP_NODE_PCIE) {
@@ -300,6 +311,7 @@ sp_cluster_load (const char *path, GError **error)
       !sp_read_quantities (ini, "cluster", network_keys, G_N_ELEMENTS (network_keys),
                            cluster->nodes > 1 ? SP_INI_REQUIRED : SP_INI_OPTIONAL, cluster, error) ||
       !sp_read_quantities (ini, "cluster", &noise_key, 1, SP_INI_OPTIONAL, cluster, error) ||
+      !sp_read_quantities (ini, "cluster", host_keys, G_N_ELEMENTS (host_keys), SP_INI_OPTIONAL, cluster, error) ||
       !read_kinds (ini, cluster, error) || !sp_ini_finish (ini, error))
     return NULL;
   cluster->device = load_device (ini, path, device, error);
@@ -329,6 +341,7 @@ sp_cluster_free (SpCluster *cluster)
     return;
   sp_clear_sources (link_keys, G_N_ELEMENTS (link_keys), cluster);
   sp_clear_sources (network_keys, G_N_ELEMENTS (network_keys), cluster);
+  sp_clear_sources (host_keys, G_N_ELEMENTS (host_keys), cluster);
   sp_clear_sources (&noise_key, 1, cluster);
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (kind_keys[i].type == QUANTITY)

@@ -145,6 +145,8 @@ static const SpQuantityKey framework_keys[] = {
   { "allocator-slack", SP_UNIT_FRACTION, 0, 1, FIELD (allocator_slack) },
 };
 
+static const SpQuantityKey host_slack_key = { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) };
+
 /* Two words each, the first of which is FALSE; that is what an optional one is. */
 static const struct {
   const char *key;
@@ -178,7 +180,8 @@ sp_framework_load (const char *path, GError **error)
       return NULL;
     G_STRUCT_MEMBER (gboolean, framework, framework_flags[i].offset) = flag;
   }
-  if (!sp_read_quantities (ini, "framework", framework_keys, G_N_ELEMENTS (framework_keys), SP_INI_REQUIRED, framework,
+  if (!sp_read_quantities (ini, "framework", &host_slack_key, 1, SP_INI_OPTIONAL, framework, error) ||
+      !sp_read_quantities (ini, "framework", framework_keys, G_N_ELEMENTS (framework_keys), SP_INI_REQUIRED, framework,
                            error) ||
       !sp_ini_finish (ini, error))
     return NULL;
@@ -191,6 +194,7 @@ sp_framework_free (SpFramework *framework)
   if (framework == NULL)
     return;
   sp_clear_sources (framework_keys, G_N_ELEMENTS (framework_keys), framework);
+  sp_clear_sources (&host_slack_key, 1, framework);
   g_free (framework->name);
   g_free (framework);
 }

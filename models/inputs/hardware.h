@@ -69,7 +69,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
  *                           adapters of a router's nodes together; global-rate: those of a group's nodes over the
  *                           other groups
  *    of all but flat        hop-latency 0
- *    network-noise = 0 */
+ *    network-noise = 0
+ *    host-memory = 0; host-rate: the device's pcie-rate, else 25 GB/s, assumed: PCIe 4.0 x16 as copies reach it;
+ *    host-memory-rate = 136 GB/s, assumed: two sockets of six channels, about half their peak */
 typedef struct {
   char *name;
   SpDevice *device; /* owned */
@@ -91,6 +93,9 @@ typedef struct {
   gint32 groups, routers_per_group, nodes_per_router;
   SpQuantity router_bytes_per_s, global_bytes_per_s;
   SpQuantity hop_latency_s; /* of each further link between switches */
+  SpQuantity host_memory_bytes;       /* a node's; 0: not known, so that it never limits */
+  SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
+  SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
   struct _SpClusterMemo *memo; /* what models/estimate/paths.h keeps; NULL: it keeps nothing */
@@ -135,6 +140,7 @@ typedef struct {
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
+  SpQuantity host_slack;      /* the same of host memory: staging buffers; 0 */
 } SpFramework;
 
 SpFramework *sp_framework_load (const char *path, GError **error);

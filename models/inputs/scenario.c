@@ -48,6 +48,8 @@ static gboolean read_capacity (SpIni *ini, const Key *key, Values *values, GErro
 static void write_capacity (const Values *values, GString *out);
 static gboolean read_imbalance (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_imbalance (const Values *values, GString *out);
+static gboolean read_offload (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_offload (const Values *values, GString *out);
 static gboolean read_schedule (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_schedule (const Values *values, GString *out);
 
@@ -87,7 +89,7 @@ static const Key keys[] = {
   FLAG ("overlap", overlap),
   { "layout", "recompute", KEY_CHOICE, FIELD (layout.recompute), .names = { "none", "selective", "full" },
     .available = SP_N_RECOMPUTES },
-  ONLY ("layout", "offload", "none"),
+  { "layout", "offload", KEY_SPECIAL, .read = read_offload, .write = write_offload },
   ONLY ("layout", "loss", "full"),
   { "layout", "schedule", KEY_SPECIAL, .read = read_schedule, .write = write_schedule },
   { "layout", "virtual-stages", KEY_INT, .min = 1, .max = SP_MAX_CHUNKS, FIELD (layout.virtual_stages) },
@@ -202,6 +204,47 @@ static void
 write_imbalance (const Values *values, GString *out)
 {
   g_string_append_printf (out, "%.9g", MAX (values->run.expert_imbalance, 1));
+}
+
+static const char *const offload_names[] = { "optimizer", "parameters", "activations", NULL };
+G_STATIC_ASSERT (SP_OFFLOAD_OPTIMIZER == 1 && SP_OFFLOAD_PARAMETERS == 2 && SP_OFFLOAD_ACTIVATIONS == 4);
+
+/* none, or a list of what lies in host memory. */
+static gboolean
+read_offload (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  g_autofree char *text = NULL;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  values->layout.offload = 0;
+  if (g_str_equal (text, "none"))
+    return TRUE;
+  g_auto (GStrv) words = g_strsplit (text, ",", -1);
+  for (guint i = 0; words[i] != NULL; i++) {
+    guint bit = 0;
+    while (offload_names[bit] != NULL && !g_str_equal (offload_names[bit], g_strstrip (words[i])))
+      bit++;
+    const char *near = offload_names[bit] == NULL ? sp_nearest (words[i], offload_names) : NULL;
+    if (offload_names[bit] == NULL)
+      return sp_ini_refuse (ini, key->group, key->name, error,
+                            "expected none, or of optimizer, parameters and activations some, joined by commas%s%s%s",
+                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    values->layout.offload |= (guint8) (1 << bit);
+  }
+  return TRUE;
+}
+
+static void
+write_offload (const Values *values, GString *out)
+{
+  gsize start = out->len;
+  for (guint bit = 0; offload_names[bit] != NULL; bit++)
+    if (values->layout.offload & 1 << bit)
+      g_string_append_printf (out, "%s%s", out->len > start ? "," : "", offload_names[bit]);
+  if (out->len == start)
+    g_string_append (out, "none");
 }
 
 /* Layers of each virtual stage. Whether they are as many, and add up, is a matter of legality. */

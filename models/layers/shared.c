@@ -217,6 +217,7 @@ sp_write_layer (SpWriter *w, const SpAttentionPart *part, gpointer attention)
     return;
 
   sp_write_begin (w, SP_PHASE_FORWARD);
+  sp_offload_input (w);
   write_mlp (w, &mlp, part->forward (w, attention), SP_SLOT_Y);
   sp_write_end (w);
 

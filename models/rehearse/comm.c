@@ -109,6 +109,24 @@ send (SpCall *call)
   g_queue_push_tail (mail_between (call, call->rank->number, to), message);
 }
 
+/* What moves is of the narrower type. */
+static void
+copy_host (SpCall *call)
+{
+  gint64 n = elements_of (call, call->op->in[0]);
+  const SpBuffer *from = sp_call_buffer (call, call->op->in[0]), *to = sp_call_buffer (call, call->op->out[0]);
+  const double *in = sp_call_read (call, call->op->in[0], n);
+  double *out = sp_call_write (call, call->op->out[0], n);
+
+  if (in == NULL || out == NULL)
+    return;
+  if (!(call->op->kind == SP_OP_TO_HOST ? to->host : from->host))
+    sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM, "copies to or from the host what does not lie there");
+  for (gint64 i = 0; i < n; i++)
+    out[i] = call->op->flags & SP_OP_ACCUMULATE ? out[i] + in[i] : in[i];
+  count (call, n, sp_dtype_bytes (from->dtype) < sp_dtype_bytes (to->dtype) ? from->dtype : to->dtype);
+}
+
 static Message *
 take (GQueue *queue, gint64 tag)
 {
@@ -348,6 +366,11 @@ sp_call_communicate (SpCall *call)
     break;
   case SP_OP_RECEIVE:
     done = receive (call);
+    break;
+  case SP_OP_TO_HOST:
+  case SP_OP_FROM_HOST:
+    copy_host (call);
+    done = !call->failed;
     break;
   case SP_OP_SEND_RECEIVE:
     done = send_receive (call);

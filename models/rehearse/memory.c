@@ -23,12 +23,15 @@ sp_storage_new (SpRank *rank, const SpBuffer *buffer)
   *storage = (SpStorage){ .refs = 1,
                           .class = buffer->class,
                           .bytes = buffer->bytes,
+                          .host_bytes = buffer->host ? buffer->elements * (gint64) sp_dtype_bytes (buffer->dtype) : 0,
                           .elements = buffer->elements,
                           .data = g_new0 (double, MAX (buffer->elements, 1)) };
   if (buffer->class != SP_CLASS_GRADIENTS && buffer->class != SP_CLASS_OPTIMIZER)
     poison (storage);
   rank->live_bytes += storage->bytes;
   rank->live_by_class[storage->class] += storage->bytes;
+  rank->live_host_bytes += storage->host_bytes;
+  rank->report->host_peak_bytes = MAX (rank->report->host_peak_bytes, rank->live_host_bytes);
   if (rank->live_bytes > rank->report->peak_bytes) {
     rank->report->peak_bytes = rank->live_bytes;
     memcpy (rank->report->peak_by_class, rank->live_by_class, sizeof rank->live_by_class);
@@ -47,6 +50,7 @@ sp_storage_release (SpRank *rank, SpStorage **at)
     return;
   rank->live_bytes -= storage->bytes;
   rank->live_by_class[storage->class] -= storage->bytes;
+  rank->live_host_bytes -= storage->host_bytes;
   g_free (storage->data);
   g_free (storage);
 }

@@ -442,7 +442,7 @@ adam (SpCall *c)
   const double *gradient = IN (0, N);
   double *master = OUT (0, N), *moment1 = OUT (1, N), *moment2 = OUT (2, N), *parameter = OUT (3, N);
 
-  if (!c->failed)
+  if (!c->failed) /* without a parameter, on the host */
     sp_ref_adam (N, gradient, 1, numbers->learning_rate, numbers->adam_beta1, numbers->adam_beta2,
                  numbers->adam_epsilon, master, moment1, moment2, parameter);
 }

@@ -17,7 +17,7 @@ typedef struct {
   gint32 refs;
   gint32 claims; /* of SP_LIFE_GATHERED: uses that are not over */
   guint8 class;
-  gint64 bytes;
+  gint64 bytes, host_bytes;
   gint64 elements;
   double *data;
 } SpStorage;
@@ -50,7 +50,7 @@ typedef struct {
   SpFrame **frames;   /* [1 + micro-batch][position] */
   double **gradients; /* [position][flat]: whole or shard, when the optimizer began */
   double loss;
-  gint64 live_bytes, live_by_class[SP_N_CLASSES];
+  gint64 live_bytes, live_by_class[SP_N_CLASSES], live_host_bytes;
   SpRehearsedRank *report;
 } SpRank;
 

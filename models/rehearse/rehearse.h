@@ -69,6 +69,7 @@ typedef struct {
   gint64 messages[SP_N_AXES]; /* collectives, sends */
   gint64 peak_bytes;
   gint64 peak_by_class[SP_N_CLASSES]; /* at that moment */
+  gint64 host_peak_bytes;             /* of what lies in host memory, at its own moment */
 } SpRehearsedRank;
 
 typedef struct {

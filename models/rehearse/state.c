@@ -220,6 +220,8 @@ sp_state_start (SpInterpreter *in, SpRank *rank)
 static guint8
 gradient_slot (const SpFlat *flat)
 {
+  if (flat->host_gradients != 0)
+    return flat->host_gradients;
   return flat->shard_gradients != 0 ? flat->shard_gradients : flat->gradients;
 }
 

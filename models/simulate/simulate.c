@@ -142,13 +142,15 @@ set_memory (const SpEstimator *estimator, const SpRoleReport *fullest, SpEstimat
 {
   const SpFramework *framework = estimator->framework;
 
-  e->memory = (SpMemory){ .stage = fullest->stage, .moment = "simulated; peaks below" };
+  e->memory = (SpMemory){
+    .stage = fullest->stage, .moment = "simulated; peaks below", .host_bytes = e->memory.host_bytes
+  };
   for (guint c = 0; c < SP_N_CLASSES; c++)
     e->memory.by_class[c] = (double) fullest->peak_by_class[c];
   double bytes = (double) fullest->peak_bytes;
   e->memory.by_class[SP_CLASS_RESERVED] = framework->reserved_bytes.value + framework->allocator_slack.value * bytes;
   e->memory.total_bytes = bytes + e->memory.by_class[SP_CLASS_RESERVED];
-  e->fits = e->memory.total_bytes <= e->capacity_bytes;
+  e->fits = sp_estimate_fits (estimator->cluster, e);
 }
 
 /* What follows from the step time is inversely proportional to it. */

@@ -51,7 +51,7 @@ const SpStrategy *sp_strategy_get (guint row);
 const SpCore *sp_strategy_core (const SpWriter *w);
 
 extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_expert, sp_strategy_pipeline,
-    sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero;
+    sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero, sp_strategy_offload;
 
 /* The least sequence from the one asked for on that all rules about its parts accept. */
 gint64 sp_rule_padded_sequence (const SpCase *c);
@@ -98,6 +98,13 @@ typedef struct {
 
 /* After the weights: sizes the flat buffers and writes GATHER, SYNC and OPTIMIZER. */
 void sp_zero_end_weights (SpWriter *w, const SpTied *tied);
+
+/* --- offload ------------------------------------------------------------------------------------------------------ */
+
+/* Before a block's weights; at the start of its FORWARD; at the start of its RECOMPUTE: returns the ops written. */
+void sp_offload_begin_block (SpWriter *w);
+void sp_offload_input (SpWriter *w);
+guint sp_offload_fetch_input (SpWriter *w);
 
 /* --- pipeline ----------------------------------------------------------------------------------------------------- */
 

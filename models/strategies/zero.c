@@ -8,6 +8,10 @@
  * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false). Under a mirrored
  * schedule two pipeline stages hold the same weights: they sum their gradients once a step, before the data reduction
  * or, where that runs after every micro-batch, the shards after the last one.
+ *
+ * Offload: the optimizer's states, fp32 gradients to add up and, of stage 3, the parameters' shards lie in host memory;
+ * what was reduced is copied there after each reduction, the host runs the optimizer, and the parameters come back in
+ * their own type. DeepSpeed overlaps the copy of gradients with the rest of the backward; here it comes after it.
  */
 
 static gint32
@@ -23,6 +27,18 @@ stage (const SpWriter *w, const SpFlat *flat)
   if (shards (w, flat) == 1 || (flat->frozen && w->layout->zero < 3))
     return 0;
   return w->layout->zero;
+}
+
+static gboolean
+runs_on_host (const SpWriter *w, const SpFlat *flat)
+{
+  return !flat->frozen && (w->layout->offload & SP_OFFLOAD_OPTIMIZER) != 0;
+}
+
+static gboolean
+parameters_on_host (const SpWriter *w, const SpFlat *flat)
+{
+  return stage (w, flat) == 3 && (w->layout->offload & SP_OFFLOAD_PARAMETERS) != 0;
 }
 
 void
@@ -55,6 +71,13 @@ data_collective (SpWriter *w, SpOpKind kind, SpGroupId group, guint8 in, guint8 
                        flags | (w->layout->overlap ? SP_OP_ASYNC : 0));
 }
 
+/* In order with the collectives that it comes before or after. */
+static void
+host_copy (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
+{
+  sp_write_host_copy (w, kind, SP_STREAM_DATA, in, out, flags | (w->layout->overlap ? SP_OP_ASYNC : 0));
+}
+
 static void
 write_gather (SpWriter *w, const SpTied *tied)
 {
@@ -62,9 +85,16 @@ write_gather (SpWriter *w, const SpTied *tied)
 
   sp_write_begin (w, SP_PHASE_GATHER);
   for (guint i = 0; i < block->n_flats; i++)
-    if (stage (w, &block->flats[i]) == 3 && w->flats[i].elements > 0)
-      data_collective (w, SP_OP_ALL_GATHER, block->flats[i].group, block->flats[i].shard_parameters,
-                       block->flats[i].parameters, 0);
+    if (stage (w, &block->flats[i]) == 3 && w->flats[i].elements > 0) {
+      guint8 shard = block->flats[i].shard_parameters;
+      if (parameters_on_host (w, &block->flats[i])) {
+        guint8 here =
+            sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, SP_LIFE_GATHERED, block->buffers[shard].elements);
+        host_copy (w, SP_OP_FROM_HOST, shard, here, 0);
+        shard = here;
+      }
+      data_collective (w, SP_OP_ALL_GATHER, block->flats[i].group, shard, block->flats[i].parameters, 0);
+    }
   if (tied->shard)
     data_collective (w, SP_OP_ALL_GATHER, SP_GROUP_ZERO, tied->shard, tied->values, 0);
   sp_write_end (w);
@@ -105,11 +135,14 @@ write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
     write_mirror_sum (w, flat->gradients);
   if (any && stage (w, flat) > 0)
     data_collective (w, SP_OP_REDUCE_SCATTER, flat->group, flat->gradients, flat->shard_gradients,
-                     each | (each ? SP_OP_ACCUMULATE : 0));
+                     each | (each && !flat->host_gradients ? SP_OP_ACCUMULATE : 0));
   else if (any && shards (w, flat) > 1)
     data_collective (w, SP_OP_ALL_REDUCE, flat->group, flat->gradients, flat->gradients, 0);
   if (any && each)
     write_mirror_sum (w, flat->shard_gradients);
+  if (any && flat->host_gradients)
+    host_copy (w, SP_OP_TO_HOST, flat->shard_gradients ? flat->shard_gradients : flat->gradients,
+                        flat->host_gradients, each | SP_OP_ACCUMULATE);
 }
 
 static void
@@ -124,22 +157,27 @@ write_sync (SpWriter *w, const SpTied *tied)
 static void
 write_flat_optimizer (SpWriter *w, const SpFlat *flat)
 {
-  gboolean sharded = flat->shard_gradients != 0;
-  const SpBuffer *gradients = &w->block->buffers[sharded ? flat->shard_gradients : flat->gradients];
+  gboolean sharded = flat->shard_gradients != 0, host = flat->host_gradients != 0;
+  guint8 from = host ? flat->host_gradients : sharded ? flat->shard_gradients : flat->gradients;
+  guint8 updated = sharded ? flat->shard_parameters : flat->parameters;
+  const SpBuffer *gradients = &w->block->buffers[from];
 
   if (flat->frozen || gradients->elements == 0)
     return;
   SpOp *op = sp_write_op (w, SP_OP_ADAM);
-  op->in[0] = sharded ? flat->shard_gradients : flat->gradients;
+  op->in[0] = from;
   op->out[0] = flat->master;
   op->out[1] = flat->moment1;
   op->out[2] = flat->moment2;
-  op->out[3] = sharded ? flat->shard_parameters : flat->parameters;
+  op->out[3] = host && !w->block->buffers[updated].host ? 0 : updated;
+  op->flags = host ? SP_OP_ON_HOST : 0;
   op->m = 1;
   op->n = (gint32) gradients->elements;
   /* master and moments are read and written, the parameter only written */
   op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 24 + sp_dtype_bytes (w->dtype));
   sp_write_op_done (w, op);
+  if (host && !w->block->buffers[updated].host)
+    host_copy (w, SP_OP_FROM_HOST, flat->master, updated, SP_OP_AFTER_OPTIMIZER);
   if (stage (w, flat) == 1 || stage (w, flat) == 2)
     data_collective (w, SP_OP_ALL_GATHER, flat->group, flat->shard_parameters, flat->parameters, SP_OP_AFTER_OPTIMIZER);
 }
@@ -153,6 +191,8 @@ write_optimizer (SpWriter *w)
   sp_write_end (w);
 }
 
+typedef guint8 (*BufferWriter) (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
+
 static void
 size_flat (SpWriter *w, guint index)
 {
@@ -164,17 +204,23 @@ size_flat (SpWriter *w, guint index)
   sp_write_size (w, flat->parameters, shard * parts);
   if (!flat->frozen)
     sp_write_size (w, flat->gradients, shard * parts);
+  BufferWriter optimizer = runs_on_host (w, flat) ? sp_write_host_buffer : sp_write_buffer;
   if (at > 0)
-    flat->shard_parameters =
-        sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, at == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
+    flat->shard_parameters = (parameters_on_host (w, flat) ? sp_write_host_buffer : sp_write_buffer) (
+        w, SP_CLASS_PARAMETERS, w->dtype, at == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
   if (flat->frozen)
     return;
-  if (at > 0)
+  if (at > 0) /* on its way to the host it is a part of what SYNC has to do */
     flat->shard_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
-                                             at >= 2 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
-  flat->master = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  flat->moment1 = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  flat->moment2 = sp_write_buffer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+                                             at < 2                   ? SP_LIFE_STEP_END
+                                             : runs_on_host (w, flat) ? SP_LIFE_SUMMED
+                                                                      : SP_LIFE_ALWAYS,
+                                             shard);
+  if (runs_on_host (w, flat))
+    flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+  flat->master = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+  flat->moment1 = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+  flat->moment2 = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
 }
 
 void
