@@ -233,6 +233,38 @@ void sp_ref_position (gint64 m, gint64 n, gint64 k, const gint64 *pos, const dou
                       double *out);
 void sp_ref_position_bwd (gint64 m, gint64 n, gint64 k, const gint64 *pos, const double *dx, double *dtable); /* += */
 
+/* --- mixture of experts: reference-experts.c ---------------------------------------------------------------------- */
+
+/*
+ * Each token goes to `per_token` of the experts: those with the largest logits, ties to the lower number; or, with
+ * positions, expert (position * per_token + j) mod experts for j = 0, 1 .. It weighs them by the softmax over their logits
+ * alone. An expert has a buffer of `capacity` rows, filled in the order of tokens; what does not fit is dropped: its slot
+ * is -1, its weight 0 (the others' stay).
+ */
+typedef struct {
+  gint64 tokens, experts, per_token, capacity;
+} SpRefRoute;
+
+/* logits[tokens,experts] -> weights[tokens,per_token], slots[tokens,per_token]: row of buffers[experts,capacity], or -1.
+ * positions[tokens] or NULL. Returns how many were dropped. */
+gint64 sp_ref_route (const SpRefRoute *route, const double *logits, const gint64 *positions, double *weights,
+                     double *slots);
+void sp_ref_route_bwd (const SpRefRoute *route, const double *logits, const gint64 *positions, const double *d_weights,
+                       const double *slots, double *d_logits);
+
+/* x[tokens,n] -> buffer[experts,capacity,n], zeros where no token is. Backward: the sum over a token's copies. */
+void sp_ref_dispatch (const SpRefRoute *route, gint64 n, const double *x, const double *slots, double *buffer);
+void sp_ref_dispatch_bwd (const SpRefRoute *route, gint64 n, const double *d_buffer, const double *slots, double *dx);
+/* out[tokens,n] = sum over a token's slots of weight * row. */
+void sp_ref_combine (const SpRefRoute *route, gint64 n, const double *buffer, const double *weights, const double *slots,
+                     double *out);
+void sp_ref_combine_bwd (const SpRefRoute *route, gint64 n, const double *d, const double *buffer, const double *weights,
+                         const double *slots, double *d_buffer, double *d_weights);
+
+/* out[m,n] = x * sigmoid (u[m]). In place: out may be x, dx may be d. */
+void sp_ref_row_gate (gint64 m, gint64 n, const double *x, const double *u, double *out);
+void sp_ref_row_gate_bwd (gint64 m, gint64 n, const double *d, const double *x, const double *u, double *dx, double *du);
+
 /* --- loss: reference-loss.c --------------------------------------------------------------------------------------- */
 
 /*

@@ -3,6 +3,8 @@
 
 #include "sim/schedules.h"
 
+#include <math.h>
+
 /* Degrees come from files, so their product may be anything: more ranks than any cluster has, rather than a wrapped
  * sum. */
 static gint32
@@ -36,6 +38,15 @@ gint32
 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch)
 {
   return sp_layout_sequence_ranks (layout, arch) / layout->lasp;
+}
+
+gint64
+sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run, gint64 tokens)
+{
+  double over = layout->expert_capacity > 0 ? layout->expert_capacity : MAX (run->expert_imbalance, 1);
+  double rows = ceil ((double) tokens * arch->moe.experts_per_token * over / arch->moe.experts * (1 - 1e-12));
+
+  return (gint64) CLAMP (rows, 1, (double) tokens);
 }
 
 gint32

@@ -88,6 +88,8 @@ gint32 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch);
 /* Ranks that hold the same weights, experts apart. */
 gint32 sp_layout_replicas (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch);
+/* Rows of the buffer of each expert for the tokens that one rank has. */
+gint64 sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run, gint64 tokens);
 gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
 /* Chunks of a stage, and virtual stages of the model. */
 gint32 sp_layout_chunks (const SpLayout *layout);

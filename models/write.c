@@ -310,6 +310,8 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   program->schedule = layout->schedule;
   program->scope = run->scope;
   write_numbers (program, arch);
+  if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS))
+    program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : MAX (run->expert_imbalance, 1);
   write_stages (program, arch, layout);
   write_layers (program, arch);
 
@@ -333,6 +335,8 @@ make_writer (SpProgram *program, const SpArchitecture *arch, const SpFramework *
                      .heads = arch->heads / layout->tensor,
                      .kv_heads = arch->kv_heads / layout->tensor,
                      .ffn = arch->ffn / layout->tensor,
+                     .expert_ffn = arch->moe.ffn / layout->tensor,
+                     .shared_ffn = arch->moe.shared_ffn / layout->tensor,
                      .vocabulary = (arch->vocabulary + layout->tensor - 1) / layout->tensor,
                      .dtype = run->precision };
 }

@@ -132,6 +132,18 @@ sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSpli
   return slots;
 }
 
+SpWeightSlots
+sp_write_expert_weight (SpWriter *w, const char *name, gint32 experts, gint32 rows, gint32 cols, SpSplit split,
+                        const gint32 *sections, guint n_sections)
+{
+  const gint32 whole[] = { rows };
+  SpWeightSlots slots = sp_write_weight (w, name, experts * rows, cols, split, sections ? sections : whole,
+                                         sections ? n_sections : 1, FALSE);
+
+  w->block->weights[w->block->n_weights - 1].experts = experts;
+  return slots;
+}
+
 /* --- ops -------------------------------------------------------------------------------------------------------- */
 
 void
@@ -221,22 +233,35 @@ sp_write_op_done (SpWriter *w, SpOp *op)
     op->bytes = read + (accumulates ? 2 * written : written);
 }
 
-void
-sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags)
+static void
+write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias,
+             guint flags)
 {
   SpOp *op = sp_write_op (w, SP_OP_GEMM);
 
   op->m = m;
   op->n = n;
   op->k = k;
-  op->batch = 1;
+  op->batch = batch;
   op->in[0] = a;
   op->in[1] = b;
   op->in[2] = bias;
   op->out[0] = c;
   op->flags = flags;
-  op->flops = 2.0 * m * n * k;
+  op->flops = 2.0 * batch * m * n * k;
   sp_write_op_done (w, op);
+}
+
+void
+sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags)
+{
+  write_gemms (w, 1, m, n, k, a, b, c, bias, flags);
+}
+
+void
+sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint flags)
+{
+  write_gemms (w, batch, m, n, k, a, b, c, 0, flags);
 }
 
 void

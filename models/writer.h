@@ -57,6 +57,7 @@ struct _SpWriter {
   gint32 region_rows; /* the same outside the tensor-split parts */
   gint32 hidden, head_size;
   gint32 heads, kv_heads, ffn, vocabulary; /* after the tensor split */
+  gint32 expert_ffn, shared_ffn;           /* the same, of an expert and of the shared ones */
   SpGroupId exchange;                      /* the head-exchange group of this block */
   guint8 dtype;                            /* of weights and activations */
 
@@ -117,6 +118,10 @@ typedef struct {
 SpWeightSlots sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSplit split,
                                const gint32 *sections, guint n_sections, gboolean partial);
 
+/* The same of `experts` stacked weights of rows x cols each. */
+SpWeightSlots sp_write_expert_weight (SpWriter *w, const char *name, gint32 experts, gint32 rows, gint32 cols,
+                                      SpSplit split, const gint32 *sections, guint n_sections);
+
 /* --- ops -------------------------------------------------------------------------------------------------------- */
 
 void sp_write_begin (SpWriter *w, SpPhase phase);
@@ -131,6 +136,8 @@ void sp_write_op_done (SpWriter *w, SpOp *op);
 
 /* c[m,n] (+)= a b; see SP_OP_GEMM. `bias` may be 0. */
 void sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags);
+/* The same `batch` times, of operands that follow each other. */
+void sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint flags);
 /* The three GEMMs of a linear layer y[m,out] = x[m,in] W[out,in]^T. */
 void sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, SpWeightSlots weight, guint8 bias,
                       guint8 y);
@@ -178,6 +185,23 @@ typedef struct {
 
 void sp_write_residual (SpWriter *w, SpResidualSlots *r, guint8 x, guint8 branch, guint8 y);
 guint8 sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy);
+
+/* The experts of a layer, and the dense ones beside them. Weights are declared in two parts: those whose gradients tensor
+ * ranks have parts of, before all other weights of the layer; and the rest. */
+typedef struct {
+  SpWeightSlots router, shared_gate, shared_up, shared_down, up, down;
+  gint32 local;                         /* experts of this rank */
+  gint32 rows;                          /* of an expert's buffer, from one rank */
+  guint8 logits, weights, slots, input; /* input: the tokens that came, by expert */
+  guint8 gate_up, act, output;          /* output: what came back, by slot */
+  guint8 shared_gate_up, shared_act, shared_out, shared_logit;
+} SpExpertSlots;
+
+void sp_write_expert_partial_weights (SpWriter *w, SpExpertSlots *e);
+void sp_write_expert_weights (SpWriter *w, SpExpertSlots *e);
+/* Normed rows of this rank -> the branch's rows, summed over tensor ranks; and back, `normed` being what it was given. */
+guint8 sp_write_experts (SpWriter *w, SpExpertSlots *e, guint8 normed);
+guint8 sp_write_experts_backward (SpWriter *w, SpExpertSlots *e, guint8 normed, guint8 d_branch);
 
 /* A layer: norm, attention, residual, norm, MLP, residual. What is particular to a kind of layer is its attention
  * part. */

@@ -173,6 +173,8 @@ check_weight (const SpBlock *block, guint index)
     FAIL ("weight %s: %u sections", weight->name, weight->n_sections);
   for (guint i = 0; i < weight->n_sections; i++)
     rows += weight->sections[i];
+  if (weight->experts > 0)
+    rows *= weight->experts;
   if (weight->n_sections > 0 && rows != weight->rows)
     FAIL ("weight %s: its sections have %" G_GINT64_FORMAT " rows of %d", weight->name, rows, weight->rows);
   return NULL;

@@ -11,8 +11,8 @@
 
 static const char *const flag_names[] = { "trans-a",   "trans-b",         "accumulate",      "causal", "reverse",
                                           "layernorm", "no-rotate",       "linear-gate",     "max",    "async",
-                                          "weight",    "per-micro-batch", "after-optimizer", "core",   "on-host",
-                                          NULL };
+                                          "weight",    "per-micro-batch", "after-optimizer", "core",   "balanced",
+                                          "varies",    "on-host",         NULL };
 static const char *const guard_names[] = { "not-first",     "not-last", "first-step", "not-first-step",
                                            "not-last-step", "visible",  NULL };
 
@@ -79,6 +79,7 @@ const SpField sp_fields_numbers[] = {
   PLAIN (SpNumbers, head_size, I32),
   PLAIN (SpNumbers, hidden, I32),
   PLAIN (SpNumbers, vocabulary, I32),
+  PLAIN (SpNumbers, expert_imbalance, DOUBLE),
   LAST,
 };
 
@@ -129,6 +130,7 @@ const SpField sp_fields_weight[] = {
   PLAIN (SpWeight, slot, U8),
   PLAIN (SpWeight, grad, U8),
   ENUM ("split", SpWeight, split, SP_N_SPLITS, split_name),
+  PLAIN (SpWeight, experts, I32),
   PLAIN (SpWeight, rows, I32),
   PLAIN (SpWeight, cols, I32),
   PLAIN (SpWeight, n_sections, U8),

@@ -192,6 +192,18 @@ typedef struct {
  * GELU_BWD        in0 = dA, in1 = input -> out0
  * GATE            in0 = O[m,n], in1 = QKVU[m,4n] (U last) -> out0 = O * sigmoid(U)
  * GATE_BWD        in0 = d, in1 = O, in2 = QKVU -> out0 = dO, out1 = dU[m,n]
+ * ROW_GATE        in0 = X[m,n], in1 = u[m] -> out0 = X * sigmoid(u)
+ * ROW_GATE_BWD    in0 = d, in1 = X, in2 = u -> out0 = dX, out1 = du[m]
+ * ROUTE           in0 = logits[m,heads] of m tokens and `heads` experts -> out0 = weights[m,k] fp32, out1 = slots[m,k]
+ *                 int32. A token goes to the k experts with the largest logits (ties: the lower number), weighed by the
+ *                 softmax over theirs alone; with SP_OP_BALANCED to experts (position * k + j) mod heads, what frameworks
+ *                 call forced load balancing. An expert's buffer has kv_heads rows, filled in the order of tokens; a slot
+ *                 is a row of [heads,kv_heads], or -1 of a token that found no room, whose weight is 0
+ * ROUTE_BWD       in0 = logits, in1 = dweights, in2 = slots -> out0 = dlogits
+ * DISPATCH        in0 = X[m,n], in1 = slots -> out0[heads,kv_heads,n]: each token in its k slots, zeros elsewhere
+ * DISPATCH_BWD    in0 = d[heads,kv_heads,n], in1 = slots -> out0 = dX[m,n]
+ * COMBINE         in0 = Y[heads,kv_heads,n], in1 = weights, in2 = slots -> out0[m,n] = sum over k of weight * row
+ * COMBINE_BWD     in0 = d[m,n], in1 = Y, in2 = weights, in3 = slots -> out0 = dY, out1 = dweights[m,k] fp32
  * ADD             out0[m,n] = in0 + in1 [+ in2[n] bias]
  * ACCUMULATE_INTO out0[m,n] += in0
  * COPY            out0[m,n] = in0 (dtype may change)
@@ -258,6 +270,14 @@ typedef enum {
   SP_OP_GELU_BWD,
   SP_OP_GATE,
   SP_OP_GATE_BWD,
+  SP_OP_ROW_GATE,
+  SP_OP_ROW_GATE_BWD,
+  SP_OP_ROUTE,
+  SP_OP_ROUTE_BWD,
+  SP_OP_DISPATCH,
+  SP_OP_DISPATCH_BWD,
+  SP_OP_COMBINE,
+  SP_OP_COMBINE_BWD,
   SP_OP_ADD,
   SP_OP_ACCUMULATE_INTO,
   SP_OP_COPY,
@@ -302,7 +322,10 @@ typedef enum {
   SP_OP_PER_MICRO_BATCH = 1 << 11, /* in SYNC: after every backward, not once a step */
   SP_OP_AFTER_OPTIMIZER = 1 << 12, /* in OPTIMIZER: the gather of updated parameters */
   SP_OP_CORE = 1 << 13,            /* of the attention core: what scope = attention keeps */
-  SP_OP_ON_HOST = 1 << 14,         /* a kernel that the host's processors run, on host memory */
+  SP_OP_ON_HOST = 1 << 16,         /* a kernel that the host's processors run, on host memory */
+  SP_OP_BALANCED = 1 << 14,        /* of ROUTE: every expert gets as many tokens as the others */
+  SP_OP_VARIES = 1 << 15,          /* ranks have more or less to do: this is the busiest one's, the mean is
+                                      1 / SpNumbers.expert_imbalance of it */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */
@@ -410,6 +433,8 @@ typedef enum { SP_SPLIT_NONE, SP_SPLIT_ROWS, SP_SPLIT_COLS, SP_SPLIT_VOCABULARY,
 #define SP_MAX_WEIGHTS 40
 #define SP_MAX_SECTIONS 4
 
+/* `experts` of a weight: that many local parts of equal shape, stacked by rows, each cut over the tensor group by itself;
+ * the model has as many for each place of SP_GROUP_EXPERT, in order. 0: it is one. */
 typedef struct {
   char name[12]; /* "qkv", "norm1" ... */
   guint8 flat;   /* index of its flat: slot and grad are views of that */
@@ -417,8 +442,9 @@ typedef struct {
   guint8 grad;   /* gradient view; 0: frozen */
   guint8 split;  /* SpSplit */
   guint8 n_sections;
+  gint32 experts;
   gint32 rows, cols;
-  gint32 sections[SP_MAX_SECTIONS]; /* local rows of each section (q, k, v ...); a row split cuts each section */
+  gint32 sections[SP_MAX_SECTIONS]; /* local rows of each section (q, k, v ...) of an expert; a row split cuts each */
 } SpWeight;
 
 /* Parameters of the block that the same ranks hold, in one flat buffer (the weights are views of it), padded with zeros
@@ -501,6 +527,7 @@ typedef struct {
   double norm_epsilon, rope_theta, dropout, learning_rate, adam_beta1, adam_beta2, adam_epsilon;
   gint32 heads, kv_heads, head_size; /* of the whole model */
   gint32 hidden, vocabulary;
+  double expert_imbalance; /* of ops flagged SP_OP_VARIES: what the busiest rank does over the mean; 0 where none is */
 } SpNumbers;
 
 typedef struct {

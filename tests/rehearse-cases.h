@@ -93,6 +93,32 @@ static const RehearseCase rehearse_cases[] = {
   { "hybrid-lasp-shorter", SMALL_HYBRID, 0, 32, 2, 1, LAYOUT (.ulysses = 2, .ring = 4, .lasp = 2, .lasp_version = 1, .token_split = SP_TOKENS_CONTIGUOUS) },
   { "hybrid-all-ulysses", SMALL_HYBRID, 0, 32, 2, 1, LAYOUT (.ulysses = 8, .lasp = 4) },
   { "hybrid-pipeline", SMALL_HYBRID, 0, 32, 4, 1, LAYOUT (.ulysses = 4, .lasp = 2, .pipeline = 2, .zero = 3) },
+  { "experts", SMALL_EXPERTS, 0, 32, 3, 2, LAYOUT (.zero = 0) },
+  { "experts-recompute", SMALL_SHARED, 0, 32, 2, 1, LAYOUT (.zero = 0, .recompute = SP_RECOMPUTE_FULL) },
+  { "experts-2-data", SMALL_EXPERTS, 0, 32, 4, 1, LAYOUT (.data = 2, .expert = 2, .zero = 0) },
+  { "experts-4-data-zero-1", SMALL_SHARED, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 4, .zero = 1) },
+  { "experts-2-of-4-zero-0", SMALL_EXPERTS, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 2, .zero = 0) },
+  { "experts-2-of-4-zero-1", SMALL_EXPERTS, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 2, .zero = 1) },
+  { "experts-2-of-4-zero-2", SMALL_SHARED, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 2, .zero = 2) },
+  { "experts-2-of-4-zero-3", SMALL_SHARED, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 2, .zero = 3) },
+  { "experts-4-zero-3-kept", SMALL_EXPERTS, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 4, .zero = 3, .reshard = FALSE) },
+  { "experts-1-zero-3", SMALL_SHARED, 0, 32, 4, 1, LAYOUT (.data = 2, .zero = 3) },
+  { "experts-far", SMALL_EXPERTS, 0, 32, 4, 1, LAYOUT (.data = 2, .ulysses = 4, .expert = 2, .zero = 3, .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE }, 1 }) },
+  { "experts-8-cut", SMALL_EXPERTS, 0, 32, 8, 1, LAYOUT (.data = 4, .ulysses = 4, .expert = 8, .zero = 2) },
+  { "experts-ulysses", SMALL_SHARED, 0, 32, 2, 2, LAYOUT (.ulysses = 4, .expert = 4) },
+  { "experts-ring", SMALL_EXPERTS, 0, 32, 2, 1, LAYOUT (.ring = 2, .expert = 2, .recompute = SP_RECOMPUTE_FULL) },
+  { "experts-usp", SMALL_EXPERTS, 0, 32, 4, 1, LAYOUT (.ulysses = 2, .ring = 2, .data = 2, .expert = 8, .zero = 1, .token_split = SP_TOKENS_CONTIGUOUS) },
+  { "experts-tensor", SMALL_EXPERTS, 0, 32, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE) },
+  { "experts-tensor-shared", SMALL_SHARED, 0, 32, 2, 1, LAYOUT (.tensor = 2, .data = 2, .expert = 2, .sequence_regions = FALSE) },
+  { "experts-tensor-regions", SMALL_SHARED, 0, 32, 4, 1, LAYOUT (.tensor = 2, .data = 2, .expert = 2, .recompute = SP_RECOMPUTE_SELECTIVE) },
+  { "experts-pipeline", SMALL_EXPERTS, 0, 32, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .expert = 2, .zero = 1) },
+  { "experts-dualpipe", SMALL_SHARED, 0, 32, 8, 1, LAYOUT (.pipeline = 2, .ulysses = 2, .expert = 2, .zero = 2, .schedule = DUALPIPE) },
+  { "experts-zb-h1", SMALL_SHARED, 0, 32, 6, 1, LAYOUT (.pipeline = 2, .data = 2, .expert = 2, .zero = 3, .schedule = ZB_H1, .recompute = SP_RECOMPUTE_FULL) },
+  { "experts-uneven", SMALL_EXPERTS, 0, 32, 7, 2, LAYOUT (.data = 2, .expert = 2, .zero = 3) },
+  { "experts-capacity", SMALL_EXPERTS, 0, 32, 2, 1, LAYOUT (.expert_capacity = 4) },
+  { "experts-capacity-4", SMALL_SHARED, 0, 24, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .expert = 4, .expert_capacity = 4, .recompute = SP_RECOMPUTE_FULL) },
+  { "experts-capacity-tensor", SMALL_EXPERTS, 0, 20, 4, 1, LAYOUT (.data = 2, .tensor = 2, .expert = 2, .expert_capacity = 5, .zero = 2) },
+  { "experts-mix-16", SMALL_SHARED, 0, 32, 6, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .pipeline = 2, .expert = 4, .zero = 3) },
   { "mix-16", SMALL_GQA, 0, 32, 3, 1, LAYOUT (.ulysses = 2, .ring = 2, .tensor = 2, .pipeline = 2) },
   { "mix-16-full", SMALL_GQA, 0, 32, 3, 1, LAYOUT (.ulysses = 2, .ring = 2, .tensor = 2, .pipeline = 2, .recompute = SP_RECOMPUTE_FULL) },
   { "mix-16-gpt", SMALL_GPT, 0, 32, 5, 2, LAYOUT (.data = 2, .ring = 2, .tensor = 2, .pipeline = 2, .zero = 2) },
@@ -162,7 +188,8 @@ rehearse_case_alone (const RehearseCase *c)
 {
   RehearseCase alone = *c;
 
-  alone.layout = (SpLayout) LAYOUT (.zero = 0);
+  /* With a capacity tokens choose their experts; without, they are dealt out. */
+  alone.layout = (SpLayout) LAYOUT (.zero = 0, .expert_capacity = c->layout.expert_capacity);
   alone.micro_batch = 1;
   return alone;
 }

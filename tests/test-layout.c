@@ -68,6 +68,8 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.tensor = 2) },
   { "expert-size", SMALL_EXPERTS, 0, 32, 2, 1, 2, LAYOUT (.ring = 2, .zero = 0), { "2^31 expert parameters", "zero = 1" },
     .legal = LAYOUT (.ring = 2, .expert = 2, .zero = 0) },
+  { "expert-rows", SMALL_EXPERTS, 0, 1 << 30, 2, 1, 2, LAYOUT (.ring = 2, .expert_capacity = 4), { "8 experts", "2^31 rows", "expert-capacity than 4" },
+    .legal = LAYOUT (.ring = 2, .expert_capacity = 1) },
   { "pipeline-split", SMALL_SOFTMAX, 0, 32, 2, 1, 1, LAYOUT (.stage_split = { 1, 1 }), { "1 stages", "2 layers", "e.g. 2" },
     .legal = LAYOUT (.stage_split = { 2 }) },
   { "pipeline-layers", SMALL_SOFTMAX, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 2), { "2 stages of virtual-stages = 2", "2 layers", "at most 1" },

@@ -106,11 +106,17 @@ sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy)
 
 typedef struct {
   SpNormSlots norm;
+  SpExpertSlots experts; /* of a layer that has them, in the place of what follows */
   SpWeightSlots up, up_bias, down;
   SpResidualSlots residual;
   guint8 x, gate_up, act;
 } Mlp;
 
+static gboolean
+has_experts (const SpWriter *w)
+{
+  return (w->traits & SP_LAYER_EXPERTS) != 0;
+}
 
 static gboolean
 is_gated (const SpWriter *w)
@@ -137,6 +143,10 @@ write_mlp (SpWriter *w, Mlp *mlp, guint8 x, guint8 y)
 
   mlp->x = x;
   sp_write_norm (w, &mlp->norm, x, w->region_rows, w->hidden);
+  if (has_experts (w)) {
+    sp_write_residual (w, &mlp->residual, x, sp_write_experts (w, &mlp->experts, mlp->norm.y), y);
+    return;
+  }
   guint8 whole = sp_tensor_enter (w, mlp->norm.y);
   mlp->gate_up = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->rows * up);
   sp_write_linear (w, w->rows, up, w->hidden, whole, mlp->up, mlp->up_bias.value, mlp->gate_up);
@@ -154,6 +164,10 @@ write_mlp_backward (SpWriter *w, Mlp *mlp, guint8 dy, guint8 dx)
   gint32 up = is_gated (w) ? 2 * w->ffn : w->ffn;
 
   guint8 d = sp_write_residual_backward (w, &mlp->residual, dy);
+  if (has_experts (w)) {
+    sp_write_norm_backward (w, &mlp->norm, sp_write_experts_backward (w, &mlp->experts, mlp->norm.y, d), dy, dx);
+    return;
+  }
   guint8 whole = sp_tensor_leave_backward (w, d);
   guint8 d_act = sp_write_temporary (w, (gint64) w->rows * w->ffn);
   sp_write_linear_dgrad (w, w->rows, w->hidden, w->ffn, whole, mlp->down, d_act);
@@ -206,12 +220,17 @@ sp_write_layer (SpWriter *w, const SpAttentionPart *part, gpointer attention)
   SpLayerSlots layer = { 0 };
   Mlp mlp = { 0 };
 
+  if (has_experts (w))
+    sp_write_expert_partial_weights (w, &mlp.experts);
   sp_write_norm_weights (w, &layer.norm, "norm1");
   sp_write_norm_weights (w, &mlp.norm, "norm2");
   write_bias (w, "proj.bias", w->arch->projection_bias, &layer.residual);
-  write_bias (w, "down.bias", w->arch->mlp_bias, &mlp.residual);
+  write_bias (w, "down.bias", w->arch->mlp_bias && !has_experts (w), &mlp.residual);
   part->weights (w, attention, &layer);
-  write_mlp_weights (w, &mlp);
+  if (has_experts (w))
+    sp_write_expert_weights (w, &mlp.experts);
+  else
+    write_mlp_weights (w, &mlp);
   sp_zero_end_weights (w, &(const SpTied){ 0 });
   if (w->state_only)
     return;

@@ -158,7 +158,7 @@ const double *sp_call_slopes (SpCall *call);
 /* Checks that the `tokens` of a sequence here follow each other and those of the places before, as a chain needs. */
 void sp_call_check_chain (SpCall *call, gint64 tokens);
 
-/* --- ops.c, attention.c, comm.c -------------------------------------------------------- */
+/* --- ops.c, attention.c, experts.c, comm.c -------------------------------------------------------- */
 
 typedef void (*SpHandler) (SpCall *call);
 
@@ -180,6 +180,15 @@ void sp_run_linear_local_bwd (SpCall *call);
 void sp_run_linear_inter_bwd (SpCall *call);
 void sp_run_state_update (SpCall *call);
 void sp_run_state_prefix (SpCall *call);
+
+void sp_run_route (SpCall *call);
+void sp_run_route_bwd (SpCall *call);
+void sp_run_dispatch (SpCall *call);
+void sp_run_dispatch_bwd (SpCall *call);
+void sp_run_combine (SpCall *call);
+void sp_run_combine_bwd (SpCall *call);
+void sp_run_row_gate (SpCall *call);
+void sp_run_row_gate_bwd (SpCall *call);
 
 /* TRUE when the communication at the cursor is over for this rank; else it waits (or failed). */
 gboolean sp_call_communicate (SpCall *call);

@@ -24,6 +24,7 @@ typedef struct {
   gint64 offset;      /* in the flat buffer */
   gint64 rows, cols;  /* global */
   gint32 part, parts; /* tensor place and size, 0 of 1 if it is not split */
+  gint64 above;       /* global rows of the experts on places before this one's */
 } Weight;
 
 static const SpWeight *
@@ -52,37 +53,48 @@ describe (const SpInterpreter *in, const SpRank *rank, const SpPosition *positio
   ret->layer = tied ? SP_LAYER_EMBEDDING : position->layer;
   for (; block->buffers[slot].alias != 0; slot = block->buffers[slot].alias)
     ret->offset += block->buffers[slot].offset;
+  if (weight->experts > 0) {
+    ret->rows *= MAX (program->groups[SP_GROUP_EXPERT].size, 1);
+    ret->above = (gint64) weight->rows * sp_program_place (program, SP_GROUP_EXPERT, rank->number);
+  }
   if (weight->split == SP_SPLIT_NONE)
     return slot == ret->flat->parameters;
   ret->parts = MAX (program->groups[SP_GROUP_TENSOR].size, 1);
   ret->part = sp_program_place (program, SP_GROUP_TENSOR, rank->number);
   if (weight->split == SP_SPLIT_COLS)
     ret->cols *= ret->parts;
-  else
+  else {
     ret->rows *= ret->parts;
+    ret->above *= ret->parts;
+  }
   if (weight->split == SP_SPLIT_VOCABULARY)
     ret->rows = MIN (ret->rows, program->numbers.vocabulary);
   return slot == ret->flat->parameters;
 }
 
-/* Index in the global tensor of local element (row, col). A row split cuts each section. */
+/* Index in the global tensor of local element (row, col). A row split cuts each section, of each expert. */
 static gint64
 global_index (const Weight *w, gint64 row, gint64 col)
 {
-  gint64 before = 0;
+  gint64 above = w->above, before = 0;
 
   if (w->parts == 1)
-    return row * w->cols + col;
+    return (above + row) * w->cols + col;
   if (w->weight->split == SP_SPLIT_COLS)
-    return row * w->cols + w->part * w->weight->cols + col;
+    return (above + row) * w->cols + w->part * w->weight->cols + col;
+  if (w->weight->experts > 0) {
+    gint64 rows = w->weight->rows / w->weight->experts;
+    above += row / rows * rows * w->parts;
+    row %= rows;
+  }
   for (guint i = 0; i < w->weight->n_sections; i++) {
     gint64 n = w->weight->sections[i];
 
     if (row < before + n)
-      return (before * w->parts + w->part * n + row - before) * w->cols + col;
+      return (above + before * w->parts + w->part * n + row - before) * w->cols + col;
     before += n;
   }
-  return (w->part * (gint64) w->weight->rows + row) * w->cols + col;
+  return (above + w->part * (gint64) w->weight->rows + row) * w->cols + col;
 }
 
 /* Uniform in [-1, 1). */

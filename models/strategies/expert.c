@@ -105,10 +105,29 @@ explain_part (const SpCase *c, GString *out)
                           c->layout->expert, c->layout->tensor, c->layout->zero > 0 ? ", sharded" : "");
 }
 
+/* Shapes of a rank are 32-bit: rows of all experts' buffers. */
+static gboolean
+rows_fit (const SpCase *c)
+{
+  gint64 tokens = c->run->sequence / sp_layout_sequence_ranks (c->layout, c->arch) * c->run->micro_batch;
+
+  return !has_experts (c) ||
+         c->arch->moe.experts * sp_layout_expert_rows (c->layout, c->arch, c->run, tokens) < G_MAXINT32;
+}
+
+static void
+explain_rows (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "the buffers of %d experts would have 2^31 rows or more; use more sequence ranks, a smaller "
+                          "micro-batch or a smaller expert-capacity than %g",
+                          c->arch->moe.experts, c->layout->expert_capacity);
+}
+
 static const SpRule rules[] = {
   { "expert-model", model_has_experts, explain_model }, { "expert-count", count_divides, explain_count },
   { "expert-ranks", ranks_divide, explain_ranks },      { "expert-width", width_divides, explain_width },
-  { "expert-size", part_fits, explain_part },
+  { "expert-size", part_fits, explain_part },           { "expert-rows", rows_fit, explain_rows },
 };
 
 const SpStrategy sp_strategy_expert = {
