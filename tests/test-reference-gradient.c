@@ -27,7 +27,8 @@ enum {
   GAIN = 1 << 5,
   RESIDUAL = 1 << 6, /* x goes past the op as well */
   NO_ROTATE = 1 << 7,
-  LINEAR_GATE = 1 << 8
+  LINEAR_GATE = 1 << 8,
+  BALANCED = 1 << 9
 };
 
 struct Case {
@@ -301,6 +302,87 @@ op_gate (Stage stage, const Case *c, Arrays *a)
   }
 }
 
+/* heads: experts; kv_heads: rows of each one's buffer. */
+static SpRefRoute
+route_of (const Case *c)
+{
+  return (SpRefRoute){ c->shape.m, c->shape.heads, c->shape.k, c->shape.kv_heads };
+}
+
+static void
+op_route (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefRoute r = route_of (c);
+  const gint64 *positions = c->flags & BALANCED ? query_positions : NULL;
+
+  if (stage == SIZES) {
+    a->in_n[0] = r.tokens * r.experts;
+    a->out_n[0] = a->out_n[1] = r.tokens * r.per_token;
+    a->out_auxiliary[1] = TRUE;
+  } else if (stage == FORWARD)
+    sp_ref_route (&r, a->in[0], positions, a->out[0], a->out[1]);
+  else
+    sp_ref_route_bwd (&r, a->in[0], positions, a->d_out[0], a->out[1], a->d_in[0]);
+}
+
+/* Slots of a fixed choice. */
+static double *
+slots_of (const SpRefRoute *r)
+{
+  double *slots = poison (r->tokens * r->per_token);
+  g_autofree double *logits = g_new (double, r->tokens * r->experts), *weights = poison (r->tokens * r->per_token);
+
+  for (gint64 i = 0; i < r->tokens * r->experts; i++)
+    logits[i] = (double) (i * 7 % 11);
+  sp_ref_route (r, logits, NULL, weights, slots);
+  return slots;
+}
+
+static void
+op_dispatch (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefRoute r = route_of (c);
+  g_autofree double *slots = slots_of (&r);
+
+  if (stage == SIZES) {
+    a->in_n[0] = r.tokens * c->shape.n;
+    a->out_n[0] = r.experts * r.capacity * c->shape.n;
+  } else if (stage == FORWARD)
+    sp_ref_dispatch (&r, c->shape.n, a->in[0], slots, a->out[0]);
+  else
+    sp_ref_dispatch_bwd (&r, c->shape.n, a->d_out[0], slots, a->d_in[0]);
+}
+
+static void
+op_combine (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefRoute r = route_of (c);
+  g_autofree double *slots = slots_of (&r);
+
+  if (stage == SIZES) {
+    a->in_n[0] = r.experts * r.capacity * c->shape.n;
+    a->in_n[1] = r.tokens * r.per_token;
+    a->out_n[0] = r.tokens * c->shape.n;
+  } else if (stage == FORWARD)
+    sp_ref_combine (&r, c->shape.n, a->in[0], a->in[1], slots, a->out[0]);
+  else
+    sp_ref_combine_bwd (&r, c->shape.n, a->d_out[0], a->in[0], a->in[1], slots, a->d_in[0], a->d_in[1]);
+}
+
+static void
+op_row_gate (Stage stage, const Case *c, Arrays *a)
+{
+  gint64 m = c->shape.m, n = c->shape.n;
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->out_n[0] = m * n;
+    a->in_n[1] = m;
+  } else if (stage == FORWARD)
+    sp_ref_row_gate (m, n, a->in[0], a->in[1], a->out[0]);
+  else
+    sp_ref_row_gate_bwd (m, n, a->d_out[0], a->in[0], a->in[1], a->d_in[0], a->d_in[1]);
+}
+
 static void
 op_embed (Stage stage, const Case *c, Arrays *a)
 {
@@ -390,6 +472,15 @@ static const Case gradient_cases[] = {
   { "glu-linear", op_glu, { .m = 5, .n = 3 }, LINEAR_GATE },
   { "gelu", op_gelu, { .n = 17 }, 0 },
   { "gate", op_gate, { .m = 5, .n = 3 }, 0 },
+  { "route", op_route, { .m = 5, .k = 2, .heads = 4, .kv_heads = 5 }, 0 },
+  { "route-drops", op_route, { .m = 5, .k = 3, .heads = 4, .kv_heads = 2 }, 0 },
+  { "route-one", op_route, { .m = 5, .k = 1, .heads = 3, .kv_heads = 5 }, 0 },
+  { "route-balanced", op_route, { .m = 5, .k = 2, .heads = 7, .kv_heads = 3 }, BALANCED },
+  { "dispatch", op_dispatch, { .m = 5, .n = 3, .k = 2, .heads = 4, .kv_heads = 5 }, 0 },
+  { "dispatch-drops", op_dispatch, { .m = 5, .n = 3, .k = 3, .heads = 4, .kv_heads = 2 }, 0 },
+  { "combine", op_combine, { .m = 5, .n = 3, .k = 2, .heads = 4, .kv_heads = 5 }, 0 },
+  { "combine-drops", op_combine, { .m = 5, .n = 3, .k = 3, .heads = 4, .kv_heads = 2 }, 0 },
+  { "row-gate", op_row_gate, { .m = 5, .n = 3 }, 0 },
   { "embed", op_embed, { .m = 5, .n = 7, .k = 3 }, 0 },
   { "position", op_position, { .m = 5, .n = 10, .k = 3 }, 0 },
   { "loss", op_loss, { .m = 5, .n = 7 }, 0 },

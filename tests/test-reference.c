@@ -441,6 +441,31 @@ test_nan (void)
   g_assert_true (isnan (out[0]));
 }
 
+/* Three tokens of two experts each, of three with room for one. Logits 1, 3, 3: experts 1 and 2, the tie to the lower
+ * number, weights 1/2 each: slots 1 and 2. Logits 0, ln 3, 0: experts 1, which is full, and 0: dropped and slot 0, with
+ * weights 0 and 1 / (3 + 1), as the others stay. The third finds no room. Balanced, positions 4, 0, 2 start at experts
+ * 8, 0 and 4 mod 3. */
+static void
+test_route (void)
+{
+  const SpRefRoute route = { 3, 3, 2, 1 };
+  const double logits[] = { 1, 3, 3, 0, log (3), 0, 5, 6, 7 };
+  const gint64 positions[] = { 4, 0, 2 };
+  double weights[6], slots[6], buffer[6], out[6], gated[2];
+
+  g_assert_cmpint (sp_ref_route (&route, logits, NULL, weights, slots), ==, 3);
+  assert_values (slots, 1, 2, -1, 0, -1, -1);
+  assert_values (weights, 0.5, 0.5, 0, 0.25, 0, 0);
+  sp_ref_dispatch (&route, 2, (const double[]){ 1, 2, 3, 4, 5, 6 }, slots, buffer);
+  assert_values (buffer, 3, 4, 1, 2, 1, 2);
+  sp_ref_combine (&route, 2, buffer, weights, slots, out);
+  assert_values (out, 1, 2, 0.75, 1, 0, 0);
+  g_assert_cmpint (sp_ref_route (&(const SpRefRoute){ 3, 3, 2, 2 }, logits, positions, weights, slots), ==, 0);
+  assert_values (slots, 4, 0, 1, 2, 3, 5);
+  sp_ref_row_gate (1, 2, (const double[]){ 4, 8 }, (const double[]){ log (3) }, gated);
+  assert_values (gated, 3, 6);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -457,6 +482,7 @@ main (int argc, char **argv)
   g_test_add_func ("/reference/value/rope", test_rope);
   g_test_add_func ("/reference/value/elementwise", test_elementwise);
   g_test_add_func ("/reference/value/loss", test_loss);
+  g_test_add_func ("/reference/value/route", test_route);
   g_test_add_func ("/reference/value/adam", test_adam);
   g_test_add_func ("/reference/value/dropout-bits", test_dropout_bits);
   g_test_add_func ("/reference/value/dropout-statistics", test_dropout_statistics);
