@@ -98,6 +98,21 @@ with_noise (const SpEngine *e, const SpTransfer *t, SpMeeting *meeting, SpTime t
   return sp_time_from_s (sp_time_to_s (time) * factor);
 }
 
+/* A collective of experts' tokens takes what its busiest member has. */
+static SpTime
+with_load (const SpEngine *e, const SpTransfer *t, SpTime time)
+{
+  double most = 0;
+
+  if (!(t->op->flags & SP_OP_VARIES) || t->kind != SP_TRANSFER_COLLECTIVE || e->options->variation == NULL ||
+      e->options->variation->load_sd == 0)
+    return time;
+  const SpInstance *instance = &e->roles->instances[t->subject];
+  for (guint32 i = 0; i < instance->n_members; i++)
+    most = MAX (most, sp_role_load (e, &e->role[e->roles->members[instance->first + i]]));
+  return sp_time_from_s (sp_time_to_s (time) * most);
+}
+
 static void
 start (SpEngine *e, SpTransferKind kind, SpMeeting *meeting, guint32 subject, gint32 receiver, guint direction)
 {
@@ -114,7 +129,7 @@ start (SpEngine *e, SpTransferKind kind, SpMeeting *meeting, guint32 subject, gi
                      .began = e->now };
   gboolean near = is_near (e, t), serial = e->options->serial;
   SpTime total = serial ? (near ? price->near_serial : price->serial) : near ? price->near_total : price->total;
-  t->total = with_noise (e, t, meeting, total);
+  t->total = with_noise (e, t, meeting, with_load (e, t, total));
   t->fixed = MIN (near ? price->near_fixed : price->fixed, t->total);
   meeting->n_runs++;
   change_activity (e, t, 1);

@@ -95,6 +95,8 @@ kernel_time (const SpEngine *e, const SpRole *role, guint32 op, guint64 n)
   double factor = e->kernel_factor[role - e->role], sd = e->options->variation->kernel_sd;
   if (sd > 0)
     factor *= sp_variation_factor (e->options->variation->seed, (guint64) role->report->rank, n, sd);
+  if (role->ops[op].flags & SP_OP_VARIES)
+    factor *= sp_role_load (e, role);
   return sp_time_from_s (sp_time_to_s (time) * factor);
 }
 

@@ -220,6 +220,18 @@ void sp_engine_trace_begin (SpEngine *e);
 void sp_engine_trace_posted (SpEngine *e, const SpRole *role, const SpPosted *posted, const SpTransfer *transfer);
 void sp_engine_trace_message (SpEngine *e, const SpTransfer *transfer);
 
+/* What a role has to do in the list that it stands in, of an op flagged SP_OP_VARIES: 1 for the busiest's price. */
+static inline double
+sp_role_load (const SpEngine *e, const SpRole *role)
+{
+  const SpVariation *variation = e->options->variation;
+  double most = e->program->numbers.expert_imbalance;
+
+  if (variation == NULL || variation->load_sd == 0)
+    return 1;
+  return sp_variation_load (variation, role->report->rank, role->item.position, role->item.micro_batch) / MAX (most, 1);
+}
+
 static inline gint32
 sp_role_number (const SpEngine *e, const SpRole *role)
 {

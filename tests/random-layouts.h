@@ -226,6 +226,8 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
     if (limits->experts)
       draw_expert_degree (rand, ret->arch, &ret->layout);
     draw_run (rand, ret->arch, &ret->layout, limits->schedules ? 12 : 5, &ret->run);
+    if (limits->experts && draw_int (rand, 0, 1))
+      ret->run.expert_imbalance = draw_between (rand, 1, 3);
     if (sp_layout_check (&ret->layout, ret->arch, &ret->framework, &ret->run, 0, NULL))
       return;
     sp_architecture_free (ret->arch);
@@ -247,7 +249,9 @@ draw_describe (const Draw *d)
   g_test_message (
       "%s, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "
       "ffn %d, layers %d (%d linear), vocabulary %d, tied %d, norm %d, mlp %d, biases %d%d%d; sequence "
-      "%" G_GINT64_FORMAT ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d",
+      "%" G_GINT64_FORMAT
+      ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d; experts %d of %d, width %d, shared %d, "
+      "imbalance %g",
       layout, d->layout.sequence_regions, d->layout.reshard, d->layout.overlap,
       sp_dtype_name (d->layout.gradient_dtype), sp_dtype_name (d->layout.ring_gradient_dtype), d->arch->heads,
       d->arch->kv_heads, d->arch->head_size, d->arch->hidden, d->arch->ffn, d->arch->layers,
@@ -255,5 +259,6 @@ draw_describe (const Draw *d)
       d->arch->qkv_bias, d->arch->projection_bias, d->arch->mlp_bias, d->run.sequence, d->run.micro_batch,
       d->run.global_batch, sp_dtype_name (d->run.precision), d->run.causal, d->framework.fused_attention,
       d->layout.order.axis[0], d->layout.order.axis[1], d->layout.order.axis[2], d->layout.order.axis[3],
-      d->layout.order.axis[4], d->layout.order.axis[5]);
+      d->layout.order.axis[4], d->layout.order.axis[5], d->arch->moe.experts_per_token, d->arch->moe.experts,
+      d->arch->moe.ffn, d->arch->moe.shared_ffn, d->run.expert_imbalance);
 }

@@ -353,13 +353,13 @@ test_gemm_use (void)
     gint32 m = (gint32) draw_between (rand, 1, 2e6), n = (gint32) draw_between (rand, 1, 3e5),
            k = (gint32) draw_between (rand, 1, 2e6);
     cost.sms = draw_int (rand, 1, 200);
-    double use = sp_cost_gemm_use (&cost, m, n, k);
+    double use = sp_cost_gemm_use (&cost, 1, m, n, k);
     if (!(use > 0 && use <= 1))
       g_error ("%d x %d x %d on %d SMs: %.17g", m, n, k, cost.sms, use);
   }
   cost.sms = 100;
-  g_assert_cmpfloat (sp_cost_gemm_use (&cost, 128 * 100, 256 * 100, 65536), >, 0.99);
-  g_assert_cmpfloat (sp_cost_gemm_use (&cost, 128 * 100, 256 * 100 + 1, 65536), >, 0.98);
+  g_assert_cmpfloat (sp_cost_gemm_use (&cost, 1, 128 * 100, 256 * 100, 65536), >, 0.99);
+  g_assert_cmpfloat (sp_cost_gemm_use (&cost, 1, 128 * 100, 256 * 100 + 1, 65536), >, 0.98);
   g_rand_free (rand);
 }
 

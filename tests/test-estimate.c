@@ -19,7 +19,7 @@ is_at_most (double a, double b)
 }
 
 static const DrawLimits any = {
-  DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE,
+  DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE, TRUE,
 };
 
 static void
@@ -351,7 +351,8 @@ test_overlap (void)
 static void
 test_sum (void)
 {
-  static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 1 }, { 1, 4 }, { 1, 4 }, { 1, 6 } };
+  static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 1 }, { 1, 4 }, { 1, 4 }, { 1, 6 },
+                                     .experts = TRUE };
   GRand *rand = draw_rand_new ();
   g_autoptr (SpProgram) program = sp_program_new ();
 

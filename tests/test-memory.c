@@ -557,7 +557,8 @@ check_draw (const Draw *draw)
 static void
 test_random (void)
 {
-  static const DrawLimits limits = { .kinds = DRAW_ANY,
+  static const DrawLimits limits = { .experts = TRUE,
+                                     .kinds = DRAW_ANY,
                                      .data = { 1, 4 },
                                      .tensor = { 1, 4 },
                                      .pipeline = { 1, 4 },

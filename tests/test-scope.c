@@ -11,7 +11,7 @@
 
 #define DRAWS 200
 
-static const DrawLimits any = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE };
+static const DrawLimits any = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE, TRUE };
 
 /* One layer has no stages around it. */
 static void

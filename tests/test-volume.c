@@ -558,6 +558,121 @@ test_zero_step (void)
   g_rand_free (rand);
 }
 
+/* --- experts ------------------------------------------------------------------------------------------------------ */
+
+static const DrawLimits expert_limits = { DRAW_ANY, FALSE, { 1, 6 }, { 1, 3 }, { 1, 2 }, { 1, 4 }, { 1, 4 }, { 1, 4 },
+                                          .experts = TRUE };
+
+/* Elements of each token's way there, and back: k H a token, in buffers of whole rows for each of E experts. With a
+ * capacity f they have f times the mean, at most a row a token; else what the busiest rank has over it, of which the
+ * mean rank sends 1 / imbalance. */
+static double
+expert_elements (const Draw *d, const Terms *t)
+{
+  double tokens = t->B * t->N / t->S, f = d->layout.expert_capacity, E = d->arch->moe.experts;
+  double over = f > 0 ? f : MAX (d->run.expert_imbalance, 1);
+  double rows = MIN (tokens, ceil (tokens * d->arch->moe.experts_per_token * over / E - 1e-9));
+
+  return E * rows * t->H / (f > 0 ? 1 : over);
+}
+
+/* Two all-to-alls forward, two backward, over P = expert ranks: wire (P - 1) / P of it. A layer more where it is
+ * recomputed in full; then the estimate's bytes of a step. */
+static void
+test_experts (void)
+{
+  GRand *rand = draw_rand_new ();
+  guint found = 0;
+
+  for (guint i = 0; i < 2 * DRAWS && !g_test_failed (); i++) {
+    Subject s;
+    double step = 0;
+    subject_init (&s, rand, &expert_limits);
+    const SpLayout *l = &s.draw.layout;
+    double P = l->expert, size = sp_dtype_bytes (s.draw.run.precision);
+    for (gint32 v = 0; v < s.program->n_variants; v++)
+      for (guint b = 1; b + 1 < s.program->n_blocks; b++) {
+        const SpBlock *block = &s.program->variants[v].blocks[b];
+        Terms t = terms_of (&s.draw, s.program->variants[v].batch);
+        double elements = block->traits & SP_LAYER_EXPERTS && P > 1 ? expert_elements (&s.draw, &t) : 0;
+        double over = l->expert_capacity > 0 ? 1 : MAX (s.draw.run.expert_imbalance, 1), again;
+        Count f = count (&s, block, SP_PHASE_FORWARD, SP_AXIS_EXPERT, SP_N_DTYPES),
+              b2 = count (&s, block, SP_PHASE_BACKWARD, SP_AXIS_EXPERT, SP_N_DTYPES),
+              r = count (&s, block, SP_PHASE_RECOMPUTE, SP_AXIS_EXPERT, SP_N_DTYPES);
+        expect (&s.draw, "experts, forward", f.payload / over, 2 * elements);
+        expect (&s.draw, "experts, forward wire", f.wire / over, 2 * elements * (P - 1) / P);
+        expect (&s.draw, "experts, backward", b2.payload / over, 2 * elements);
+        again = l->recompute == SP_RECOMPUTE_FULL ? 2 * elements : 0;
+        expect (&s.draw, "experts, recomputed", r.payload / over, again);
+        double runs = s.program->n_variants == 1 ? s.program->micro_batches : v == 0 ? s.program->micro_batches - 1 : 1;
+        for (guint layer = 0; layer < s.program->n_layers; layer++)
+          step += s.program->layer_block[layer] == b ? runs * (4 * elements + again) * size : 0;
+        found += elements > 0;
+      }
+    expect (&s.draw, "experts, bytes of a step", s.estimate.axes[SP_AXIS_EXPERT].payload_bytes.mean,
+            step / s.program->stages);
+    subject_clear (&s);
+  }
+  g_test_message ("%u layers", found);
+  g_assert_cmpuint (found, >, DRAWS / 10);
+  g_rand_free (rand);
+}
+
+/* Payload of ops over a group. */
+static double
+over_group (const SpProgram *program, const SpBlock *block, SpPhase phase, SpGroupId group)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+  double sum = 0;
+
+  for (guint i = 0; i < n; i++)
+    if (sp_op_is_communication (ops[i].kind) && ops[i].group == group)
+      sum += (double) ops[i].bytes;
+  return sum;
+}
+
+/* ZeRO's row, experts apart: theirs are sharded over the G / P ranks that hold the same, the rest of the layer over all
+ * G. A rank's experts: E / P of up and down, width over T. The rest: the layer without an MLP, router, shared ones. */
+static void
+test_zero_experts (void)
+{
+  GRand *rand = draw_rand_new ();
+
+  for (guint i = 0; i < 2 * DRAWS && !g_test_failed (); i++) {
+    Subject s;
+    subject_init (&s, rand, &expert_limits);
+    const SpArchitecture *a = s.draw.arch;
+    const SpLayout *l = &s.draw.layout;
+    Terms t = terms_of (&s.draw, 1);
+    double up = sp_mlp_is_gated (a->mlp) ? 2 : 1, m = s.program->micro_batches, G = l->data * t.S, P = l->expert;
+    double ffn = a->ffn / t.T, dense = (up + 1) * ffn * t.H + (a->mlp_bias ? up * ffn + t.H : 0);
+    for (guint b = 1; b + 1 < s.program->n_blocks; b++) {
+      const SpBlock *block = &s.program->variants[0].blocks[b];
+      if (!(block->traits & SP_LAYER_EXPERTS))
+        continue;
+      const double Psi[] = { layer_parameters (a, &t, block->kind == SP_BLOCK_LINEAR) - dense + a->moe.experts * t.H +
+                                 (up + 1) * a->moe.shared_ffn / t.T * t.H + (a->moe.shared_gate ? t.H : 0),
+                             a->moe.experts / P * (up + 1) * a->moe.ffn / t.T * t.H };
+      for (guint f = 0; f < 2; f++) {
+        SpGroupId group = f == 0 ? SP_GROUP_ZERO : SP_GROUP_EXPERT_DATA;
+        double ranks = f == 0 ? G : G / P, part = l->zero > 0 ? ceil (Psi[f] / ranks) * ranks : Psi[f];
+        gint32 zero = ranks > 1 ? l->zero : 0;
+        double gathers = zero == 0 ? 0 : zero < 3 ? 1 : l->reshard ? 2 * m : m;
+        double reductions = ranks == 1 ? 0 : zero < 2 ? 1 : m;
+        double got = over_group (s.program, block, SP_PHASE_GATHER, group) * m * (1 + block->regather) +
+                     over_group (s.program, block, SP_PHASE_OPTIMIZER, group);
+        g_assert_cmpint (block->flats[f].group, ==, group);
+        expect (&s.draw, "gathered, experts apart", got / sp_dtype_bytes (s.draw.run.precision), gathers * part);
+        got = over_group (s.program, block, SP_PHASE_SYNC, group) * (zero >= 2 ? m : 1);
+        expect (&s.draw, "reduced, experts apart", got / sp_dtype_bytes (l->gradient_dtype), reductions * part);
+      }
+    }
+    subject_clear (&s);
+  }
+  g_rand_free (rand);
+}
+
 /* --- pipeline ----------------------------------------------------------------------------------------------------- */
 
 /* Gradients that mirrored stages sum, of all blocks: whole, or shards of them. */
@@ -630,6 +745,8 @@ main (int argc, char **argv)
   g_test_add_func ("/volume/tensor", test_tensor);
   g_test_add_func ("/volume/zero", test_zero);
   g_test_add_func ("/volume/zero-step", test_zero_step);
+  g_test_add_func ("/volume/experts", test_experts);
+  g_test_add_func ("/volume/zero-experts", test_zero_experts);
   g_test_add_func ("/volume/pipeline", test_pipeline);
   return g_test_run ();
 }

@@ -126,7 +126,10 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   key[3] = pair (layout->ring, layout->lasp);
   key[4] = mixed (paths[SP_GROUP_TENSOR].identity, paths[SP_GROUP_ULYSSES].identity);
   key[5] = mixed (mixed (paths[SP_GROUP_RING].identity, paths[SP_GROUP_LASP].identity),
-                  paths[SP_GROUP_ULYSSES_LINEAR].identity);
+                  mixed (paths[SP_GROUP_ULYSSES_LINEAR].identity, paths[SP_GROUP_EXPERT].identity));
+  memcpy (&key[6], &layout->expert_capacity, sizeof key[6]);
+  memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
+  key[6] = mixed (key[6], (guint64) layout->expert);
 }
 
 static void
@@ -146,6 +149,8 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   key[3] = mixed (paths[SP_GROUP_TENSOR].identity, paths[SP_GROUP_ZERO].identity);
   key[4] = paths[SP_GROUP_TIE].identity;
   key[5] = paths[SP_GROUP_MIRROR].identity;
+  key[6] = paths[SP_GROUP_EXPERT_DATA].identity;
+  key[7] = pair (layout->expert, program->groups[SP_GROUP_EXPERT_DATA].size);
 }
 
 static guint64

@@ -25,6 +25,7 @@ G_BEGIN_DECLS
 typedef struct {
   double step, serial, high;
   double compute;    /* kernels alone */
+  double spare;      /* of them, what a rank with the mean load of experts does not take */
   double host;       /* waiting for the host to issue */
   double data_async; /* async data communication, in `serial` but not in `step`: the slot places it */
   double axes[SP_N_AXES], exposed[SP_N_AXES];
@@ -101,6 +102,13 @@ void sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret);          
 void sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret); /* memory.c */
 /* FLOP that the kernels of one GPU run in a step, mean over GPUs. */
 double sp_estimate_flops (const SpEstimateContext *e);
+
+/* Of ops flagged SP_OP_VARIES, what the busiest rank does over the mean. */
+static inline double
+sp_estimate_imbalance (const SpProgram *program)
+{
+  return MAX (program->numbers.expert_imbalance, 1);
+}
 
 static inline const SpSchedule *
 sp_estimate_schedule (const SpProgram *program)

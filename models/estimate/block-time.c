@@ -16,6 +16,7 @@ typedef struct {
   double finish[512]; /* of communication ops */
   guint8 finish_axis[512];
   guint kernels;
+  double spare; /* share of an op's time */
 } Clocks;
 
 static void
@@ -73,10 +74,12 @@ walk_communication (Clocks *c, const SpOp *op, guint index, double seconds)
 }
 
 static void
-walk_kernel (Clocks *c, double seconds)
+walk_kernel (Clocks *c, const SpOp *op, double seconds)
 {
   c->time->serial += seconds;
   c->time->compute += seconds;
+  if (op->flags & SP_OP_VARIES)
+    c->time->spare += seconds * c->spare;
   c->time->high += seconds * (1 + c->cost->slowdown);
   c->compute += seconds + c->cost->slowdown * beside (c, seconds);
   c->kernels++;
@@ -184,6 +187,7 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   c.time = ret;
   c.compute = c.latest = 0;
   c.kernels = 0;
+  c.spare = 1 - 1 / sp_estimate_imbalance (program);
   memset (c.stream, 0, sizeof c.stream);
   g_assert (n <= G_N_ELEMENTS (c.finish));
   for (guint i = 0; i < n; i++) {
@@ -206,7 +210,7 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
     if (sp_op_is_communication (op->kind))
       walk_communication (&c, op, i, seconds);
     else
-      walk_kernel (&c, seconds);
+      walk_kernel (&c, op, seconds);
     if (op->group && sp_op_is_communication (op->kind) && op->kind != SP_OP_SEND && op->kind != SP_OP_RECEIVE)
       ret->groups |= 1u << op->group;
   }

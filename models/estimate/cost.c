@@ -37,18 +37,18 @@ wave_use (const SpCost *cost, gint64 count)
 }
 
 double
-sp_cost_gemm_use (const SpCost *cost, gint32 m, gint32 n, gint32 k)
+sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k)
 {
   double best = 0;
 
   for (guint i = 0; i < G_N_ELEMENTS (tiles); i++) {
-    gint64 count = tiles_of (m, tiles[i].log2_m) * tiles_of (n, tiles[i].log2_n), parts = 1;
+    gint64 count = batch * tiles_of (m, tiles[i].log2_m) * tiles_of (n, tiles[i].log2_n), parts = 1;
     double covered = (double) (count << (tiles[i].log2_m + tiles[i].log2_n));
     if (count < cost->sms)
       parts = MIN (cost->sms / count, MAX (1, k / SPLIT_K));
     double depth = (double) k / parts;
     double use =
-        (double) m * n / covered * wave_use (cost, count * parts) * tiles[i].efficiency * depth / (depth + PROLOGUE_K);
+        (double) batch * m * n / covered * wave_use (cost, count * parts) * tiles[i].efficiency * depth / (depth + PROLOGUE_K);
     best = MAX (best, use);
     /* A smaller tile cannot make up for its rate from here on. */
     if (i + 1 < G_N_ELEMENTS (tiles) && best >= tiles[i + 1].efficiency)
@@ -69,7 +69,7 @@ static double
 shape_use (const SpCost *cost, const SpOp *op)
 {
   if (op->kind == SP_OP_GEMM)
-    return sp_cost_gemm_use (cost, op->m, op->n, op->k);
+    return sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k);
   if (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD)
     return attention_use (cost, op);
   return 1;

@@ -124,8 +124,8 @@ double sp_cost_chain (const SpCost *cost, const SpOp *op);
 /* Bytes that one GPU puts on links for the op. */
 double sp_cost_wire_bytes (const SpCost *cost, const SpOp *op);
 
-/* Fraction of the GEMM rate that the shape reaches (tile use x wave use). */
-double sp_cost_gemm_use (const SpCost *cost, gint32 m, gint32 n, gint32 k);
+/* Fraction of the GEMM rate that the shape reaches (tile use x wave use), `batch` of them at once. */
+double sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k);
 
 /* The worst provenance among the values that the model rests on. */
 SpProvenance sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboolean communicates);

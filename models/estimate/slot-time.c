@@ -12,7 +12,7 @@ sp_slot_time_add (SpSlotTime *slot, const SpListTime *list, double n)
   slot->serial += n * list->serial;
   slot->high += n * list->high;
   slot->compute += n * list->compute;
-  slot->kernels += n * list->compute;
+  slot->kernels += n * (list->compute - list->spare);
   slot->host += n * list->host;
   for (guint a = 0; a < SP_N_AXES; a++) {
     slot->axes[a] += n * list->axes[a];

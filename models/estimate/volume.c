@@ -5,7 +5,8 @@
 
 /*
  * Volume: bytes by axis, and FLOP. GPUs differ by stage and, along a chain, by place: the first and the last place send
- * or receive less. Everything is counted for three places (first, middle, last), and the mean is over all.
+ * or receive less. Everything is counted for three places (first, middle, last), and the mean is over all. Of experts'
+ * tokens it is the mean rank's.
  */
 
 /* --- a block ------------------------------------------------------------------------------------------------------ */
@@ -26,7 +27,8 @@ static void
 count_message (const SpCost *cost, const SpProgram *program, const SpOp *op, double times, SpBlockVolume *volume,
                gint32 *chain_size)
 {
-  double payload = times * op->bytes, wire = times * sp_cost_wire_bytes (cost, op);
+  double mean = op->flags & SP_OP_VARIES ? times / sp_estimate_imbalance (program) : times;
+  double payload = mean * op->bytes, wire = mean * sp_cost_wire_bytes (cost, op);
   gboolean first = !(op->guard & SP_GUARD_NOT_FIRST), last = !(op->guard & SP_GUARD_NOT_LAST);
 
   volume->payload[SP_PLACE_FIRST] += first ? payload : 0;
@@ -63,7 +65,8 @@ sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBloc
       double steps = steps_of (block, &ops[i]);
       if ((ops[i].flags & scope) != scope)
         continue;
-      ret->flops += ops[i].flops * mean_steps (&ops[i], steps);
+      double mean = ops[i].flags & SP_OP_VARIES ? 1 / sp_estimate_imbalance (program) : 1;
+      ret->flops += mean * ops[i].flops * mean_steps (&ops[i], steps);
       if (sp_op_is_communication (ops[i].kind) && ops[i].kind != SP_OP_RECEIVE)
         count_message (cost, program, &ops[i], steps, &ret->volume[ops[i].axis], &ret->chain_size[ops[i].axis]);
     }

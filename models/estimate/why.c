@@ -81,7 +81,7 @@ op_formula (const SpCost *cost, const SpOp *op, GString *out)
   else
     g_string_append_printf (out, "launch + %.6g MB / (rate e)", op->bytes / 1e6);
   if (op->kind == SP_OP_GEMM)
-    g_string_append_printf (out, ", shape reaches %.1f %%", 100 * sp_cost_gemm_use (cost, op->m, op->n, op->k));
+    g_string_append_printf (out, ", shape reaches %.1f %%", 100 * sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k));
 }
 
 static void

@@ -5,9 +5,8 @@
 
 #define GROUP SP_VARIATION_GROUP
 
-const char *const sp_variation_keys[] = { "seed",       "kernel-noise", "network-noise",
-                                          "slow-ranks", "slow-links",   "failed-links",
-                                          NULL };
+const char *const sp_variation_keys[] = { "seed",       "kernel-noise", "network-noise", "expert-imbalance-noise",
+                                          "slow-ranks", "slow-links",   "failed-links",  NULL };
 
 static void
 clear_link (gpointer link)
@@ -99,7 +98,8 @@ sp_variations_read (SpIni *ini, SpVariations *ret, GError **error)
       !sp_ini_quantity (ini, GROUP, "kernel-noise", SP_INI_OPTIONAL, SP_UNIT_FRACTION, 0, 1, &ret->kernel_noise,
                         error) ||
       !sp_ini_quantity (ini, GROUP, "network-noise", SP_INI_OPTIONAL, SP_UNIT_FRACTION, 0, 1, &ret->network_noise,
-                        error))
+                        error) ||
+      !sp_ini_bool (ini, GROUP, "expert-imbalance-noise", SP_INI_OPTIONAL, &ret->load_noise, error))
     return FALSE;
   ret->seed = (guint64) seed;
   return read_slow_ranks (ini, ret, error) && read_links (ini, "slow-links", FALSE, ret, error) &&
@@ -141,14 +141,16 @@ sp_variations_write (const SpVariations *variations, GString *out)
   gboolean has_ranks = variations->slow_ranks != NULL && variations->slow_ranks->len > 0;
   gboolean has_links = variations->links != NULL && variations->links->len > 0;
 
-  if (variations->seed == usual.seed && variations->kernel_noise < 0 && variations->network_noise < 0 && !has_ranks &&
-      !has_links)
+  if (variations->seed == usual.seed && variations->kernel_noise < 0 && variations->network_noise < 0 &&
+      !variations->load_noise && !has_ranks && !has_links)
     return;
   g_string_append_printf (out, "\n[" SP_VARIATION_GROUP "]\nseed = %" G_GUINT64_FORMAT "\n", variations->seed);
   if (variations->kernel_noise >= 0)
     g_string_append_printf (out, "kernel-noise = %g\n", variations->kernel_noise);
   if (variations->network_noise >= 0)
     g_string_append_printf (out, "network-noise = %g\n", variations->network_noise);
+  if (variations->load_noise)
+    g_string_append (out, "expert-imbalance-noise = true\n");
   for (guint i = 0; has_ranks && i < variations->slow_ranks->len; i++) {
     const SpSlowRank *slow = &g_array_index (variations->slow_ranks, SpSlowRank, i);
     g_string_append_printf (out, "%s%d x %g", i > 0 ? ", " : "slow-ranks = ", slow->rank, slow->factor);

@@ -7,6 +7,8 @@
  *    seed = 1
  *    kernel-noise = 3%             relative standard deviation of a kernel's time; default: the device's `noise`
  *    network-noise = 5%            of a collective's or message's; default: the cluster's
+ *    expert-imbalance-noise = true ranks draw their load of experts, the busiest on average run.expert-imbalance times
+ *                                  the mean; else all have the busiest's
  *    slow-ranks = 3 x 1.2, 17 x 2  kernels of rank 3 take 1.2 times as long
  *    slow-links = NAME x 0.5       the link has half of its rate; `show cluster` names links
  *    failed-links = NAME, NAME     routes go around them
@@ -27,6 +29,7 @@ typedef struct {
 typedef struct {
   guint64 seed;
   double kernel_noise, network_noise; /* negative: the profile's */
+  gboolean load_noise;                /* of experts */
   GArray *slow_ranks;                 /* SpSlowRank */
   GArray *links;                      /* SpLinkChange */
 } SpVariations;

@@ -62,6 +62,9 @@ make_variation (const SpEstimator *estimator, const SpProgram *program, const Sp
     .seed = v->seed,
     .kernel_sd = v->kernel_noise >= 0 ? v->kernel_noise : cluster->device->noise.value,
     .communication_sd = v->network_noise >= 0 ? v->network_noise : cluster->network_noise.value,
+    .load_sd = v->load_noise ? sp_variation_sd_of_largest (program->groups[SP_GROUP_EXPERT].size,
+                                                           program->numbers.expert_imbalance)
+                             : 0,
     .slow_ranks = v->slow_ranks != NULL ? (const SpSlowRank *) (void *) v->slow_ranks->data : NULL,
     .n_slow_ranks = v->slow_ranks != NULL ? v->slow_ranks->len : 0,
   };
