@@ -110,21 +110,24 @@ sp_ref_gelu_bwd (gint64 n, const double *da, const double *x, double *dx)
 }
 
 void
-sp_ref_gate (gint64 m, gint64 n, const double *o, const double *qkvu, double *out)
-{
-  for (gint64 i = 0; i < m; i++)
-    for (gint64 j = 0; j < n; j++)
-      out[i * n + j] = o[i * n + j] * sp_ref_sigmoid (qkvu[i * 4 * n + 3 * n + j]);
-}
-
-void
-sp_ref_gate_bwd (gint64 m, gint64 n, const double *d, const double *o, const double *qkvu, double *d_o, double *du)
+sp_ref_gate (gboolean silu, gint64 m, gint64 n, gint64 width, const double *o, const double *gates, double *out)
 {
   for (gint64 i = 0; i < m; i++)
     for (gint64 j = 0; j < n; j++) {
-      double s = sp_ref_sigmoid (qkvu[i * 4 * n + 3 * n + j]), d_ij = d[i * n + j];
-      d_o[i * n + j] = d_ij * s;
-      du[i * n + j] = d_ij * o[i * n + j] * s * (1 - s);
+      double u = gates[(i + 1) * width - n + j];
+      out[i * n + j] = o[i * n + j] * (silu ? sp_ref_silu (u) : sp_ref_sigmoid (u));
+    }
+}
+
+void
+sp_ref_gate_bwd (gboolean silu, gint64 m, gint64 n, gint64 width, const double *d, const double *o, const double *gates,
+                 double *d_o, double *du)
+{
+  for (gint64 i = 0; i < m; i++)
+    for (gint64 j = 0; j < n; j++) {
+      double u = gates[(i + 1) * width - n + j], s = sp_ref_sigmoid (u), d_ij = d[i * n + j];
+      du[i * n + j] = d_ij * o[i * n + j] * (silu ? sp_ref_silu_slope (u) : s * (1 - s));
+      d_o[i * n + j] = d_ij * (silu ? sp_ref_silu (u) : s);
     }
 }
 

@@ -137,6 +137,107 @@ void sp_ref_state_update (SpRefShape shape, const double *slopes, const double *
 void sp_ref_state_prefix (SpRefShape shape, const double *slopes, gint64 places, gint64 place, gboolean reverse,
                           const double *states, double *out);
 
+/* --- recurrences: reference-recurrent.c --------------------------------------------------------------------------- */
+
+/*
+ * Linear attention whose decay follows the data, and delta rules. Per value head a state S [k,n]; for each token
+ *     S = A S + beta k v^T,    o = S^T q,     A = diag (a), with the delta rule (I - beta k k^T) diag (a)
+ * (delta rule: Yang et al., 2406.06484, gated 2412.06464; the decay comes first). a = exp (gates), which are
+ *     HEAD     one a token and head: gates[m,batch,heads]                      (Mamba-2, gated delta rule)
+ *     FEATURE  one a token, head and key feature: gates[m,batch,heads,k]       (GLA, KDA)
+ *     SCAN     exp (-exp (rates[heads,k]) * step), beta = step: gates holds the steps [m,batch,heads]  (Mamba)
+ *     NONE     a = 1, gates not read
+ * beta[m,batch,heads] may be NULL for 1. q and keys [m,batch,kv_heads,k], shared by value heads as K/V heads are;
+ * values and o [m,batch,heads,n], states [batch,heads,k,n].
+ *
+ * A rank has m consecutive tokens of each sequence. With its own state M (from S = 0) and its transfer T, the product
+ * of its A:     S_out = T S_in + M,      dS_in = T^T dS_out + dM,      dM from the own tokens' dO alone.
+ * T [batch,heads,t]: t = k k with the delta rule (row-major, [k,k]), else 1 (HEAD), k (FEATURE, SCAN) or none (NONE).
+ */
+typedef enum { SP_REF_DECAY_NONE, SP_REF_DECAY_HEAD, SP_REF_DECAY_FEATURE, SP_REF_DECAY_SCAN } SpRefDecay;
+
+typedef struct {
+  SpRefShape shape; /* all of it */
+  SpRefDecay decay;
+  gboolean delta;
+  const double *rates; /* of SCAN */
+} SpRefRecurrence;
+
+/* Of T. */
+gint64 sp_ref_transfer_elements (const SpRefRecurrence *r);
+/* state = M; transfer = T unless NULL. */
+void sp_ref_recurrent_own (const SpRefRecurrence *r, const double *keys, const double *values, const double *gates,
+                           const double *beta, double *state, double *transfer);
+/* o of the own tokens after state_in (S_in; NULL for zero). */
+void sp_ref_recurrent (const SpRefRecurrence *r, const double *q, const double *keys, const double *values,
+                       const double *gates, const double *beta, const double *state_in, double *o);
+/* dstate = dM */
+void sp_ref_recurrent_own_bwd (const SpRefRecurrence *r, const double *q, const double *keys, const double *gates,
+                               const double *beta, const double *d_o, double *dstate);
+/* All gradients of the own tokens, from d_o and from dstate_out (dS_out; NULL for zero). dgates as gates, dbeta as beta
+ * or NULL; drates += of SCAN, whose dgates is all of the steps' gradient. */
+void sp_ref_recurrent_bwd (const SpRefRecurrence *r, const double *q, const double *keys, const double *values,
+                           const double *gates, const double *beta, const double *d_o, const double *state_in,
+                           const double *dstate_out, double *dq, double *dkeys, double *dvalues, double *dgates,
+                           double *dbeta, double *drates);
+/* out = T in + own, with `reverse` T^T in + own; in may be NULL for zero. In place: out may be in or own. */
+void sp_ref_transfer_update (const SpRefRecurrence *r, gboolean reverse, const double *transfer, const double *in,
+                             const double *own, double *out);
+/* The same chain at once: parts = of each place M (with `reverse` dM), then T. out = S_in of `place` (dS_out). */
+void sp_ref_transfer_prefix (const SpRefRecurrence *r, gint64 places, gint64 place, gboolean reverse,
+                             const double *parts, double *out);
+
+/* --- around a recurrence: reference-conv.c, reference-features.c -------------------------------------------------- */
+
+/* Depthwise causal convolution over m tokens of each sequence, then silu:
+ *     out[t,f] = silu (bias[f] + sum over j < width of weight[f,j] * x[t - width + 1 + j, f])
+ * x and out [m,batch,n], weight[n,width], bias[n] or NULL; halo[width-1,batch,n]: the rows before x, NULL for zero. */
+typedef struct {
+  gint64 m, batch, n, width;
+} SpRefConv;
+
+void sp_ref_conv (const SpRefConv *c, const double *x, const double *weight, const double *bias, const double *halo,
+                  double *out);
+/* dweight += and dbias +=; dbias may be NULL. dhalo unless NULL: what the rows before x have from these tokens. */
+void sp_ref_conv_bwd (const SpRefConv *c, const double *d_out, const double *x, const double *weight,
+                      const double *bias, const double *halo, double *dx, double *dweight, double *dbias,
+                      double *dhalo);
+
+/* qkv[m, 2 kv_heads k + heads n]: q, keys, values of all heads -> q, keys, values apart. q and keys through silu, then
+ * l2 norm (x / sqrt (|x|^2 + 1e-6)) of each head, then rotary embedding as rope has it, each where `map` has it. */
+typedef enum {
+  SP_REF_MAP_SILU = 1 << 0,
+  SP_REF_MAP_L2 = 1 << 1,
+  SP_REF_MAP_ROTATE = 1 << 2,     /* pos[m], else not read */
+  SP_REF_MAP_SILU_VALUES = 1 << 3 /* the values through silu too */
+} SpRefMap;
+
+void sp_ref_key_map (SpRefShape shape, guint map, const double *qkv, const gint64 *pos, double theta, double *q,
+                     double *keys, double *values);
+void sp_ref_key_map_bwd (SpRefShape shape, guint map, const double *qkv, const double *dq, const double *dkeys,
+                         const double *dvalues, const gint64 *pos, double theta, double *dqkv);
+
+void sp_ref_sigmoid_rows (gint64 n, const double *x, double *y);
+/* From the output y. In place: dx may be dy. */
+void sp_ref_sigmoid_rows_bwd (gint64 n, const double *dy, const double *y, double *dx);
+
+/* Logarithms of decays from x = raw[m,n] + bias[n] (NULL: 0), n = heads or heads * k:
+ *     with log_rate[heads]:  steps = softplus (x),  gates = -exp (log_rate) * steps        (Mamba-2, gated delta, KDA)
+ *     without:               gates = log (sigmoid (x)) / 16                                (GLA)
+ * gates and steps may be NULL; a scan takes steps alone. */
+void sp_ref_decay (gint64 m, gint64 n, gint64 heads, const double *raw, const double *bias, const double *log_rate,
+                   double *gates, double *steps);
+/* dgates, dsteps may be NULL for zero; dbias += and dlog_rate += unless NULL. */
+void sp_ref_decay_bwd (gint64 m, gint64 n, gint64 heads, const double *raw, const double *bias, const double *log_rate,
+                       const double *dgates, const double *dsteps, double *draw, double *dbias, double *dlog_rate);
+
+/* out[m,heads,n] = o + scale[heads] * values. In place: out may be o. */
+void sp_ref_skip (gint64 m, gint64 heads, gint64 n, const double *o, const double *values, const double *scale,
+                  double *out);
+/* out = dvalues + scale * d, dscale +=. In place: out may be dvalues. */
+void sp_ref_skip_bwd (gint64 m, gint64 heads, gint64 n, const double *d, const double *values, const double *scale,
+                      const double *dvalues, double *out, double *dscale);
+
 /* --- between the projections and the attention: reference-layout.c ------------------------------------------------ */
 
 /* qkv[m, (heads + 2 kv_heads) k]: all q heads, then all key heads, then all value heads -> q[m,heads,k],
@@ -210,11 +311,11 @@ void sp_ref_glu_bwd (gboolean linear_gate, gint64 m, gint64 n, const double *da,
 void sp_ref_gelu (gint64 n, const double *x, double *out);
 void sp_ref_gelu_bwd (gint64 n, const double *da, const double *x, double *dx);
 
-/* out[m,n] = o * sigmoid (u), u = last n columns of qkvu[m,4n]. In place: out may be o. */
-void sp_ref_gate (gint64 m, gint64 n, const double *o, const double *qkvu, double *out);
-/* In place: d_o may be d. */
-void sp_ref_gate_bwd (gint64 m, gint64 n, const double *d, const double *o, const double *qkvu, double *d_o,
-                      double *du);
+/* out[m,n] = o * sigmoid (u), or o * silu (u); u = last n columns of gates[m,width]. In place: out may be o. */
+void sp_ref_gate (gboolean silu, gint64 m, gint64 n, gint64 width, const double *o, const double *gates, double *out);
+/* du[m,n]. In place: d_o may be d. */
+void sp_ref_gate_bwd (gboolean silu, gint64 m, gint64 n, gint64 width, const double *d, const double *o,
+                      const double *gates, double *d_o, double *du);
 
 /* Over n elements. In place: out of add may be a or b. */
 void sp_ref_add (gint64 n, const double *a, const double *b, double *out);

@@ -243,7 +243,7 @@ test_elementwise (void)
   assert_values (out, 1.5 * g);
   sp_ref_glu (TRUE, 1, 1, gu, out);
   assert_values (out, 2 * g);
-  sp_ref_gate (1, 1, o, qkvu, out);
+  sp_ref_gate (FALSE, 1, 1, 4, o, qkvu, out);
   assert_values (out, 6);
   sp_ref_feature (1, 1, qkvu, q, keys, values);
   assert_values (q, 0.75 * g);
@@ -402,8 +402,8 @@ test_in_place (void)
   CHECK_IN_PLACE (M * N, x, sp_ref_dropout_bwd (M, N, a, other, 0.5, out));
   CHECK_IN_PLACE (M * N, x, sp_ref_gelu (M * N, a, out));
   CHECK_IN_PLACE (M * N, x, sp_ref_gelu_bwd (M * N, a, y, out));
-  CHECK_IN_PLACE (M * N, x, sp_ref_gate (M, N, a, qkvu, out));
-  CHECK_IN_PLACE (M * N, x, sp_ref_gate_bwd (M, N, a, y, qkvu, out, other));
+  CHECK_IN_PLACE (M * N, x, sp_ref_gate (FALSE, M, N, 4 * N, a, qkvu, out));
+  CHECK_IN_PLACE (M * N, x, sp_ref_gate_bwd (FALSE, M, N, 4 * N, a, y, qkvu, out, other));
   CHECK_IN_PLACE (M * N, x, sp_ref_add (M * N, a, y, out));
   CHECK_IN_PLACE (M * N, x, sp_ref_add (M * N, y, a, out));
   CHECK_IN_PLACE (M * N, x, sp_ref_position (M, 2, N, (const gint64[]){ 0, 1, 1, 0, 1 }, a, y, out));

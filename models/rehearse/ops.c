@@ -259,7 +259,7 @@ gate (SpCall *c)
   double *out = OUT (0, M * N);
 
   if (!c->failed)
-    sp_ref_gate (M, N, o, qkvu, out);
+    sp_ref_gate (FALSE, M, N, 4 * N, o, qkvu, out);
 }
 
 static void
@@ -269,7 +269,7 @@ gate_bwd (SpCall *c)
   double *d_o = OUT (0, M * N), *du = OUT (1, M * N);
 
   if (!c->failed)
-    sp_ref_gate_bwd (M, N, d, o, qkvu, d_o, du);
+    sp_ref_gate_bwd (FALSE, M, N, 4 * N, d, o, qkvu, d_o, du);
 }
 
 static void
