@@ -11,6 +11,19 @@ head_at (SpRefShape s, gint64 token, gint64 batch, gint64 heads, gint64 head)
   return ((token * s.batch + batch) * heads + head) * s.k;
 }
 
+/* The same in [tokens,batch,heads,v]. */
+static inline gint64
+value_size (SpRefShape s)
+{
+  return s.v > 0 ? s.v : s.k;
+}
+
+static inline gint64
+value_at (SpRefShape s, gint64 token, gint64 batch, gint64 heads, gint64 head)
+{
+  return ((token * s.batch + batch) * heads + head) * value_size (s);
+}
+
 static inline gint64
 kv_head (SpRefShape s, gint64 head)
 {
@@ -34,9 +47,9 @@ add_scaled (gint64 k, double factor, const double *x, double *out)
 }
 
 static inline gboolean
-is_visible (gboolean causal, const gint64 *qpos, const gint64 *kpos, gint64 i, gint64 j)
+is_visible (gboolean causal, gint64 window, const gint64 *qpos, const gint64 *kpos, gint64 i, gint64 j)
 {
-  return !causal || kpos[j] <= qpos[i];
+  return !causal || (kpos[j] <= qpos[i] && (window == 0 || qpos[i] - kpos[j] < window));
 }
 
 static void
@@ -119,20 +132,22 @@ sp_ref_context_bwd (SpRefShape shape, const double *p, const double *values, con
 }
 
 void
-sp_ref_softmax (gint64 parts, gint64 m, gint64 n, const double *s, gboolean causal, const gint64 *qpos,
-                const gint64 *kpos, double *p)
+sp_ref_softmax (gint64 parts, gint64 m, gint64 n, const double *s, gboolean causal, gint64 window, const gint64 *qpos,
+                const gint64 *kpos, gint64 heads, const double *sinks, double *p)
 {
   for (gint64 row = 0; row < parts * m; row++) {
     gint64 i = row % m;
     const double *in = s + row * n;
     double *out = p + row * n;
-    double max = -INFINITY, sum = 0;
+    double sink = sinks ? sinks[row / m % heads] : -INFINITY, max = sink, sum = 0;
 
     for (gint64 j = 0; j < n; j++)
-      if (is_visible (causal, qpos, kpos, i, j))
+      if (is_visible (causal, window, qpos, kpos, i, j))
         max = fmax (max, in[j]);
+    if (sinks)
+      sum = exp (sink - max);
     for (gint64 j = 0; j < n; j++) {
-      out[j] = is_visible (causal, qpos, kpos, i, j) ? exp (in[j] - max) : 0.0;
+      out[j] = is_visible (causal, window, qpos, kpos, i, j) ? exp (in[j] - max) : 0.0;
       sum += out[j];
     }
     /* A row that sees nothing has sum 0 and stays 0; a NaN sum must not stay hidden. */
@@ -142,38 +157,43 @@ sp_ref_softmax (gint64 parts, gint64 m, gint64 n, const double *s, gboolean caus
 }
 
 void
-sp_ref_softmax_bwd (gint64 rows, gint64 n, const double *p, const double *dp, double *ds)
+sp_ref_softmax_bwd (gint64 parts, gint64 m, gint64 n, const double *p, const double *dp, gint64 heads, double *dsinks,
+                    double *ds)
 {
-  for (gint64 row = 0; row < rows; row++) {
-    double delta = dot (n, p + row * n, dp + row * n);
-    for (gint64 j = row * n; j < (row + 1) * n; j++)
+  for (gint64 row = 0; row < parts * m; row++) {
+    double delta = dot (n, p + row * n, dp + row * n), rest = 1;
+    for (gint64 j = row * n; j < (row + 1) * n; j++) {
+      rest -= p[j];
       ds[j] = p[j] * (dp[j] - delta);
+    }
+    if (dsinks)
+      dsinks[row / m % heads] -= rest * delta;
   }
 }
 
 /* --- fused, in blocks of keys ------------------------------------------------------------------------------------- */
 
-/* Softmax of one query over one block: scores s[n] in, o[k] = weighted mean of the values out; returns the lse. */
+/* Softmax of one query over one block: scores s[n] in, o[v] = weighted mean of the values out; returns the lse. */
 static double
 attend_block (SpRefShape shape, const double *values, gint64 b, gint64 h, gint64 i, gboolean causal, const gint64 *qpos,
               const gint64 *kpos, const double *s, double *o)
 {
   double max = -INFINITY, sum = 0;
 
-  memset (o, 0, sizeof (double) * shape.k);
+  memset (o, 0, sizeof (double) * value_size (shape));
   for (gint64 j = 0; j < shape.n; j++)
-    if (is_visible (causal, qpos, kpos, i, j))
+    if (is_visible (causal, shape.window, qpos, kpos, i, j))
       max = fmax (max, s[j]);
   for (gint64 j = 0; j < shape.n; j++) {
-    if (!is_visible (causal, qpos, kpos, i, j))
+    if (!is_visible (causal, shape.window, qpos, kpos, i, j))
       continue;
     double weight = exp (s[j] - max);
     sum += weight;
-    add_scaled (shape.k, weight, values + head_at (shape, j, b, shape.kv_heads, kv_head (shape, h)), o);
+    add_scaled (value_size (shape), weight, values + value_at (shape, j, b, shape.kv_heads, kv_head (shape, h)), o);
   }
   if (sum == 0)
     return -INFINITY;
-  for (gint64 l = 0; l < shape.k; l++)
+  for (gint64 l = 0; l < value_size (shape); l++)
     o[l] /= sum;
   return max + log (sum);
 }
@@ -194,7 +214,7 @@ sp_ref_attention (SpRefShape shape, const double *q, const double *keys, const d
           s[j] = scale * dot (shape.k, q + at, keys + head_at (shape, j, b, shape.kv_heads, kv_head (shape, h)));
 
         lse[(i * shape.batch + b) * shape.heads + h] =
-            attend_block (shape, values, b, h, i, causal, qpos, kpos, s, o + at);
+            attend_block (shape, values, b, h, i, causal, qpos, kpos, s, o + value_at (shape, i, b, shape.heads, h));
       }
 }
 
@@ -229,24 +249,49 @@ sp_ref_attention_bwd (SpRefShape shape, const double *q, const double *keys, con
 
   clear_heads (shape, shape.m, shape.heads, dq);
   clear_heads (shape, shape.n, shape.kv_heads, dkeys);
-  clear_heads (shape, shape.n, shape.kv_heads, dvalues);
+  memset (dvalues, 0, sizeof (double) * value_at (shape, shape.n, 0, shape.kv_heads, 0));
 
   for (gint64 i = 0; i < shape.m; i++)
     for (gint64 b = 0; b < shape.batch; b++)
       for (gint64 h = 0; h < shape.heads; h++) {
         gint64 at = head_at (shape, i, b, shape.heads, h);
-        gint64 row = (i * shape.batch + b) * shape.heads + h;
+        gint64 row = (i * shape.batch + b) * shape.heads + h, v = value_size (shape);
+        const double *d_out = d_o + value_at (shape, i, b, shape.heads, h);
 
         for (gint64 j = 0; j < shape.n; j++) {
-          if (!is_visible (causal, qpos, kpos, i, j))
+          if (!is_visible (causal, shape.window, qpos, kpos, i, j))
             continue;
           gint64 key = head_at (shape, j, b, shape.kv_heads, kv_head (shape, h));
+          gint64 value = value_at (shape, j, b, shape.kv_heads, kv_head (shape, h));
           double p = exp (scale * dot (shape.k, q + at, keys + key) - lse[row]);
-          double ds = p * (dot (shape.k, d_o + at, values + key) - delta[row]);
+          double ds = p * (dot (v, d_out, values + value) - delta[row]);
 
           add_scaled (shape.k, scale * ds, keys + key, dq + at);
           add_scaled (shape.k, scale * ds, q + at, dkeys + key);
-          add_scaled (shape.k, p, d_o + at, dvalues + key);
+          add_scaled (v, p, d_out, dvalues + value);
         }
       }
+}
+
+/* --- sinks -------------------------------------------------------------------------------------------------------- */
+
+void
+sp_ref_attention_sink (gint64 rows, gint64 k, gint64 heads, const double *sinks, double *o, double *lse)
+{
+  for (gint64 row = 0; row < rows; row++) {
+    double sink = sinks[row % heads], max = fmax (lse[row], sink);
+    double all = max + log (exp (lse[row] - max) + exp (sink - max)), share = exp (lse[row] - all);
+
+    for (gint64 l = row * k; l < (row + 1) * k; l++)
+      o[l] *= share;
+    lse[row] = all;
+  }
+}
+
+void
+sp_ref_attention_sink_bwd (gint64 rows, gint64 heads, const double *lse, const double *delta, const double *sinks,
+                           double *dsinks)
+{
+  for (gint64 row = 0; row < rows; row++)
+    dsinks[row % heads] -= exp (sinks[row % heads] - lse[row]) * delta[row];
 }

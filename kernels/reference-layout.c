@@ -19,52 +19,135 @@ turn (gint64 k, double position, double theta, const double *in, double *out)
   }
 }
 
-/* `sign` -1 turns back: a rotation's transpose, hence its backward. */
+/* One head of k features, of which the first `rotated` turn; `sign` -1 turns back: a rotation's transpose, hence its
+ * backward. In place. */
 static void
-turn_heads (gint64 heads, gint64 k, gboolean rotate, double sign, gint64 position, double theta, const double *in,
-            double *out)
+turn_head (gint64 k, gint64 rotated, double sign, gint64 position, double theta, double *x)
 {
-  if (!rotate) {
-    sp_ref_copy (heads * k, in, out);
-    return;
-  }
-  for (gint64 h = 0; h < heads; h++)
-    turn (k, sign * position, theta, in + h * k, out + h * k);
+  g_return_if_fail (rotated <= k && rotated % 2 == 0);
+
+  if (rotated > 0)
+    turn (rotated, sign * position, theta, x, x);
+}
+
+/* in -> out, brought to RMS 1 and scaled by the gain. */
+static double
+norm_head (gint64 k, const double *gain, double epsilon, const double *in, double *out)
+{
+  double stat;
+
+  sp_ref_norm (FALSE, 1, k, k, in, gain, NULL, NULL, epsilon, out, &stat);
+  return stat;
 }
 
 void
-sp_ref_rope (SpRefShape shape, const double *qkv, gboolean rotate, const gint64 *pos, double theta, double *q,
-             double *keys, double *values)
+sp_ref_rope (SpRefShape shape, const SpRefHeads *how, const double *qkv, const gint64 *pos, double *q, double *keys,
+             double *values, double *stat)
 {
-  g_return_if_fail (!rotate || (pos && shape.k % 2 == 0));
-
-  gint64 qw = shape.heads * shape.k, kvw = shape.kv_heads * shape.k;
+  gint64 k = shape.k, heads = shape.heads, both = heads + shape.kv_heads, kvw = shape.kv_heads * k;
 
   for (gint64 i = 0; i < shape.m; i++) {
-    const double *row = qkv + i * (qw + 2 * kvw);
-    gint64 position = rotate ? pos[i] : 0;
+    const double *row = qkv + i * (both * k + kvw + how->gate);
 
-    turn_heads (shape.heads, shape.k, rotate, 1, position, theta, row, q + i * qw);
-    turn_heads (shape.kv_heads, shape.k, rotate, 1, position, theta, row + qw, keys + i * kvw);
-    sp_ref_copy (kvw, row + qw + kvw, values + i * kvw);
+    for (gint64 h = 0; h < both; h++) {
+      double *out = h < heads ? q + (i * heads + h) * k : keys + i * kvw + (h - heads) * k;
+
+      if (how->q_gain)
+        stat[i * both + h] =
+            norm_head (k, h < heads ? how->q_gain : how->key_gain, how->epsilon, row + h * k, out);
+      else
+        sp_ref_copy (k, row + h * k, out);
+      turn_head (k, how->rotated, 1, how->rotated ? pos[i] : 0, how->theta, out);
+    }
+    sp_ref_copy (kvw, row + both * k, values + i * kvw);
   }
 }
 
 void
-sp_ref_rope_bwd (SpRefShape shape, const double *dq, const double *dkeys, const double *dvalues, gboolean rotate,
-                 const gint64 *pos, double theta, double *dqkv)
+sp_ref_rope_bwd (SpRefShape shape, const SpRefHeads *how, const double *dq, const double *dkeys, const double *dvalues,
+                 const double *qkv, const double *stat, const double *du, const gint64 *pos, double *dqkv,
+                 double *dq_gain, double *dkey_gain)
 {
-  g_return_if_fail (!rotate || (pos && shape.k % 2 == 0));
-
-  gint64 qw = shape.heads * shape.k, kvw = shape.kv_heads * shape.k;
+  gint64 k = shape.k, heads = shape.heads, both = heads + shape.kv_heads, kvw = shape.kv_heads * k;
+  gint64 width = both * k + kvw + how->gate;
 
   for (gint64 i = 0; i < shape.m; i++) {
-    double *row = dqkv + i * (qw + 2 * kvw);
-    gint64 position = rotate ? pos[i] : 0;
+    double *row = dqkv + i * width;
 
-    turn_heads (shape.heads, shape.k, rotate, -1, position, theta, dq + i * qw, row);
-    turn_heads (shape.kv_heads, shape.k, rotate, -1, position, theta, dkeys + i * kvw, row + qw);
-    sp_ref_copy (kvw, dvalues + i * kvw, row + qw + kvw);
+    for (gint64 h = 0; h < both; h++) {
+      double *out = row + h * k;
+
+      sp_ref_copy (k, h < heads ? dq + (i * heads + h) * k : dkeys + i * kvw + (h - heads) * k, out);
+      turn_head (k, how->rotated, -1, how->rotated ? pos[i] : 0, how->theta, out);
+      if (how->q_gain)
+        sp_ref_norm_bwd (FALSE, 1, k, k, out, qkv + i * width + h * k, stat + i * both + h,
+                         h < heads ? how->q_gain : how->key_gain, NULL, NULL, out, h < heads ? dq_gain : dkey_gain,
+                         NULL);
+    }
+    sp_ref_copy (kvw, dvalues + i * kvw, row + both * k);
+    sp_ref_copy (how->gate, du + i * how->gate, row + both * k + kvw);
+  }
+}
+
+/* --- latent attention --------------------------------------------------------------------------------------------- */
+
+void
+sp_ref_latent (SpRefShape shape, const double *q_up, const double *kv_up, const double *shared, const gint64 *pos,
+               double theta, double *q, double *keys, double *values)
+{
+  gint64 k = shape.k, n = shape.n, own = k - n, v = shape.v;
+
+  for (gint64 i = 0; i < shape.m; i++)
+    for (gint64 h = 0; h < shape.heads; h++) {
+      gint64 head = i * shape.heads + h;
+      const double *up = kv_up + head * (own + v);
+
+      sp_ref_copy (k, q_up + head * k, q + head * k);
+      turn_head (n, n, 1, pos[i], theta, q + head * k + own);
+      sp_ref_copy (own, up, keys + head * k);
+      sp_ref_copy (n, shared + i * n, keys + head * k + own);
+      turn_head (n, n, 1, pos[i], theta, keys + head * k + own);
+      sp_ref_copy (v, up + own, values + head * v);
+    }
+}
+
+void
+sp_ref_latent_bwd (SpRefShape shape, const double *dq, const double *dkeys, const double *dvalues, const gint64 *pos,
+                   double theta, double *dq_up, double *dkv_up, double *dshared)
+{
+  gint64 k = shape.k, n = shape.n, own = k - n, v = shape.v;
+
+  sp_ref_zero (shape.m * n, dshared);
+  for (gint64 i = 0; i < shape.m; i++) {
+    for (gint64 h = 0; h < shape.heads; h++) {
+      gint64 head = i * shape.heads + h;
+      double *up = dkv_up + head * (own + v);
+
+      sp_ref_copy (k, dq + head * k, dq_up + head * k);
+      turn_head (n, n, -1, pos[i], theta, dq_up + head * k + own);
+      sp_ref_copy (own, dkeys + head * k, up);
+      sp_ref_copy (v, dvalues + head * v, up + own);
+      sp_ref_accumulate (n, dkeys + head * k + own, dshared + i * n);
+    }
+    turn_head (n, n, -1, pos[i], theta, dshared + i * n);
+  }
+}
+
+void
+sp_ref_split (gint64 m, gint64 n, gint64 k, const double *x, double *a, double *b)
+{
+  for (gint64 i = 0; i < m; i++) {
+    sp_ref_copy (n, x + i * (n + k), a + i * n);
+    sp_ref_copy (k, x + i * (n + k) + n, b + i * k);
+  }
+}
+
+void
+sp_ref_join (gint64 m, gint64 n, gint64 k, const double *a, const double *b, double *x)
+{
+  for (gint64 i = 0; i < m; i++) {
+    sp_ref_copy (n, a + i * n, x + i * (n + k));
+    sp_ref_copy (k, b + i * k, x + i * (n + k) + n);
   }
 }
 

@@ -34,6 +34,8 @@ G_BEGIN_DECLS
 /* Dimensions, named as in SpOp. A function reads those that its line names. */
 typedef struct {
   gint64 m, n, k, batch, heads, kv_heads;
+  gint64 v;      /* attention: features of a value head, 0: k */
+  gint64 window; /* causal attention: key j is visible to query i if 0 <= i - j < window; 0: any before */
 } SpRefShape;
 
 /* --- matrix product: reference-gemm.c ----------------------------------------------------------------------------- */
@@ -57,12 +59,14 @@ void sp_ref_scores_bwd (SpRefShape shape, const double *q, const double *keys, c
                         double *dkeys);
 
 /* p = softmax over n of s[parts,m,n], parts = batch * heads. With `causal` key j is visible to query i if
- * kpos[j] <= qpos[i] (qpos[m], kpos[n]; not read otherwise, may be NULL). Hidden entries are 0, and so is a row that
- * sees nothing. In place: p may be s. */
-void sp_ref_softmax (gint64 parts, gint64 m, gint64 n, const double *s, gboolean causal, const gint64 *qpos,
-                     const gint64 *kpos, double *p);
-/* ds[rows,n], rows = batch * heads * m. Hidden entries get 0 because p is 0 there. In place: ds may be dp. */
-void sp_ref_softmax_bwd (gint64 rows, gint64 n, const double *p, const double *dp, double *ds);
+ * kpos[j] <= qpos[i], and qpos[i] - kpos[j] < window unless that is 0 (qpos[m], kpos[n]; not read otherwise, may be
+ * NULL). Hidden entries are 0, and so is a row that sees nothing. sinks[heads], unless NULL: a logit of each head that
+ * counts in the sum and has no entry. In place: p may be s. */
+void sp_ref_softmax (gint64 parts, gint64 m, gint64 n, const double *s, gboolean causal, gint64 window,
+                     const gint64 *qpos, const gint64 *kpos, gint64 heads, const double *sinks, double *p);
+/* ds[parts,m,n]. Hidden entries get 0 because p is 0 there. dsinks[heads] += unless NULL. In place: ds may be dp. */
+void sp_ref_softmax_bwd (gint64 parts, gint64 m, gint64 n, const double *p, const double *dp, gint64 heads,
+                         double *dsinks, double *ds);
 
 /* o[m,batch,heads,k] = p values */
 void sp_ref_context (SpRefShape shape, const double *p, const double *values, double *o);
@@ -71,9 +75,9 @@ void sp_ref_context_bwd (SpRefShape shape, const double *p, const double *values
 
 /* --- fused attention, in blocks of keys: reference-attention.c ---------------------------------------------------- */
 
-/* Softmax attention to one block of n keys: o[m,batch,heads,k] (normalised) and lse[m,batch,heads] = log of the sum of
- * exp(scaled score). A row that sees no key of the block gets o = 0 and lse = -inf. `causal`, qpos and kpos as in the
- * softmax. Read: m n k batch heads kv_heads. */
+/* Softmax attention to one block of n keys: o[m,batch,heads,v] (normalised) and lse[m,batch,heads] = log of the sum of
+ * exp(scaled score); values[n,batch,kv_heads,v]. A row that sees no key of the block gets o = 0 and lse = -inf.
+ * `causal`, qpos and kpos as in the softmax. Read: m n k batch heads kv_heads v window. */
 void sp_ref_attention (SpRefShape shape, const double *q, const double *keys, const double *values, gboolean causal,
                        const gint64 *qpos, const gint64 *kpos, double *o, double *lse);
 
@@ -91,6 +95,13 @@ void sp_ref_attention_delta (gint64 rows, gint64 k, const double *d_o, const dou
 void sp_ref_attention_bwd (SpRefShape shape, const double *q, const double *keys, const double *values,
                            const double *d_o, const double *lse, const double *delta, gboolean causal,
                            const gint64 *qpos, const gint64 *kpos, double *dq, double *dkeys, double *dvalues);
+
+/* A logit of each head, sinks[heads], that takes its share of every row's softmax and gives nothing (gpt-oss): of the
+ * merged o[rows,k] and lse[rows], row = ... * heads + head, in place: lse = log (exp (lse) + exp (sink)), o = o * its
+ * share. The backward of the attention from these is exact; the sinks' own from its lse and delta, dsinks[heads] +=. */
+void sp_ref_attention_sink (gint64 rows, gint64 k, gint64 heads, const double *sinks, double *o, double *lse);
+void sp_ref_attention_sink_bwd (gint64 rows, gint64 heads, const double *lse, const double *delta, const double *sinks,
+                                double *dsinks);
 
 /* --- linear attention with a decay: reference-linear.c ------------------------------------------------------------ */
 
@@ -240,14 +251,38 @@ void sp_ref_skip_bwd (gint64 m, gint64 heads, gint64 n, const double *d, const d
 
 /* --- between the projections and the attention: reference-layout.c ------------------------------------------------ */
 
-/* qkv[m, (heads + 2 kv_heads) k]: all q heads, then all key heads, then all value heads -> q[m,heads,k],
- * keys[m,kv_heads,k], values[m,kv_heads,k]. With `rotate`, rotary embedding on q and keys, rotate-half convention:
- * elements i and i + k/2 of a head (k even) turn by pos[row] * theta^(-2i/k). pos[m] is not read otherwise.
+/* How q and keys are made of their projections. */
+typedef struct {
+  gint64 rotated;                       /* features of a head that turn, from the first on; 0: none */
+  gint64 gate;                          /* features at the end of a row that are not of q, keys or values */
+  double theta;                         /* of the rotation */
+  double epsilon;                       /* of the norms */
+  const double *q_gain, *key_gain;      /* [k], or NULL: no norms */
+} SpRefHeads;
+
+/* qkv[m, (heads + 2 kv_heads) k + gate]: all q heads, then all key heads, then all value heads -> q[m,heads,k],
+ * keys[m,kv_heads,k], values[m,kv_heads,k]. With gains each q and key head is first brought to RMS 1 and scaled, and
+ * stat[m, heads + kv_heads] is 1/rms. Rotary embedding on q and keys, rotate-half convention: elements i and
+ * i + rotated/2 of a head (rotated even) turn by pos[row] * theta^(-2i/rotated). pos[m] is not read without.
  * Read: m k heads kv_heads. */
-void sp_ref_rope (SpRefShape shape, const double *qkv, gboolean rotate, const gint64 *pos, double theta, double *q,
-                  double *keys, double *values);
-void sp_ref_rope_bwd (SpRefShape shape, const double *dq, const double *dkeys, const double *dvalues, gboolean rotate,
-                      const gint64 *pos, double theta, double *dqkv);
+void sp_ref_rope (SpRefShape shape, const SpRefHeads *how, const double *qkv, const gint64 *pos, double *q,
+                  double *keys, double *values, double *stat);
+/* du[m,gate] is the gradient of a row's end. qkv, stat, and dq_gain += and dkey_gain +=: with gains alone. */
+void sp_ref_rope_bwd (SpRefShape shape, const SpRefHeads *how, const double *dq, const double *dkeys,
+                      const double *dvalues, const double *qkv, const double *stat, const double *du,
+                      const gint64 *pos, double *dqkv, double *dq_gain, double *dkey_gain);
+
+/* Latent attention: q_up[m,heads,k] and kv_up[m,heads,k - n + v] (of each head the keys' part without position, then
+ * the values), and the part with position that all key heads share, shared[m,n] -> q with its last n features of a head
+ * rotated, keys = (their part, shared rotated), values[m,heads,v]. Read: m n k v heads. */
+void sp_ref_latent (SpRefShape shape, const double *q_up, const double *kv_up, const double *shared, const gint64 *pos,
+                    double theta, double *q, double *keys, double *values);
+void sp_ref_latent_bwd (SpRefShape shape, const double *dq, const double *dkeys, const double *dvalues,
+                        const gint64 *pos, double theta, double *dq_up, double *dkv_up, double *dshared);
+
+/* x[m, n + k] -> a[m,n], b[m,k], and back. */
+void sp_ref_split (gint64 m, gint64 n, gint64 k, const double *x, double *a, double *b);
+void sp_ref_join (gint64 m, gint64 n, gint64 k, const double *a, const double *b, double *x);
 
 /* qkvu[m,4w]: q, keys, values, u of w = heads * k features each -> silu (q), silu (keys), values, each [m,w]. */
 void sp_ref_feature (gint64 m, gint64 w, const double *qkvu, double *q, double *keys, double *values);

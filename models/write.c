@@ -168,6 +168,18 @@ write_recompute (SpWriter *w)
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
+/* Of latent attention every head has keys and values of its own. */
+static void
+set_heads (SpWriter *w)
+{
+  const SpLatentShape *latent = &w->arch->latent;
+  gboolean is_latent = w->block->kind == SP_BLOCK_SOFTMAX && latent->kv_rank > 0;
+
+  w->kv_heads = (is_latent ? w->arch->heads : w->arch->kv_heads) / w->layout->tensor;
+  w->head_size = is_latent ? latent->nope_size + latent->rope_size : w->arch->head_size;
+  w->value_size = is_latent ? latent->value_size : w->arch->head_size;
+}
+
 static void
 begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
 {
@@ -188,6 +200,7 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
     sp_write_size (w, slot, there ? (gint64) w->region_rows * w->hidden : 0);
   }
 
+  set_heads (w);
   w->exchange = kind == SP_BLOCK_LINEAR ? SP_GROUP_ULYSSES_LINEAR : SP_GROUP_ULYSSES;
   w->slots = (SpCoreSlots){ 0 };
   w->core = kind == SP_BLOCK_SOFTMAX || kind == SP_BLOCK_LINEAR ? sp_strategy_core (w) : NULL;
@@ -240,6 +253,7 @@ write_numbers (SpProgram *program, const SpArchitecture *arch)
     .head_size = arch->head_size,
     .hidden = arch->hidden,
     .vocabulary = arch->vocabulary,
+    .position_offset = arch->position_offset,
   };
 }
 
@@ -331,9 +345,7 @@ make_writer (SpProgram *program, const SpArchitecture *arch, const SpFramework *
                      .layout = layout,
                      .run = run,
                      .hidden = arch->hidden,
-                     .head_size = arch->head_size,
                      .heads = arch->heads / layout->tensor,
-                     .kv_heads = arch->kv_heads / layout->tensor,
                      .ffn = arch->ffn / layout->tensor,
                      .expert_ffn = arch->moe.ffn / layout->tensor,
                      .shared_ffn = arch->moe.shared_ffn / layout->tensor,

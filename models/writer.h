@@ -24,6 +24,10 @@ typedef enum { SP_TIER_KEEP, SP_TIER_ELEMENTWISE, SP_TIER_SCORES } SpTier;
 typedef struct _SpWriter SpWriter;
 typedef struct _SpCore SpCore;
 
+typedef struct {
+  guint8 value, grad;
+} SpWeightSlots;
+
 /* Slots of the attention core, softmax or linear, that the forward leaves for the backward. q, k, v, o are in the shape
  * after the exchange of heads. */
 typedef struct {
@@ -31,6 +35,7 @@ typedef struct {
   guint8 lse;       /* softmax: log-sum-exp */
   guint8 scores[3]; /* unfused: softmax output, mask, dropped */
   guint8 state;     /* linear: state from before */
+  SpWeightSlots sinks; /* softmax: where the model has them */
   guint8 d_o, dq, dk, dv;
   gint32 tokens; /* of one sequence, after the exchange */
   gint32 heads, kv_heads;
@@ -55,7 +60,8 @@ struct _SpWriter {
   gint32 batch;
   gint32 rows;        /* tokens of this rank's sequence part x batch */
   gint32 region_rows; /* the same outside the tensor-split parts */
-  gint32 hidden, head_size;
+  gint32 hidden;
+  gint32 head_size, value_size; /* of queries and keys, and of values, in the open block */
   gint32 heads, kv_heads, ffn, vocabulary; /* after the tensor split */
   gint32 expert_ffn, shared_ffn;           /* the same, of an expert and of the shared ones */
   SpGroupId exchange;                      /* the head-exchange group of this block */
@@ -107,10 +113,6 @@ guint8 sp_write_stash (SpWriter *w, SpTier tier, gint64 elements);
 guint8 sp_write_stash_of (SpWriter *w, SpTier tier, SpDtype dtype, gint64 elements);
 
 /* --- weights ---------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-  guint8 value, grad;
-} SpWeightSlots;
 
 /* Declares a weight of the open block, in the flat that is open (w->flat; sp_zero_open_flat). Local shape. `sections`: NULL or the local rows of each of n_sections. Weights
  * whose gradient each tensor rank has only a part of (`partial`) must come before the others of their flat. In a frozen

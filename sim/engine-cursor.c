@@ -80,7 +80,7 @@ holds (const SpEngine *e, const SpRole *role, const SpOp *op)
   if (guard == 0)
     return TRUE;
   const SpLoop *loop = loop_of (role, op);
-  return sp_guard_holds (guard, role->place[op->group], e->program->groups[op->group].size, role->step,
+  return sp_op_holds (op, role->place[op->group], e->program->groups[op->group].size, role->step,
                          loop != NULL ? loop->steps : 1);
 }
 

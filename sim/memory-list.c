@@ -161,7 +161,8 @@ holds (const SpListWalk *walk, const SpOp *op, const SpLoop *loop)
   gint32 place = is_first ? 0 : is_last ? size - 1 : 1;
   guint guard = op->guard;
 
-  return !((guard & SP_GUARD_NOT_FIRST && is_first) || (guard & SP_GUARD_NOT_LAST && is_last) ||
+  return sp_op_in_reach (op, walk->step, steps) &&
+         !((guard & SP_GUARD_NOT_FIRST && is_first) || (guard & SP_GUARD_NOT_LAST && is_last) ||
            (guard & SP_GUARD_FIRST_STEP && walk->step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && walk->step == 0) ||
            (guard & SP_GUARD_NOT_LAST_STEP && walk->step == steps - 1) ||
            (guard & SP_GUARD_VISIBLE && walk->step > place));

@@ -290,7 +290,8 @@ sp_program_check_op (const SpBlock *block, SpPhase phase, guint index, const SpO
 {
   guint n_buffers = block != NULL ? block->n_buffers : SP_SLOT_FIRST_FREE;
   guint place_guards = SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST | SP_GUARD_VISIBLE;
-  guint step_guards = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP | SP_GUARD_VISIBLE;
+  guint step_guards = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP | SP_GUARD_VISIBLE |
+                      SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS;
 
   for (guint i = 0; i < SP_MAX_IN; i++)
     if (op->in[i] != 0 && op->in[i] >= n_buffers)

@@ -12,9 +12,10 @@
 static const char *const flag_names[] = { "trans-a",   "trans-b",         "accumulate",      "causal", "reverse",
                                           "layernorm", "no-rotate",       "linear-gate",     "max",    "async",
                                           "weight",    "per-micro-batch", "after-optimizer", "core",   "balanced",
-                                          "varies",    "on-host",         NULL };
+                                          "varies",    "on-host",         "gated",           NULL };
 static const char *const guard_names[] = { "not-first",     "not-last", "first-step", "not-first-step",
-                                           "not-last-step", "visible",  NULL };
+                                           "not-last-step", "visible",  "near",       "near-ends",
+                                           NULL };
 
 static const char *
 token_split_name (guint split)
@@ -80,6 +81,7 @@ const SpField sp_fields_numbers[] = {
   PLAIN (SpNumbers, hidden, I32),
   PLAIN (SpNumbers, vocabulary, I32),
   PLAIN (SpNumbers, expert_imbalance, DOUBLE),
+  PLAIN (SpNumbers, position_offset, I32),
   LAST,
 };
 
@@ -196,6 +198,7 @@ const SpField sp_fields_op[] = {
   PLAIN (SpOp, flops, DOUBLE),
   ARRAY ("in", SpOp, in, U8),
   ARRAY ("out", SpOp, out, U8),
+  PLAIN (SpOp, reach, U16),
   ARRAY ("wait", SpOp, wait, U16),
   LAST,
 };

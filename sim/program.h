@@ -143,8 +143,10 @@ typedef struct {
  * SCORES          unfused attention: out0[batch,heads,m,n] = scale * Q K^T from in0 = Q[m,batch,heads,k],
  *                 in1 = K[n,batch,kv_heads,k]
  * SCORES_BWD      in0 = Q, in1 = K, in2 = dS -> out0 = dQ, out1 = dK
- * SOFTMAX         in0 = S -> out0 = P[batch,heads,m,n], causal by position if SP_OP_CAUSAL
- * SOFTMAX_BWD     in0 = P, in1 = dP -> out0 = dS
+ * SOFTMAX         in0 = S, [in1 = sinks] -> out0 = P[batch,heads,m,n], causal by position if SP_OP_CAUSAL, then of the
+ *                 last `window` keys if that is not 0. sinks: a logit of each head of this tensor rank, of which the op
+ *                 takes those of its own heads, that counts in the sum
+ * SOFTMAX_BWD     in0 = P, in1 = dP -> out0 = dS, [out1 = dsinks +=]
  * CONTEXT         in0 = P, in1 = V[n,batch,kv_heads,k] -> out0 = O[m,batch,heads,k]
  * CONTEXT_BWD     in0 = P, in1 = V, in2 = dO -> out0 = dP, out1 = dV
  * DROPOUT         in0[m,n] [+ in1[n] bias] -> out0[m,n], out1 = mask[m,n] (uint8). m = T. With heads > 0 it is on
@@ -158,20 +160,33 @@ typedef struct {
  * NORM_BWD        in0 = dY, in1 = X, in2 = statistics, [in3 = gain], [in4 = dR[m,n] added to the result],
  *                 [in5 = dot[m] over the whole row] -> out0 = dX, [out1 = dgain +=], [out2 = dbias +=]
  * NORM_STAT_BWD   in0 = dY, in1 = X, [in2 = gain] -> out0[m] = sum of dY * gain * X over the row part (RMS)
- * ROPE            in0 = QKV[m, (heads + 2 kv_heads) k] -> out0 = Q[m,heads,k], out1 = K[m,kv_heads,k], out2 = V; rotary
- *                 embedding on Q and K unless SP_OP_NO_ROTATE. m = T; position of a row by the token map
- * ROPE_BWD        in0 = dQ, in1 = dK, in2 = dV -> out0 = dQKV
+ * ROPE            in0 = QKV[m, (heads + 2 kv_heads) k], with SP_OP_GATED heads k features more at a row's end, [in1 =
+ *                 gain of queries[k], in2 = gain of keys[k]: each head to RMS 1 first] -> out0 = Q[m,heads,k], out1 =
+ *                 K[m,kv_heads,k], out2 = V, [out3 = 1/rms[m, heads + kv_heads], fp32]; rotary embedding on the first n
+ *                 features (0: all) of Q and K heads unless SP_OP_NO_ROTATE. m = T; position of a row by the token map
+ * ROPE_BWD        in0 = dQ, in1 = dK, in2 = dV, [in3 = gradient of the row's end], [in4 = QKV, in5 = 1/rms, in6 and in7
+ *                 = gains] -> out0 = dQKV, [out1 = dgain of queries +=, out2 = of keys +=]
+ * LATENT          in0 = q[m, heads k], in1 = kv[m, heads (k - n + value_size)] (of each head the keys' part, then the
+ *                 values), in2 = the keys' n features that all heads share -> out0 = Q[m,heads,k], out1 = K, out2 =
+ *                 V[m,heads,value_size]; rotary embedding on the last n features of Q and K heads
+ * LATENT_BWD      in0 = dQ, in1 = dK, in2 = dV -> out0 = dq, out1 = dkv, out2 = gradient of what is shared
+ * SPLIT           in0[m, n + k] -> out0[m,n], out1[m,k]
+ * JOIN            in0[m,n], in1[m,k] -> out0[m, n + k]
  * FEATURE         linear attention's input: in0 = QKVU[m, 4 heads k] -> out0 = silu(Q), out1 = silu(K), out2 = V, each
  *                 [m,heads,k]
  * FEATURE_BWD     in0 = QKVU, in1 = dQ, in2 = dK, in3 = dV, in4 = dU -> out0 = dQKVU
  * PACK            in0[m, heads*k] -> out0[n][m][k]: n = group size, destination j gets part floor(j * heads / n) of
  *                 `heads` parts of k features (heads = n, or a divisor of it: K/V heads repeated)
  * UNPACK          in0[n][m][k] -> out0[m, heads*k]: PACK's transpose; what was repeated is summed
- * ATTENTION       in0 = Q[m,batch,heads,k], in1 = K[n,batch,kv_heads,k], in2 = V -> out0 = O, out1 = lse[m,batch,heads]
- *                 fp32, of these keys alone. SP_OP_CAUSAL: by position
- * ATTENTION_MERGE in0 = O of a block of keys [m,batch,heads,k], in1 = its lse -> out0 = O, out1 = lse, fp32, of all
- *                 blocks so far: with SP_OP_ACCUMULATE the block is merged into them, without it (the first) copied
- * ATTENTION_DELTA in0 = dO, in1 = O -> out0 = delta[m,batch,heads] = sum over k of dO * O, fp32
+ * ATTENTION       in0 = Q[m,batch,heads,k], in1 = K[n,batch,kv_heads,k], in2 = V[n,batch,kv_heads,value_size] -> out0 =
+ *                 O[m,batch,heads,value_size], out1 = lse[m,batch,heads] fp32, of these keys alone. Mask: as SOFTMAX
+ * ATTENTION_MERGE in0 = O of a block of keys [m,batch,heads,k] (k = features of a value head), in1 = its lse -> out0 =
+ *                 O, out1 = lse, fp32, of all blocks so far: with SP_OP_ACCUMULATE the block is merged into them,
+ *                 without it (the first) copied
+ * ATTENTION_SINK  in0 = sinks, as SOFTMAX's -> out0 = O[m,batch,heads,k] and out1 = lse as if the sink had been a key
+ *                 whose value is 0, in place; k as in ATTENTION_MERGE
+ * ATTENTION_SINK_BWD in0 = lse, in1 = delta, in2 = sinks -> out0 = dsinks +=
+ * ATTENTION_DELTA in0 = dO, in1 = O -> out0 = delta[m,batch,heads] = sum over k of dO * O, fp32; k as in ATTENTION_MERGE
  * ATTENTION_BWD   in0 = Q, in1 = K, in2 = V, in3 = dO, in4 = lse, in5 = delta -> out0 = dQ, out1 = dK, out2 = dV:
  *                 these keys' part of dQ, and their dK and dV
  * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only); without
@@ -190,8 +205,8 @@ typedef struct {
  * GLU_BWD         in0 = dA, in1 = GU -> out0 = dGU
  * GELU            in0[m,n] -> out0 (tanh form)
  * GELU_BWD        in0 = dA, in1 = input -> out0
- * GATE            in0 = O[m,n], in1 = QKVU[m,4n] (U last) -> out0 = O * sigmoid(U)
- * GATE_BWD        in0 = d, in1 = O, in2 = QKVU -> out0 = dO, out1 = dU[m,n]
+ * GATE            in0 = O[m,n], in1 = [m,k] (U its last n columns) -> out0 = O * sigmoid(U)
+ * GATE_BWD        in0 = d, in1 = O, in2 = as GATE's in1 -> out0 = dO, out1 = dU[m,n]
  * ROW_GATE        in0 = X[m,n], in1 = u[m] -> out0 = X * sigmoid(u)
  * ROW_GATE_BWD    in0 = d, in1 = X, in2 = u -> out0 = dX, out1 = du[m]
  * ROUTE           in0 = logits[m,heads] of m tokens and `heads` experts -> out0 = weights[m,k] fp32, out1 = slots[m,k]
@@ -211,7 +226,7 @@ typedef struct {
  * EMBED           in0 = table[n,k] (n = vocabulary part: rows place * n on, over the tensor group; those from
  *                 SpNumbers.vocabulary on are padding that no id names) -> out0[m,k]; ids outside the part give zero
  * EMBED_BWD       in0 = dX[m,k] -> out0 = dtable +=
- * POSITION        in0 = X[m,k], in1 = table[n,k] -> out0 = X + row of the token's position
+ * POSITION        in0 = X[m,k], in1 = table[n,k] -> out0 = X + row SpNumbers.position_offset + the token's position
  * POSITION_BWD    in0 = dX[m,k] -> out0 = dtable +=
  * LOSS_MAX        in0 = logits[m,n] (n = vocabulary part, as in EMBED) -> out0[m] = row maximum, fp32. In LOSS_MAX,
  *                 LOSS_SUM and LOSS the padding's columns count as -inf, whatever is in them; their dlogits are 0
@@ -250,12 +265,18 @@ typedef enum {
   SP_OP_NORM_STAT_BWD,
   SP_OP_ROPE,
   SP_OP_ROPE_BWD,
+  SP_OP_LATENT,
+  SP_OP_LATENT_BWD,
+  SP_OP_SPLIT,
+  SP_OP_JOIN,
   SP_OP_FEATURE,
   SP_OP_FEATURE_BWD,
   SP_OP_PACK,
   SP_OP_UNPACK,
   SP_OP_ATTENTION,
   SP_OP_ATTENTION_MERGE,
+  SP_OP_ATTENTION_SINK,
+  SP_OP_ATTENTION_SINK_BWD,
   SP_OP_ATTENTION_DELTA,
   SP_OP_ATTENTION_BWD,
   SP_OP_LINEAR_LOCAL,
@@ -322,10 +343,11 @@ typedef enum {
   SP_OP_PER_MICRO_BATCH = 1 << 11, /* in SYNC: after every backward, not once a step */
   SP_OP_AFTER_OPTIMIZER = 1 << 12, /* in OPTIMIZER: the gather of updated parameters */
   SP_OP_CORE = 1 << 13,            /* of the attention core: what scope = attention keeps */
-  SP_OP_ON_HOST = 1 << 16,         /* a kernel that the host's processors run, on host memory */
   SP_OP_BALANCED = 1 << 14,        /* of ROUTE: every expert gets as many tokens as the others */
   SP_OP_VARIES = 1 << 15,          /* ranks have more or less to do: this is the busiest one's, the mean is
                                       1 / SpNumbers.expert_imbalance of it */
+  SP_OP_ON_HOST = 1 << 16,         /* a kernel that the host's processors run, on host memory */
+  SP_OP_GATED = 1 << 17,           /* rows end with the features of a gate */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */
@@ -335,11 +357,13 @@ typedef enum {
   SP_GUARD_FIRST_STEP = 1 << 2, /* of the loop */
   SP_GUARD_NOT_FIRST_STEP = 1 << 3,
   SP_GUARD_NOT_LAST_STEP = 1 << 4,
-  SP_GUARD_VISIBLE = 1 << 5, /* the keys that are here at this step are not all in the future: step <= place */
+  SP_GUARD_VISIBLE = 1 << 5,  /* the keys that are here at this step are not all in the future: step <= place */
+  SP_GUARD_NEAR = 1 << 6,     /* nor all before the window: step <= reach */
+  SP_GUARD_NEAR_ENDS = 1 << 7 /* the same around the ring's end too: step <= reach or step >= steps - reach */
 } SpGuard;
 
 #define SP_MAX_IN 8
-#define SP_MAX_OUT 8 /* fills the structure: tests compare ops as memory */
+#define SP_MAX_OUT 6 /* with `reach` they fill the structure: tests compare ops as memory */
 
 typedef struct {
   guint8 kind;     /* SpOpKind */
@@ -357,6 +381,7 @@ typedef struct {
   double flops; /* a count; of a long sequence it does not fit 64 bits */
   guint8 in[SP_MAX_IN];
   guint8 out[SP_MAX_OUT];
+  guint16 reach; /* in steps of the loop; of SP_GUARD_NEAR and SP_GUARD_NEAR_ENDS */
 } SpOp;
 
 G_STATIC_ASSERT (sizeof (SpOp) == 80);
@@ -528,6 +553,7 @@ typedef struct {
   gint32 heads, kv_heads, head_size; /* of the whole model */
   gint32 hidden, vocabulary;
   double expert_imbalance; /* of ops flagged SP_OP_VARIES: what the busiest rank does over the mean; 0 where none is */
+  gint32 position_offset; /* rows of a table of positions before the first position's */
 } SpNumbers;
 
 typedef struct {
@@ -602,13 +628,27 @@ sp_program_scope_flags (const SpProgram *program)
   return program->scope == SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
 }
 
-/* Whether an op runs at a place of its group of `size`, in a step of its loop of `steps` (outside: step 0 of 1). */
+/* Whether an op runs at a place of its group of `size`, in a step of its loop of `steps` (outside: step 0 of 1): as far
+ * as its guard says it alone, as far as its reach does, and both. */
 static inline gboolean
 sp_guard_holds (guint guard, gint32 place, gint32 size, gint32 step, gint32 steps)
 {
   return !((guard & SP_GUARD_NOT_FIRST && place == 0) || (guard & SP_GUARD_NOT_LAST && place >= size - 1) ||
            (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
            (guard & SP_GUARD_NOT_LAST_STEP && step == steps - 1) || (guard & SP_GUARD_VISIBLE && step > place));
+}
+
+static inline gboolean
+sp_op_in_reach (const SpOp *op, gint32 step, gint32 steps)
+{
+  return !(op->guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS)) || step <= op->reach ||
+         (op->guard & SP_GUARD_NEAR_ENDS && step >= steps - op->reach);
+}
+
+static inline gboolean
+sp_op_holds (const SpOp *op, gint32 place, gint32 size, gint32 step, gint32 steps)
+{
+  return sp_guard_holds (op->guard, place, size, step, steps) && sp_op_in_reach (op, step, steps);
 }
 
 /* Place of `rank` in a group, and the rank of a member. */

@@ -15,7 +15,9 @@ enum {
   RESIDUAL = 1 << 6, /* x goes past the op as well */
   NO_ROTATE = 1 << 7,
   LINEAR_GATE = 1 << 8,
-  BALANCED = 1 << 9
+  BALANCED = 1 << 9,
+  SINK = 1 << 10,
+  PARTIAL = 1 << 11 /* two features turn, and a gate follows */
 };
 
 static void
@@ -67,14 +69,18 @@ op_scores (Stage stage, const Case *c, Arrays *a)
 static void
 op_softmax (Stage stage, const Case *c, Arrays *a)
 {
-  gint64 parts = c->shape.batch * c->shape.heads, m = c->shape.m, n = c->shape.n;
+  gint64 heads = c->shape.heads, parts = c->shape.batch * heads, m = c->shape.m, n = c->shape.n;
+  gboolean sink = c->flags & SINK;
 
-  if (stage == SIZES)
+  if (stage == SIZES) {
     a->in_n[0] = a->out_n[0] = parts * m * n;
-  else if (stage == FORWARD)
-    sp_ref_softmax (parts, m, n, a->in[0], c->flags & CAUSAL, query_positions, key_positions, a->out[0]);
+    a->in_n[1] = sink ? heads : 0;
+    a->in_sum[1] = TRUE;
+  } else if (stage == FORWARD)
+    sp_ref_softmax (parts, m, n, a->in[0], c->flags & CAUSAL, c->shape.window, query_positions, key_positions, heads,
+                    sink ? a->in[1] : NULL, a->out[0]);
   else
-    sp_ref_softmax_bwd (parts * m, n, a->out[0], a->d_out[0], a->d_in[0]);
+    sp_ref_softmax_bwd (parts, m, n, a->out[0], a->d_out[0], heads, sink ? a->d_in[1] : NULL, a->d_in[0]);
 }
 
 static void
@@ -93,25 +99,34 @@ op_context (Stage stage, const Case *c, Arrays *a)
   }
 }
 
+/* In blocks of all keys, so with the sinks at once. */
 static void
 op_attention (Stage stage, const Case *c, Arrays *a)
 {
   SpRefShape s = c->shape;
-  gint64 rows = s.m * s.batch * s.heads;
-  gboolean causal = c->flags & CAUSAL;
+  gint64 rows = s.m * s.batch * s.heads, v = s.v > 0 ? s.v : s.k;
+  gboolean causal = c->flags & CAUSAL, sink = c->flags & SINK;
 
   if (stage == SIZES) {
-    a->in_n[0] = a->out_n[0] = rows * s.k;
-    a->in_n[1] = a->in_n[2] = s.n * s.batch * s.kv_heads * s.k;
+    a->in_n[0] = rows * s.k;
+    a->in_n[1] = s.n * s.batch * s.kv_heads * s.k;
+    a->in_n[2] = s.n * s.batch * s.kv_heads * v;
+    a->in_n[3] = sink ? s.heads : 0;
+    a->in_sum[3] = TRUE;
+    a->out_n[0] = rows * v;
     a->out_n[1] = rows;
     a->out_auxiliary[1] = TRUE;
   } else if (stage == FORWARD) {
     sp_ref_attention (s, a->in[0], a->in[1], a->in[2], causal, query_positions, key_positions, a->out[0], a->out[1]);
+    if (sink)
+      sp_ref_attention_sink (rows, v, s.heads, a->in[3], a->out[0], a->out[1]);
   } else {
     g_autofree double *delta = poison (rows);
-    sp_ref_attention_delta (rows, s.k, a->d_out[0], a->out[0], delta);
+    sp_ref_attention_delta (rows, v, a->d_out[0], a->out[0], delta);
     sp_ref_attention_bwd (s, a->in[0], a->in[1], a->in[2], a->d_out[0], a->out[1], delta, causal, query_positions,
                           key_positions, a->d_in[0], a->d_in[1], a->d_in[2]);
+    if (sink)
+      sp_ref_attention_sink_bwd (rows, s.heads, a->out[1], delta, a->in[3], a->d_in[3]);
   }
 }
 
@@ -183,20 +198,70 @@ op_norm (Stage stage, const Case *c, Arrays *a)
   }
 }
 
+/* out[4] is what a gate at the row's end makes of itself. */
 static void
 op_rope (Stage stage, const Case *c, Arrays *a)
 {
   SpRefShape s = c->shape;
-  gboolean rotate = !(c->flags & NO_ROTATE);
+  gint64 gate = c->flags & PARTIAL ? s.heads * s.k : 0, width = (s.heads + 2 * s.kv_heads) * s.k + gate;
+  gboolean gains = c->flags & GAIN;
+  SpRefHeads how = { .rotated = c->flags & NO_ROTATE ? 0 : c->flags & PARTIAL ? 2 : s.k,
+                     .gate = gate,
+                     .theta = 50,
+                     .epsilon = 1e-3,
+                     .q_gain = gains ? a->in[1] : NULL,
+                     .key_gain = gains ? a->in[2] : NULL };
 
   if (stage == SIZES) {
-    a->in_n[0] = s.m * (s.heads + 2 * s.kv_heads) * s.k;
+    a->in_n[0] = s.m * width;
+    a->in_n[1] = a->in_n[2] = gains ? s.k : 0;
+    a->in_sum[1] = a->in_sum[2] = TRUE;
     a->out_n[0] = s.m * s.heads * s.k;
     a->out_n[1] = a->out_n[2] = s.m * s.kv_heads * s.k;
+    a->out_n[3] = gains ? s.m * (s.heads + s.kv_heads) : 0;
+    a->out_auxiliary[3] = TRUE;
+    a->out_n[4] = s.m * gate;
   } else if (stage == FORWARD) {
-    sp_ref_rope (s, a->in[0], rotate, query_positions, 50, a->out[0], a->out[1], a->out[2]);
+    sp_ref_rope (s, &how, a->in[0], query_positions, a->out[0], a->out[1], a->out[2], a->out[3]);
+    for (gint64 i = 0; i < s.m; i++)
+      sp_ref_copy (gate, a->in[0] + (i + 1) * width - gate, a->out[4] + i * gate);
   } else {
-    sp_ref_rope_bwd (s, a->d_out[0], a->d_out[1], a->d_out[2], rotate, query_positions, 50, a->d_in[0]);
+    sp_ref_rope_bwd (s, &how, a->d_out[0], a->d_out[1], a->d_out[2], a->in[0], a->out[3], a->d_out[4],
+                     query_positions, a->d_in[0], a->d_in[1], a->d_in[2]);
+  }
+}
+
+static void
+op_latent (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+
+  if (stage == SIZES) {
+    a->in_n[0] = a->out_n[0] = a->out_n[1] = s.m * s.heads * s.k;
+    a->in_n[1] = s.m * s.heads * (s.k - s.n + s.v);
+    a->in_n[2] = s.m * s.n;
+    a->out_n[2] = s.m * s.heads * s.v;
+  } else if (stage == FORWARD) {
+    sp_ref_latent (s, a->in[0], a->in[1], a->in[2], query_positions, 50, a->out[0], a->out[1], a->out[2]);
+  } else {
+    sp_ref_latent_bwd (s, a->d_out[0], a->d_out[1], a->d_out[2], query_positions, 50, a->d_in[0], a->d_in[1],
+                       a->d_in[2]);
+  }
+}
+
+static void
+op_split (Stage stage, const Case *c, Arrays *a)
+{
+  SpRefShape s = c->shape;
+
+  if (stage == SIZES) {
+    a->in_n[0] = s.m * (s.n + s.k);
+    a->out_n[0] = s.m * s.n;
+    a->out_n[1] = s.m * s.k;
+  } else if (stage == FORWARD) {
+    sp_ref_split (s.m, s.n, s.k, a->in[0], a->out[0], a->out[1]);
+  } else {
+    sp_ref_join (s.m, s.n, s.k, a->d_out[0], a->d_out[1], a->d_in[0]);
   }
 }
 
@@ -430,10 +495,14 @@ static const Case gradient_cases[] = {
   { "scores", op_scores, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 6, .kv_heads = 2 }, 0 },
   { "softmax", op_softmax, { .m = 5, .n = 7, .batch = 2, .heads = 3 }, 0 },
   { "softmax-causal", op_softmax, { .m = 5, .n = 7, .batch = 2, .heads = 3 }, CAUSAL },
+  { "softmax-window-sink", op_softmax, { .m = 5, .n = 7, .batch = 2, .heads = 3, .window = 4 }, CAUSAL | SINK },
   { "context", op_context, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 6, .kv_heads = 3 }, 0 },
   { "attention", op_attention, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 3, .kv_heads = 3 }, 0 },
   { "attention-causal-gqa", op_attention, { .m = 5, .n = 7, .k = 4, .batch = 2, .heads = 6, .kv_heads = 2 }, CAUSAL },
   { "attention-causal-mqa", op_attention, { .m = 5, .n = 6, .k = 1, .batch = 1, .heads = 3, .kv_heads = 1 }, CAUSAL },
+  { "attention-window", op_attention, { .m = 5, .n = 7, .k = 4, .batch = 2, .heads = 6, .kv_heads = 2, .window = 4 }, CAUSAL },
+  { "attention-value-size", op_attention, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 6, .kv_heads = 2, .v = 5 }, CAUSAL },
+  { "attention-sink", op_attention, { .m = 5, .n = 7, .k = 3, .batch = 2, .heads = 6, .kv_heads = 2, .v = 2, .window = 4 }, CAUSAL | SINK },
   { "linear", op_linear, { .m = 5, .n = 3, .k = 4, .batch = 2, .heads = 3 }, 0 },
   { "linear-one-token", op_linear, { .m = 1, .n = 2, .k = 1, .batch = 1, .heads = 1 }, 0 },
   { "dropout", op_dropout, { .m = 5, .n = 7 }, 0 },
@@ -445,6 +514,11 @@ static const Case gradient_cases[] = {
   { "layernorm-gain-bias-residual", op_norm, { .m = 5, .n = 7 }, LAYERNORM | GAIN | BIAS | RESIDUAL },
   { "rope", op_rope, { .m = 5, .k = 6, .heads = 3, .kv_heads = 1 }, 0 },
   { "rope-no-rotate", op_rope, { .m = 5, .k = 3, .heads = 3, .kv_heads = 1 }, NO_ROTATE },
+  { "rope-norms", op_rope, { .m = 5, .k = 6, .heads = 3, .kv_heads = 1 }, GAIN },
+  { "rope-norms-partial-gate", op_rope, { .m = 5, .k = 6, .heads = 4, .kv_heads = 2 }, GAIN | PARTIAL },
+  { "rope-partial-gate", op_rope, { .m = 5, .k = 6, .heads = 4, .kv_heads = 2 }, PARTIAL },
+  { "latent", op_latent, { .m = 5, .n = 2, .k = 5, .heads = 3, .v = 4 }, 0 },
+  { "split", op_split, { .m = 5, .n = 2, .k = 5 }, 0 },
   { "feature", op_feature, { .m = 5, .k = 3, .heads = 3 }, 0 },
   { "pack", op_pack, { .m = 5, .n = 3, .k = 2, .heads = 3 }, 0 },
   { "pack-repeated", op_pack, { .m = 5, .n = 6, .k = 3, .heads = 2 }, 0 },

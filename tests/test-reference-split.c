@@ -41,6 +41,7 @@ typedef struct {
   const char *name;
   gint64 places;
   gboolean zigzag, causal;
+  gint64 window;
 } RingCase;
 
 /* clang-format off */
@@ -52,6 +53,11 @@ static const RingCase ring_cases[] = {
   { "two-zigzag", 2, TRUE, TRUE },
   { "three-zigzag", 3, TRUE, TRUE },
   { "six-zigzag", 6, TRUE, TRUE },
+  { "three-window", 3, FALSE, TRUE, 6 },
+  { "four-window-1", 4, FALSE, TRUE, 1 },
+  { "six-window", 6, FALSE, TRUE, 4 },
+  { "two-zigzag-window", 2, TRUE, TRUE, 2 },
+  { "three-zigzag-window", 3, TRUE, TRUE, 5 },
 };
 /* clang-format on */
 
@@ -80,10 +86,10 @@ whole_attention (SpRefShape s, gboolean causal, double *const in[4], double *out
   for (gint64 i = 0; i < SEQUENCE; i++)
     pos[i] = i;
   sp_ref_scores (s, in[0], in[1], p);
-  sp_ref_softmax (s.batch * s.heads, s.m, s.n, p, causal, pos, pos, p);
+  sp_ref_softmax (s.batch * s.heads, s.m, s.n, p, causal, s.window, pos, pos, s.heads, NULL, p);
   sp_ref_context (s, p, in[2], out[0]);
   sp_ref_context_bwd (s, p, in[2], in[3], dp, out[3]);
-  sp_ref_softmax_bwd (s.batch * s.heads * s.m, s.n, p, dp, dp);
+  sp_ref_softmax_bwd (s.batch * s.heads, s.m, s.n, p, dp, s.heads, NULL, dp);
   sp_ref_scores_bwd (s, in[0], in[1], dp, out[1], out[2]);
 }
 
@@ -134,7 +140,9 @@ static void
 test_ring (gconstpointer data)
 {
   const RingCase *c = data;
-  const SpRefShape whole = { .m = SEQUENCE, .n = SEQUENCE, .k = 4, .batch = 2, .heads = 6, .kv_heads = 2 };
+  const SpRefShape whole = {
+    .m = SEQUENCE, .n = SEQUENCE, .k = 4, .batch = 2, .heads = 6, .kv_heads = 2, .window = c->window
+  };
   const gint64 q_n = SEQUENCE * 2 * 6 * 4, kv_n = SEQUENCE * 2 * 2 * 4;
   const gint64 in_n[] = { q_n, kv_n, kv_n, q_n }, out_n[] = { q_n, q_n, kv_n, kv_n };
   const char *names[] = { "o", "dq", "dkeys", "dvalues" };

@@ -71,7 +71,7 @@ test_attention (void)
 
   sp_ref_scores (shape, q, keys, s);
   assert_values (s, log (2), log (4));
-  sp_ref_softmax (1, 1, 2, s, FALSE, NULL, NULL, s);
+  sp_ref_softmax (1, 1, 2, s, FALSE, 0, NULL, NULL, 1, NULL, s);
   assert_values (s, 1 / 3.0, 2 / 3.0);
   sp_ref_context (shape, s, values, o);
   assert_values (o, 1, 2, 0, 6);
@@ -86,7 +86,7 @@ test_attention (void)
   assert_values (lse, log (2));
 
   /* Nothing visible at all; then the first visible block is taken as it is. */
-  sp_ref_softmax (1, 1, 2, keys, TRUE, qpos, late, s);
+  sp_ref_softmax (1, 1, 2, keys, TRUE, 0, qpos, late, 1, NULL, s);
   assert_values (s, 0, 0);
   sp_ref_attention (shape, q, keys, values, TRUE, qpos, late, o, lse);
   assert_values (o, 0, 0, 0, 0);
@@ -94,6 +94,32 @@ test_attention (void)
   attend_and_merge (shape, q, keys, values, TRUE, qpos, kpos, o, lse);
   assert_values (o, 3, 0, 0, 6);
   assert_values (lse, log (2));
+}
+
+/* k = 1, scores are q times keys: weights 1, 2, 3 of positions 3, 4, 5 seen from 5. A window of 2 hides the first: shares
+ * 2/5 and 3/5. A sink of weight 5 halves them; values have 2 features where keys have 1. */
+static void
+test_attention_window_and_sink (void)
+{
+  const SpRefShape shape = { .m = 1, .n = 3, .k = 1, .v = 2, .window = 2, .batch = 1, .heads = 1, .kv_heads = 1 };
+  const double q[] = { 1 }, keys[] = { 0, log (2), log (3) }, values[] = { 100, 100, 5, 0, 0, 10 }, sinks[] = { log (5) };
+  const gint64 qpos[] = { 5 }, kpos[] = { 3, 4, 5 };
+  double o[] = { NAN, NAN }, lse[] = { NAN }, p[3], dsinks[] = { 1 };
+
+  sp_ref_attention (shape, q, keys, values, TRUE, qpos, kpos, o, lse);
+  assert_values (o, 2, 6);
+  assert_values (lse, log (5));
+  sp_ref_attention_sink (1, 2, 1, sinks, o, lse);
+  assert_values (o, 1, 3);
+  assert_values (lse, log (10));
+  sp_ref_softmax (1, 1, 3, keys, TRUE, 2, qpos, kpos, 1, sinks, p);
+  assert_values (p, 0, 0.2, 0.3);
+
+  /* delta = 4: the sink's share of 1/2 times -4, on the 1 that is there. From p: delta = 0.2 * 5 + 0.3 * 10 = 4. */
+  sp_ref_attention_sink_bwd (1, 1, lse, (const double[]){ 4 }, sinks, dsinks);
+  assert_values (dsinks, -1);
+  sp_ref_softmax_bwd (1, 1, 3, p, (const double[]){ 7, 5, 10 }, 1, dsinks, p);
+  assert_values (dsinks, -3);
 }
 
 /* Two rows of k = 2, two blocks: lse ln 1 and ln 3 give shares 1/4 and 3/4 and lse ln 4; equal ones halves. */
@@ -115,7 +141,7 @@ test_attention_large (void)
   const double scores[] = { 5000, 5000, -5000, -5000 };
   double p[4];
 
-  sp_ref_softmax (1, 2, 2, scores, FALSE, NULL, NULL, p);
+  sp_ref_softmax (1, 2, 2, scores, FALSE, 0, NULL, NULL, 1, NULL, p);
   assert_values (p, 0.5, 0.5, 0.5, 0.5);
 
   const SpRefShape shape = { .m = 1, .n = 1, .k = 1, .batch = 1, .heads = 1, .kv_heads = 1 };
@@ -223,13 +249,45 @@ test_rope (void)
   const gint64 pos[] = { 2 };
   double q[4], keys[4], values[4];
 
-  sp_ref_rope (shape, qkv, TRUE, pos, 16, q, keys, values);
+  sp_ref_rope (shape, &(const SpRefHeads){ .rotated = 4, .theta = 16 }, qkv, pos, q, keys, values, NULL);
   assert_values (q, cos (2), cos (0.5), sin (2), sin (0.5));
   assert_values (keys, -sin (2), -sin (0.5), cos (2), cos (0.5));
   assert_values (values, 5, 6, 7, 8);
-  sp_ref_rope (shape, qkv, FALSE, NULL, 16, q, keys, values);
+  sp_ref_rope (shape, &(const SpRefHeads){ 0 }, qkv, NULL, q, keys, values, NULL);
   assert_values (q, 1, 1, 0, 0);
   assert_values (keys, 0, 0, 1, 1);
+
+  /* Of 2 features the one plane (0,1) turns by pos: (1, 1) to (cos - sin, cos + sin). Mean squares are 1/2, so with
+   * epsilon 1/2 the norms are 1 and the gains 3 and 5 all that they do. A gate at the row's end is passed by. */
+  const double gated[] = { 1, 1, 0, 0, 0, 0, 1, 1, 5, 6, 7, 8, 9, 9 };
+  const double q_gain[] = { 3, 3, 3, 3 }, key_gain[] = { 5, 5, 5, 5 };
+  const SpRefHeads how = { .rotated = 2, .theta = 16, .gate = 2, .epsilon = 0.5, .q_gain = q_gain, .key_gain = key_gain };
+  double stat[2];
+
+  sp_ref_rope (shape, &how, gated, pos, q, keys, values, stat);
+  assert_values (q, 3 * (cos (2) - sin (2)), 3 * (cos (2) + sin (2)), 0, 0);
+  assert_values (keys, 0, 0, 5, 5);
+  assert_values (values, 5, 6, 7, 8);
+  assert_values (stat, 1, 1);
+}
+
+/* One head, keys of 1 + 2 features, values of 2; position 2 turns the plane of the last two features by 2. */
+static void
+test_latent (void)
+{
+  const SpRefShape shape = { .m = 1, .n = 2, .k = 3, .heads = 1, .v = 2 };
+  const double q_up[] = { 7, 1, 0 }, kv_up[] = { 3, 5, 6 }, shared[] = { 0, 1 };
+  const gint64 pos[] = { 2 };
+  double q[3], keys[3], values[2];
+
+  sp_ref_latent (shape, q_up, kv_up, shared, pos, 16, q, keys, values);
+  assert_values (q, 7, cos (2), sin (2));
+  assert_values (keys, 3, -sin (2), cos (2));
+  assert_values (values, 5, 6);
+
+  double x[6];
+  sp_ref_join (2, 1, 2, (const double[]){ 1, 4 }, (const double[]){ 2, 3, 5, 6 }, x);
+  assert_values (x, 1, 2, 3, 4, 5, 6);
 }
 
 /* silu (ln 3) = 3/4 ln 3; sigmoid (ln 3) = 3/4; gelu (1) = (1 + tanh (0.797884.. * 1.044715)) / 2. */
@@ -396,8 +454,8 @@ test_in_place (void)
   g_autofree double *qkvu = random_array (rand, M * 4 * N);
   double stat[2 * M], other[M * N], max[M], sums[2 * M];
 
-  CHECK_IN_PLACE (M * N, x, sp_ref_softmax (1, M, N, a, TRUE, query_positions, key_positions, out));
-  CHECK_IN_PLACE (M * N, x, sp_ref_softmax_bwd (M, N, y, a, out));
+  CHECK_IN_PLACE (M * N, x, sp_ref_softmax (1, M, N, a, TRUE, 0, query_positions, key_positions, 1, NULL, out));
+  CHECK_IN_PLACE (M * N, x, sp_ref_softmax_bwd (1, M, N, y, a, 1, NULL, out));
   CHECK_IN_PLACE (M * N, x, sp_ref_dropout (M, N, a, 1, row_ids, col_ids, 0.5, out, other));
   CHECK_IN_PLACE (M * N, x, sp_ref_dropout_bwd (M, N, a, other, 0.5, out));
   CHECK_IN_PLACE (M * N, x, sp_ref_gelu (M * N, a, out));
@@ -429,7 +487,7 @@ test_nan (void)
   const double one[] = { 1, 1 }, bad[] = { NAN, 1 };
   double out[2], max[1], sums[2], lse[1];
 
-  sp_ref_softmax (1, 1, 2, bad, FALSE, NULL, NULL, out);
+  sp_ref_softmax (1, 1, 2, bad, FALSE, 0, NULL, NULL, 1, NULL, out);
   g_assert_true (isnan (out[0]) && isnan (out[1]));
   sp_ref_attention (shape, one, one, one, FALSE, NULL, NULL, out, lse);
   attend_and_merge (shape, one, bad, one, FALSE, NULL, NULL, out, lse);
@@ -475,11 +533,13 @@ main (int argc, char **argv)
   g_test_add_func ("/reference/value/gemm", test_gemm);
   g_test_add_func ("/reference/value/attention", test_attention);
   g_test_add_func ("/reference/value/attention-merge", test_attention_merge);
+  g_test_add_func ("/reference/value/attention-window-and-sink", test_attention_window_and_sink);
   g_test_add_func ("/reference/value/attention-large", test_attention_large);
   g_test_add_func ("/reference/value/linear", test_linear);
   g_test_add_func ("/reference/value/slopes", test_slopes);
   g_test_add_func ("/reference/value/norm", test_norm);
   g_test_add_func ("/reference/value/rope", test_rope);
+  g_test_add_func ("/reference/value/latent", test_latent);
   g_test_add_func ("/reference/value/elementwise", test_elementwise);
   g_test_add_func ("/reference/value/loss", test_loss);
   g_test_add_func ("/reference/value/route", test_route);

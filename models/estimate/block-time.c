@@ -85,29 +85,25 @@ walk_kernel (Clocks *c, const SpOp *op, double seconds)
   c->kernels++;
 }
 
+/* On the slowest place. */
 static gboolean
-runs_in_step (const SpOp *op, gboolean first, gboolean last)
+runs_in_step (const SpOp *op, gint32 step, gint32 steps)
 {
-  if (op->guard & SP_GUARD_FIRST_STEP)
-    return first;
-  if (op->guard & SP_GUARD_NOT_FIRST_STEP)
-    return !first;
-  return !(op->guard & SP_GUARD_NOT_LAST_STEP && last);
+  const guint guards = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP;
+
+  return sp_guard_holds (op->guard & guards, 0, 1, step, steps) && sp_op_in_reach (op, step, steps);
 }
 
-/* `times` equal steps of a loop. */
+/* `times` equal steps of a loop, from `step` on. */
 static void
-walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loop, gboolean first, gboolean last,
-            gint32 times)
+walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loop, gint32 step, gint32 times)
 {
   double compute = 0, async = 0, blocking = 0;
   guint axis = 0, kernels = 0;
 
-  if (times <= 0)
-    return;
   for (guint i = loop->first; i < loop->end; i++) {
     double s = seconds[i - loop->first];
-    if (!runs_in_step (&ops[i], first, last))
+    if (!runs_in_step (&ops[i], step, loop->steps))
       continue;
     if (!sp_op_is_communication (ops[i].kind)) {
       compute += s;
@@ -131,6 +127,21 @@ walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loo
   c->kernels += times * kernels;
 }
 
+/* The next step in which other ops run than in `step`. */
+static gint32
+next_change (const SpOp *ops, const SpLoop *loop, gint32 step)
+{
+  gint32 next = step == 0 ? 1 : step < loop->steps - 1 ? loop->steps - 1 : loop->steps;
+
+  for (guint i = loop->first; i < loop->end; i++)
+    if (ops[i].guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS)) {
+      gint32 far = ops[i].reach + 1, end = loop->steps - ops[i].reach;
+      next = far > step ? MIN (next, far) : next;
+      next = ops[i].guard & SP_GUARD_NEAR_ENDS && end > step ? MIN (next, end) : next;
+    }
+  return next;
+}
+
 static void
 walk_loop (Clocks *c, const SpOp *ops, const SpLoop *loop)
 {
@@ -139,9 +150,10 @@ walk_loop (Clocks *c, const SpOp *ops, const SpLoop *loop)
   g_assert (loop->end - loop->first <= 64);
   for (guint i = loop->first; i < loop->end; i++)
     seconds[i - loop->first] = sp_cost_op (c->cost, &ops[i]);
-  walk_steps (c, ops, seconds, loop, TRUE, loop->steps == 1, 1);
-  walk_steps (c, ops, seconds, loop, FALSE, FALSE, loop->steps - 2);
-  walk_steps (c, ops, seconds, loop, FALSE, TRUE, loop->steps > 1);
+  for (gint32 step = 0, next; step < loop->steps; step = next) {
+    next = next_change (ops, loop, step);
+    walk_steps (c, ops, seconds, loop, step, next - step);
+  }
 }
 
 /* A chain: from a RECEIVE to the SEND that passes on; the kernels between and the send are one hop. */

@@ -152,8 +152,8 @@ walker_clear (Walker *w)
 static gboolean
 holds (const Walker *w, const SpOp *op, const SpLoop *loop, gint32 p, gint32 step)
 {
-  return sp_guard_holds (op->guard, w->place[op->group][p], w->program->groups[op->group].size, step,
-                         loop != NULL ? loop->steps : 1);
+  return sp_op_holds (op, w->place[op->group][p], w->program->groups[op->group].size, step,
+                      loop != NULL ? loop->steps : 1);
 }
 
 /* Places that are members of one instance come together. */

@@ -20,7 +20,10 @@ steps_of (const SpBlock *block, const SpOp *op)
   gint32 steps = block->loops[op->loop - 1].steps;
   if (op->guard & SP_GUARD_FIRST_STEP)
     return 1;
-  return op->guard & (SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP) ? steps - 1 : steps;
+  gint32 most = op->guard & (SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP) ? steps - 1 : steps;
+  if (op->guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS))
+    return MIN (most, op->guard & SP_GUARD_NEAR_ENDS ? 2 * op->reach : op->reach);
+  return most;
 }
 
 static void
@@ -42,11 +45,12 @@ count_message (const SpCost *cost, const SpProgram *program, const SpOp *op, dou
     *chain_size = program->groups[op->group].size;
 }
 
-/* Mean runs over places: where keys in the future are skipped, place i runs i of the R - 1 steps. */
+/* Mean runs over `places`: where keys in the future are skipped, place i runs the first i of its steps, R - 1 or, with
+ * a window, fewer. */
 static double
-mean_steps (const SpOp *op, double steps)
+mean_steps (const SpOp *op, double steps, double places)
 {
-  return op->guard & SP_GUARD_VISIBLE ? steps / 2 : steps;
+  return op->guard & SP_GUARD_VISIBLE ? steps * (2 * places - 1 - steps) / (2 * places) : steps;
 }
 
 void
@@ -66,7 +70,7 @@ sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBloc
       if ((ops[i].flags & scope) != scope)
         continue;
       double mean = ops[i].flags & SP_OP_VARIES ? 1 / sp_estimate_imbalance (program) : 1;
-      ret->flops += mean * ops[i].flops * mean_steps (&ops[i], steps);
+      ret->flops += mean * ops[i].flops * mean_steps (&ops[i], steps, program->groups[ops[i].group].size);
       if (sp_op_is_communication (ops[i].kind) && ops[i].kind != SP_OP_RECEIVE)
         count_message (cost, program, &ops[i], steps, &ret->volume[ops[i].axis], &ret->chain_size[ops[i].axis]);
     }

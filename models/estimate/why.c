@@ -96,6 +96,8 @@ op_line (const SpCost *cost, const SpBlock *block, const SpOp *op, GString *out)
                             op->guard & SP_GUARD_FIRST_STEP ? ", the first" : "",
                             op->guard & SP_GUARD_NOT_FIRST_STEP ? ", all but the first" : "",
                             op->guard & SP_GUARD_NOT_LAST_STEP ? ", all but the last" : "");
+  if (op->guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS))
+    g_string_append_printf (out, ", within %d%s", op->reach, op->guard & SP_GUARD_NEAR_ENDS ? " of either end" : "");
   if (op->flags & SP_OP_ASYNC)
     g_string_append (out, "; beside compute");
   if (op->guard & SP_GUARD_NOT_FIRST)

@@ -116,7 +116,7 @@ write_forward (SpWriter *w, gpointer attention)
   a->core_out = sp_write_core (w, q, k, v);
   write_out_norm (w, a);
   a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, elements);
-  sp_write_rows (w, SP_OP_GATE, w->rows, width (w), a->out_norm, a->inputs, 0, a->gated, 0, 0);
+  sp_write_rows (w, SP_OP_GATE, w->rows, width (w), a->out_norm, a->inputs, 0, a->gated, 0, 0)->k = 4 * width (w);
 
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, width (w), a->gated, a->projection, 0, partial);
@@ -138,7 +138,8 @@ write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
   sp_write_linear_wgrad (w, w->rows, w->hidden, width (w), whole, a->gated, a->projection);
 
   guint8 d_normed = sp_write_temporary (w, elements), du = sp_write_temporary (w, elements);
-  sp_write_rows (w, SP_OP_GATE_BWD, w->rows, width (w), d_gated, a->out_norm, a->inputs, d_normed, du, 0);
+  sp_write_rows (w, SP_OP_GATE_BWD, w->rows, width (w), d_gated, a->out_norm, a->inputs, d_normed, du, 0)->k =
+      4 * width (w);
   guint8 d_out = sp_write_temporary (w, elements);
   write_out_norm_backward (w, a, d_normed, d_out);
 

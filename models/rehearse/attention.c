@@ -13,6 +13,8 @@ typedef struct {
   SpRefShape shape;
   gint64 q;      /* [m, batch, heads, k] */
   gint64 kv;     /* [n, batch, kv_heads, k] */
+  gint64 o;      /* [m, batch, heads, value_size] */
+  gint64 values; /* [n, batch, kv_heads, value_size] */
   gint64 scores; /* [batch, heads, m, n] */
   gint64 rows;   /* [m, batch, heads] */
   gint64 v;      /* linear attention: [m, batch, heads, n] */
@@ -24,7 +26,14 @@ sizes_of (SpCall *c)
 {
   const SpOp *op = c->op;
   SpRefShape s = {
-    .m = op->m, .n = op->n, .k = op->k, .batch = op->batch, .heads = op->heads, .kv_heads = op->kv_heads
+    .m = op->m,
+    .n = op->n,
+    .k = op->k,
+    .batch = op->batch,
+    .heads = op->heads,
+    .kv_heads = op->kv_heads,
+    .v = op->value_size > 0 ? op->value_size : op->k,
+    .window = op->window,
   };
 
   if (op->batch != c->variant->batch || op->heads < 1)
@@ -32,6 +41,8 @@ sizes_of (SpCall *c)
   return (Sizes){ .shape = s,
                   .q = s.m * s.batch * s.heads * s.k,
                   .kv = s.n * s.batch * s.kv_heads * s.k,
+                  .o = s.m * s.batch * s.heads * s.v,
+                  .values = s.n * s.batch * s.kv_heads * s.v,
                   .scores = s.batch * s.heads * s.m * s.n,
                   .rows = s.m * s.batch * s.heads,
                   .v = s.m * s.batch * s.heads * s.n,
@@ -68,17 +79,36 @@ sp_run_scores_bwd (SpCall *c)
     sp_ref_scores_bwd (z.shape, q, k, ds, dq, dk);
 }
 
+/* Sinks of all heads of the tensor rank, of which the op has those of its place in the exchange of heads: from the
+ * first of these on. */
+static const double *
+read_sinks (SpCall *c, guint8 slot)
+{
+  const double *sinks = sp_call_read (c, slot, (gint64) c->op->heads * sp_call_exchange_size (c));
+
+  return sinks != NULL ? sinks + (gint64) c->op->heads * sp_call_exchange_place (c) : NULL;
+}
+
+static double *
+write_sinks (SpCall *c, guint8 slot)
+{
+  double *sinks = sp_call_write (c, slot, (gint64) c->op->heads * sp_call_exchange_size (c));
+
+  return sinks != NULL ? sinks + (gint64) c->op->heads * sp_call_exchange_place (c) : NULL;
+}
+
 void
 sp_run_softmax (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *s = IN (0, z.scores);
+  const double *s = IN (0, z.scores), *sinks = read_sinks (c, c->op->in[1]);
   double *p = OUT (0, z.scores);
   const gint64 *qpos = sp_call_positions (c, z.shape.m);
   const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
 
   if (!c->failed)
-    sp_ref_softmax (z.shape.batch * z.shape.heads, z.shape.m, z.shape.n, s, is_causal (c), qpos, kpos, p);
+    sp_ref_softmax (z.shape.batch * z.shape.heads, z.shape.m, z.shape.n, s, is_causal (c), z.shape.window, qpos, kpos,
+                    z.shape.heads, sinks, p);
 }
 
 void
@@ -86,10 +116,10 @@ sp_run_softmax_bwd (SpCall *c)
 {
   Sizes z = sizes_of (c);
   const double *p = IN (0, z.scores), *dp = IN (1, z.scores);
-  double *ds = OUT (0, z.scores);
+  double *ds = OUT (0, z.scores), *dsinks = write_sinks (c, c->op->out[1]);
 
   if (!c->failed)
-    sp_ref_softmax_bwd (z.rows, z.shape.n, p, dp, ds);
+    sp_ref_softmax_bwd (z.shape.batch * z.shape.heads, z.shape.m, z.shape.n, p, dp, z.shape.heads, dsinks, ds);
 }
 
 void
@@ -120,8 +150,8 @@ void
 sp_run_attention (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *q = IN (0, z.q), *k = IN (1, z.kv), *v = IN (2, z.kv);
-  double *o = OUT (0, z.q), *lse = OUT (1, z.rows);
+  const double *q = IN (0, z.q), *k = IN (1, z.kv), *v = IN (2, z.values);
+  double *o = OUT (0, z.o), *lse = OUT (1, z.rows);
   const gint64 *qpos = sp_call_positions (c, z.shape.m);
   const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
 
@@ -147,6 +177,28 @@ sp_run_attention_merge (SpCall *c)
 }
 
 void
+sp_run_attention_sink (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *sinks = read_sinks (c, c->op->in[0]);
+  double *o = OUT (0, z.q), *lse = OUT (1, z.rows);
+
+  if (!c->failed)
+    sp_ref_attention_sink (z.rows, z.shape.k, z.shape.heads, sinks, o, lse);
+}
+
+void
+sp_run_attention_sink_bwd (SpCall *c)
+{
+  Sizes z = sizes_of (c);
+  const double *lse = IN (0, z.rows), *delta = IN (1, z.rows), *sinks = read_sinks (c, c->op->in[2]);
+  double *dsinks = write_sinks (c, c->op->out[0]);
+
+  if (!c->failed)
+    sp_ref_attention_sink_bwd (z.rows, z.shape.heads, lse, delta, sinks, dsinks);
+}
+
+void
 sp_run_attention_delta (SpCall *c)
 {
   Sizes z = sizes_of (c);
@@ -161,9 +213,9 @@ void
 sp_run_attention_bwd (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *q = IN (0, z.q), *k = IN (1, z.kv), *v = IN (2, z.kv), *d_o = IN (3, z.q), *lse = IN (4, z.rows);
+  const double *q = IN (0, z.q), *k = IN (1, z.kv), *v = IN (2, z.values), *d_o = IN (3, z.o), *lse = IN (4, z.rows);
   const double *delta = IN (5, z.rows);
-  double *dq = OUT (0, z.q), *dk = OUT (1, z.kv), *dv = OUT (2, z.kv);
+  double *dq = OUT (0, z.q), *dk = OUT (1, z.kv), *dv = OUT (2, z.values);
   const gint64 *qpos = sp_call_positions (c, z.shape.m);
   const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
 

@@ -21,7 +21,7 @@
 static SpRefShape
 shape_of (const SpCall *c)
 {
-  return (SpRefShape){ .m = M, .n = N, .k = K, .batch = c->op->batch, .heads = HEADS, .kv_heads = c->op->kv_heads };
+  return (SpRefShape){ .m = M, .n = N, .k = K, .batch = c->op->batch, .heads = HEADS, .kv_heads = c->op->kv_heads, .v = c->op->value_size };
 }
 
 /* x[m,n] + bias[n], or x itself without a bias. */
@@ -143,28 +143,95 @@ norm_stat_bwd (SpCall *c)
 
 /* --- between projections and attention ---------------------------------------------------------------------------- */
 
+static SpRefHeads
+heads_of (SpCall *c, const double *q_gain, const double *key_gain)
+{
+  return (SpRefHeads){ .rotated = FLAG (NO_ROTATE) ? 0 : N > 0 ? N : K,
+                       .gate = FLAG (GATED) ? HEADS * K : 0,
+                       .theta = c->in->program->numbers.rope_theta,
+                       .epsilon = c->in->program->numbers.norm_epsilon,
+                       .q_gain = q_gain,
+                       .key_gain = key_gain };
+}
+
+static gint64
+qkv_elements (SpCall *c)
+{
+  return M * (HEADS + 2 * c->op->kv_heads + (FLAG (GATED) ? HEADS : 0)) * K;
+}
+
 static void
 rope (SpCall *c)
 {
   gint64 kv = M * c->op->kv_heads * K;
-  const double *qkv = IN (0, M * (HEADS + 2 * c->op->kv_heads) * K);
+  const double *qkv = IN (0, qkv_elements (c)), *q_gain = IN (1, K), *key_gain = IN (2, K);
   const gint64 *positions = sp_call_row_positions (c, M);
   double *q = OUT (0, M * HEADS * K), *k = OUT (1, kv), *v = OUT (2, kv);
+  double *stat = OUT (3, M * (HEADS + c->op->kv_heads));
+  SpRefHeads how = heads_of (c, q_gain, key_gain);
 
   if (!c->failed)
-    sp_ref_rope (shape_of (c), qkv, !FLAG (NO_ROTATE), positions, c->in->program->numbers.rope_theta, q, k, v);
+    sp_ref_rope (shape_of (c), &how, qkv, positions, q, k, v, stat);
 }
 
 static void
 rope_bwd (SpCall *c)
 {
   gint64 kv = M * c->op->kv_heads * K;
-  const double *dq = IN (0, M * HEADS * K), *dk = IN (1, kv), *dv = IN (2, kv);
+  const double *dq = IN (0, M * HEADS * K), *dk = IN (1, kv), *dv = IN (2, kv), *du = IN (3, M * HEADS * K);
+  const double *qkv = IN (4, qkv_elements (c)), *stat = IN (5, M * (HEADS + c->op->kv_heads));
+  const double *q_gain = IN (6, K), *key_gain = IN (7, K);
   const gint64 *positions = sp_call_row_positions (c, M);
-  double *dqkv = OUT (0, M * (HEADS + 2 * c->op->kv_heads) * K);
+  double *dqkv = OUT (0, qkv_elements (c)), *dq_gain = OUT (1, K), *dkey_gain = OUT (2, K);
+  SpRefHeads how = heads_of (c, q_gain, key_gain);
 
   if (!c->failed)
-    sp_ref_rope_bwd (shape_of (c), dq, dk, dv, !FLAG (NO_ROTATE), positions, c->in->program->numbers.rope_theta, dqkv);
+    sp_ref_rope_bwd (shape_of (c), &how, dq, dk, dv, qkv, stat, du, positions, dqkv, dq_gain, dkey_gain);
+}
+
+static void
+latent (SpCall *c)
+{
+  gint64 v = c->op->value_size;
+  const double *q_up = IN (0, M * HEADS * K), *kv_up = IN (1, M * HEADS * (K - N + v)), *shared = IN (2, M * N);
+  const gint64 *positions = sp_call_row_positions (c, M);
+  double *q = OUT (0, M * HEADS * K), *k = OUT (1, M * HEADS * K), *values = OUT (2, M * HEADS * v);
+
+  if (!c->failed)
+    sp_ref_latent (shape_of (c), q_up, kv_up, shared, positions, c->in->program->numbers.rope_theta, q, k, values);
+}
+
+static void
+latent_bwd (SpCall *c)
+{
+  gint64 v = c->op->value_size;
+  const double *dq = IN (0, M * HEADS * K), *dk = IN (1, M * HEADS * K), *dv = IN (2, M * HEADS * v);
+  const gint64 *positions = sp_call_row_positions (c, M);
+  double *dq_up = OUT (0, M * HEADS * K), *dkv_up = OUT (1, M * HEADS * (K - N + v)), *dshared = OUT (2, M * N);
+
+  if (!c->failed)
+    sp_ref_latent_bwd (shape_of (c), dq, dk, dv, positions, c->in->program->numbers.rope_theta, dq_up, dkv_up,
+                       dshared);
+}
+
+static void
+split (SpCall *c)
+{
+  const double *x = IN (0, M * (N + K));
+  double *a = OUT (0, M * N), *b = OUT (1, M * K);
+
+  if (!c->failed)
+    sp_ref_split (M, N, K, x, a, b);
+}
+
+static void
+join (SpCall *c)
+{
+  const double *a = IN (0, M * N), *b = IN (1, M * K);
+  double *x = OUT (0, M * (N + K));
+
+  if (!c->failed)
+    sp_ref_join (M, N, K, a, b, x);
 }
 
 static void
@@ -255,21 +322,21 @@ gelu_bwd (SpCall *c)
 static void
 gate (SpCall *c)
 {
-  const double *o = IN (0, M * N), *qkvu = IN (1, 4 * M * N);
+  const double *o = IN (0, M * N), *gates = IN (1, M * K);
   double *out = OUT (0, M * N);
 
   if (!c->failed)
-    sp_ref_gate (FALSE, M, N, 4 * N, o, qkvu, out);
+    sp_ref_gate (FALSE, M, N, K, o, gates, out);
 }
 
 static void
 gate_bwd (SpCall *c)
 {
-  const double *d = IN (0, M * N), *o = IN (1, M * N), *qkvu = IN (2, 4 * M * N);
+  const double *d = IN (0, M * N), *o = IN (1, M * N), *gates = IN (2, M * K);
   double *d_o = OUT (0, M * N), *du = OUT (1, M * N);
 
   if (!c->failed)
-    sp_ref_gate_bwd (FALSE, M, N, 4 * N, d, o, qkvu, d_o, du);
+    sp_ref_gate_bwd (FALSE, M, N, K, d, o, gates, d_o, du);
 }
 
 static void
@@ -350,10 +417,12 @@ embed_bwd (SpCall *c)
 static void
 check_positions (SpCall *c, const gint64 *positions)
 {
+  gint64 offset = c->in->program->numbers.position_offset;
+
   for (gint64 i = 0; i < M && !c->failed; i++)
-    if (positions[i] >= N)
-      sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has %" G_GINT64_FORMAT " rows for position %" G_GINT64_FORMAT, N,
-                    positions[i]);
+    if (positions[i] >= N - offset)
+      sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has %" G_GINT64_FORMAT " rows for position %" G_GINT64_FORMAT,
+                    N - offset, positions[i]);
 }
 
 static void
@@ -365,7 +434,7 @@ position (SpCall *c)
 
   check_positions (c, positions);
   if (!c->failed)
-    sp_ref_position (M, N, K, positions, x, table, out);
+    sp_ref_position (M, N - c->in->program->numbers.position_offset, K, positions, x, table + c->in->program->numbers.position_offset * K, out);
 }
 
 static void
@@ -377,7 +446,7 @@ position_bwd (SpCall *c)
 
   check_positions (c, positions);
   if (!c->failed)
-    sp_ref_position_bwd (M, N, K, positions, dx, dtable);
+    sp_ref_position_bwd (M, N - c->in->program->numbers.position_offset, K, positions, dx, dtable + c->in->program->numbers.position_offset * K);
 }
 
 /* in0 = logits[m,n], the padding's columns -inf. */
@@ -465,12 +534,18 @@ static const SpHandler handlers[SP_OP_ALL_GATHER] = {
   [SP_OP_NORM_STAT_BWD] = norm_stat_bwd,
   [SP_OP_ROPE] = rope,
   [SP_OP_ROPE_BWD] = rope_bwd,
+  [SP_OP_LATENT] = latent,
+  [SP_OP_LATENT_BWD] = latent_bwd,
+  [SP_OP_SPLIT] = split,
+  [SP_OP_JOIN] = join,
   [SP_OP_FEATURE] = feature,
   [SP_OP_FEATURE_BWD] = feature_bwd,
   [SP_OP_PACK] = pack,
   [SP_OP_UNPACK] = unpack,
   [SP_OP_ATTENTION] = sp_run_attention,
   [SP_OP_ATTENTION_MERGE] = sp_run_attention_merge,
+  [SP_OP_ATTENTION_SINK] = sp_run_attention_sink,
+  [SP_OP_ATTENTION_SINK_BWD] = sp_run_attention_sink_bwd,
   [SP_OP_ATTENTION_DELTA] = sp_run_attention_delta,
   [SP_OP_ATTENTION_BWD] = sp_run_attention_bwd,
   [SP_OP_LINEAR_LOCAL] = sp_run_linear_local,

@@ -155,6 +155,9 @@ guint64 sp_call_dropout_seed (const SpCall *call);
 gboolean sp_call_rows_are_shared (const SpCall *call, gint64 m);
 gint64 sp_call_vocabulary_first (const SpCall *call, gint64 n);
 const double *sp_call_slopes (SpCall *call);
+/* Of the block's exchange of heads. */
+gint32 sp_call_exchange_size (const SpCall *call);
+gint32 sp_call_exchange_place (const SpCall *call);
 /* Checks that the `tokens` of a sequence here follow each other and those of the places before, as a chain needs. */
 void sp_call_check_chain (SpCall *call, gint64 tokens);
 
@@ -173,6 +176,8 @@ void sp_run_context_bwd (SpCall *call);
 void sp_run_attention (SpCall *call);
 void sp_run_attention_merge (SpCall *call);
 void sp_run_attention_delta (SpCall *call);
+void sp_run_attention_sink (SpCall *call);
+void sp_run_attention_sink_bwd (SpCall *call);
 void sp_run_attention_bwd (SpCall *call);
 void sp_run_linear_local (SpCall *call);
 void sp_run_linear_inter (SpCall *call);

@@ -120,11 +120,10 @@ holds (const SpCall *call)
   const SpGroup *group = &call->in->program->groups[call->op->group];
   gint32 place = sp_program_place (call->in->program, call->op->group, call->rank->number), step = call->rank->step;
   gint32 steps = call->loop != NULL ? call->loop->steps : 1;
-  guint guard = call->op->guard;
 
   if (call->item->kind == SP_ITEM_LIST && (call->op->flags & call->item->mask) != call->item->flags)
     return FALSE;
-  return sp_guard_holds (guard, place, group->size, step, steps);
+  return sp_op_holds (call->op, place, group->size, step, steps);
 }
 
 static void

@@ -250,6 +250,18 @@ first_head (const SpCall *call, gint64 heads)
   return ((gint64) place_of (call, SP_GROUP_TENSOR) * group_size (call, exchange) + place_of (call, exchange)) * heads;
 }
 
+gint32
+sp_call_exchange_size (const SpCall *call)
+{
+  return group_size (call, exchange_group (call));
+}
+
+gint32
+sp_call_exchange_place (const SpCall *call)
+{
+  return place_of (call, exchange_group (call));
+}
+
 const gint64 *
 sp_call_score_ids (SpCall *call)
 {

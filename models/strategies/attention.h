@@ -7,26 +7,39 @@
 
 G_BEGIN_DECLS
 
-/* Query-key pairs of one head in a block of m x n, and under the causal mask of equal position sets. */
-static inline double
-sp_attention_pairs (double m, double n, gboolean diagonal)
-{
-  return diagonal ? m * (m + 1) / 2 : m * n;
-}
+/* Query-key pairs of one head: queries of place `place` of a ring with the keys of place `place` - `step` (around), each
+ * with `tokens` of the sequence, cut by `split`. causal: key j counts for query i if 0 <= i - j, and i - j < window
+ * unless that is 0. A sequence on one rank is a ring of one. */
+double sp_attention_pairs (SpTokenSplit split, gint32 ring, gint32 place, gint32 step, double tokens, gboolean causal,
+                           double window);
+/* What the open block's core sees: whether it is causal, and of how many keys the last (0: all of them). */
+gboolean sp_core_is_causal (const SpWriter *w);
+gint32 sp_core_window (const SpWriter *w);
+/* With a window, how many parts of a ring's tokens back a query may see: parts are what a place holds, in zigzag half of
+ * that. Keys of the parts after these do no work: away from place and step 0, steps up to it and, in zigzag, the same at
+ * the ring's end. */
+guint16 sp_core_reach (const SpWriter *w, const SpCoreSlots *c);
+/* Pairs of all tokens with all, on one rank. */
+double sp_core_pairs (const SpWriter *w, const SpCoreSlots *c);
 
-/* One forward block, to o and lse: 2 GEMMs, 4 FLOP a pair and feature. */
+/* One forward block, to o and lse: 2 GEMMs, 2 FLOP a pair and feature of keys and of values. */
 void sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint guard);
 /* Merges a block's o and lse into those of all blocks so far, `o` in fp32. Elementwise: bound by memory, and without
  * FLOPs that count. SP_OP_ACCUMULATE not in flags: the first block. */
 void sp_write_attention_merge (SpWriter *w, const SpCoreSlots *block, guint8 o, guint8 lse, guint flags, guint guard);
-/* One backward block, to dq, dk and dv: 5 GEMMs, 10 FLOP a pair and feature. */
+/* One backward block, to dq, dk and dv: 5 GEMMs, 3 of a key's features and 2 of a value's. */
 void sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, guint8 delta, guint8 dk,
                                   guint8 dv, double pairs, guint guard);
+/* The sinks' share of o and lse, where the model has them, and their gradient. */
+void sp_write_attention_sink (SpWriter *w, const SpCoreSlots *c);
+void sp_write_attention_sink_backward (SpWriter *w, const SpCoreSlots *c, guint8 delta);
 /* Makes o and lse. */
 void sp_write_attention_outputs (SpWriter *w, SpCoreSlots *c);
 /* delta = rows of dO * O, fp32. */
 guint8 sp_write_attention_delta (SpWriter *w, const SpCoreSlots *c);
 
+/* Of queries or keys, and of values, of so many heads. */
 gint64 sp_core_elements (const SpWriter *w, const SpCoreSlots *c, gint32 heads);
+gint64 sp_core_values (const SpWriter *w, const SpCoreSlots *c, gint32 heads);
 
 G_END_DECLS

@@ -13,25 +13,34 @@ sp_core_elements (const SpWriter *w, const SpCoreSlots *c, gint32 heads)
   return (gint64) c->tokens * w->batch * heads * w->head_size;
 }
 
+gint64
+sp_core_values (const SpWriter *w, const SpCoreSlots *c, gint32 heads)
+{
+  return (gint64) c->tokens * w->batch * heads * w->value_size;
+}
+
 void
 sp_write_attention_outputs (SpWriter *w, SpCoreSlots *c)
 {
-  c->o = sp_write_stash (w, SP_TIER_KEEP, sp_core_elements (w, c, c->heads));
+  c->o = sp_write_stash (w, SP_TIER_KEEP, sp_core_values (w, c, c->heads));
   c->lse = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) c->tokens * w->batch * c->heads);
 }
 
+/* `features` of a head, of those that the op has one size of. */
 static SpOp *
-core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint flags, guint guard)
+core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, gint32 features, guint flags, guint guard)
 {
   SpOp *op = sp_write_op (w, kind);
 
   op->m = op->n = c->tokens;
-  op->k = w->head_size;
+  op->k = features;
   op->batch = w->batch;
   op->heads = c->heads;
   op->kv_heads = c->kv_heads;
-  op->flags = flags | (w->run->causal ? SP_OP_CAUSAL : 0);
+  op->window = sp_core_window (w);
+  op->flags = flags | (sp_core_is_causal (w) ? SP_OP_CAUSAL : 0);
   op->guard = guard;
+  op->reach = guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS) ? sp_core_reach (w, c) : 0;
   op->group = w->program->groups[SP_GROUP_RING].size > 1 ? SP_GROUP_RING : 0;
   return op;
 }
@@ -39,21 +48,22 @@ core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint flags, guint gu
 void
 sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint guard)
 {
-  SpOp *op = core_op (w, SP_OP_ATTENTION, c, 0, guard);
+  SpOp *op = core_op (w, SP_OP_ATTENTION, c, w->head_size, 0, guard);
 
   op->in[0] = c->q;
   op->in[1] = k;
   op->in[2] = v;
   op->out[0] = c->o;
   op->out[1] = c->lse;
-  op->flops = 4 * pairs * w->head_size * c->heads * w->batch;
+  op->value_size = w->value_size;
+  op->flops = 2 * pairs * (w->head_size + w->value_size) * c->heads * w->batch;
   sp_write_op_done (w, op);
 }
 
 void
 sp_write_attention_merge (SpWriter *w, const SpCoreSlots *block, guint8 o, guint8 lse, guint flags, guint guard)
 {
-  SpOp *op = core_op (w, SP_OP_ATTENTION_MERGE, block, flags, guard);
+  SpOp *op = core_op (w, SP_OP_ATTENTION_MERGE, block, w->value_size, flags, guard);
 
   op->in[0] = block->o;
   op->in[1] = block->lse;
@@ -66,7 +76,7 @@ guint8
 sp_write_attention_delta (SpWriter *w, const SpCoreSlots *c)
 {
   guint8 delta = sp_write_temporary_of (w, SP_DTYPE_FP32, (gint64) c->tokens * w->batch * c->heads);
-  SpOp *op = core_op (w, SP_OP_ATTENTION_DELTA, c, 0, 0);
+  SpOp *op = core_op (w, SP_OP_ATTENTION_DELTA, c, w->value_size, 0, 0);
 
   op->in[0] = c->d_o;
   op->in[1] = c->o;
@@ -79,7 +89,7 @@ void
 sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, guint8 delta, guint8 dk, guint8 dv,
                              double pairs, guint guard)
 {
-  SpOp *op = core_op (w, SP_OP_ATTENTION_BWD, c, 0, guard);
+  SpOp *op = core_op (w, SP_OP_ATTENTION_BWD, c, w->head_size, 0, guard);
 
   op->in[0] = c->q;
   op->in[1] = k;
@@ -90,8 +100,98 @@ sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8
   op->out[0] = c->dq;
   op->out[1] = dk;
   op->out[2] = dv;
-  op->flops = 10 * pairs * w->head_size * c->heads * w->batch;
+  op->value_size = w->value_size;
+  op->flops = pairs * (6 * w->head_size + 4 * w->value_size) * c->heads * w->batch;
   sp_write_op_done (w, op);
+}
+
+void
+sp_write_attention_sink (SpWriter *w, const SpCoreSlots *c)
+{
+  if (!c->sinks.value)
+    return;
+  SpOp *op = core_op (w, SP_OP_ATTENTION_SINK, c, w->value_size, SP_OP_ACCUMULATE, 0);
+  op->in[0] = c->sinks.value;
+  op->out[0] = c->o;
+  op->out[1] = c->lse;
+  sp_write_op_done (w, op);
+}
+
+void
+sp_write_attention_sink_backward (SpWriter *w, const SpCoreSlots *c, guint8 delta)
+{
+  if (!c->sinks.value)
+    return;
+  SpOp *op = core_op (w, SP_OP_ATTENTION_SINK_BWD, c, w->value_size, SP_OP_ACCUMULATE, 0);
+  op->in[0] = c->lse;
+  op->in[1] = delta;
+  op->in[2] = c->sinks.value;
+  op->out[0] = c->sinks.grad;
+  sp_write_op_done (w, op);
+}
+
+/* --- pairs -------------------------------------------------------------------------------------------------------- */
+
+gboolean
+sp_core_is_causal (const SpWriter *w)
+{
+  return w->run->causal && !w->arch->bidirectional;
+}
+
+gint32
+sp_core_window (const SpWriter *w)
+{
+  gboolean cuts = w->traits & SP_LAYER_WINDOW && w->arch->window < w->program->sequence;
+
+  return cuts ? w->arch->window : 0;
+}
+
+double
+sp_core_pairs (const SpWriter *w, const SpCoreSlots *c)
+{
+  return sp_attention_pairs (SP_TOKENS_CONTIGUOUS, 1, 0, 0, c->tokens, sp_core_is_causal (w), sp_core_window (w));
+}
+
+guint16
+sp_core_reach (const SpWriter *w, const SpCoreSlots *c)
+{
+  gint64 part = w->program->token_split == SP_TOKENS_ZIGZAG ? c->tokens / 2 : c->tokens;
+  gint64 parts = (sp_core_window (w) + part - 2) / part;
+
+  return (guint16) MIN (parts, w->program->groups[SP_GROUP_RING].size - 1);
+}
+
+/* Of h queries and h keys that follow each other, those with i - j <= x within their parts: h - |t| have i - j = t. */
+static double
+pairs_up_to (double h, double x)
+{
+  if (x < 0)
+    return x <= -h ? 0 : (h + x) * (h + x + 1) / 2;
+  return x >= h ? h * h : h * h - (h - x - 1) * (h - x) / 2;
+}
+
+/* Of two such parts, the queries' `parts` parts after the keys'. */
+static double
+part_pairs (double h, double parts, double window)
+{
+  double visible = h * h - pairs_up_to (h, -parts * h - 1);
+
+  return window == 0 ? visible : visible - (h * h - pairs_up_to (h, window - 1 - parts * h));
+}
+
+double
+sp_attention_pairs (SpTokenSplit split, gint32 ring, gint32 place, gint32 step, double tokens, gboolean causal,
+                    double window)
+{
+  gint32 from = (place - step + ring) % ring, last = 2 * ring - 1;
+
+  if (!causal)
+    return tokens * tokens;
+  if (split == SP_TOKENS_CONTIGUOUS || ring == 1)
+    return part_pairs (tokens, place - from, window);
+  double h = tokens / 2; /* zigzag: parts place and last - place */
+  return part_pairs (h, place - from, window) + part_pairs (h, place - (last - from), window) +
+         part_pairs (h, last - place - from, window) + part_pairs (h, from - place, window);
 }
 
 /* --- fused -------------------------------------------------------------------------------------------------------- */
@@ -106,7 +206,8 @@ static void
 fused_forward (SpWriter *w, SpCoreSlots *c)
 {
   sp_write_attention_outputs (w, c);
-  sp_write_attention (w, c, c->k, c->v, sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0);
+  sp_write_attention (w, c, c->k, c->v, sp_core_pairs (w, c), 0);
+  sp_write_attention_sink (w, c);
 }
 
 static void
@@ -116,9 +217,9 @@ fused_backward (SpWriter *w, SpCoreSlots *c)
 
   c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
   c->dk = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
-  c->dv = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
-  sp_write_attention_backward (w, c, c->k, c->v, delta, c->dk, c->dv,
-                               sp_attention_pairs (c->tokens, c->tokens, w->run->causal), 0);
+  c->dv = sp_write_temporary (w, sp_core_values (w, c, c->kv_heads));
+  sp_write_attention_sink_backward (w, c, delta);
+  sp_write_attention_backward (w, c, c->k, c->v, delta, c->dk, c->dv, sp_core_pairs (w, c), 0);
 }
 
 static const SpCore fused = { "fused", SP_BLOCK_SOFTMAX, fused_serves, fused_forward, fused_backward };
@@ -136,7 +237,9 @@ static void
 scores_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint8 in0, guint8 in1, guint8 in2, guint8 out0,
            guint8 out1)
 {
-  SpOp *op = core_op (w, kind, c, 0, 0);
+  gboolean values = kind == SP_OP_CONTEXT || kind == SP_OP_CONTEXT_BWD;
+  gint32 features = values ? w->value_size : w->head_size;
+  SpOp *op = core_op (w, kind, c, features, 0, 0);
   gboolean backward = kind == SP_OP_SCORES_BWD || kind == SP_OP_CONTEXT_BWD;
   gboolean gemm = backward || kind == SP_OP_SCORES || kind == SP_OP_CONTEXT;
 
@@ -146,7 +249,7 @@ scores_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint8 in0, guint8 
   op->out[0] = out0;
   op->out[1] = out1;
   if (gemm)
-    op->flops = (backward ? 4.0 : 2.0) * c->tokens * c->tokens * w->head_size * c->heads * w->batch;
+    op->flops = (backward ? 4.0 : 2.0) * c->tokens * c->tokens * features * c->heads * w->batch;
   sp_write_op_done (w, op);
 }
 
@@ -164,13 +267,13 @@ unfused_forward (SpWriter *w, SpCoreSlots *c)
 
   scores_op (w, SP_OP_SCORES, c, c->q, c->k, 0, raw, 0);
   c->scores[0] = c->scores[2] = sp_write_stash (w, SP_TIER_SCORES, n);
-  scores_op (w, SP_OP_SOFTMAX, c, raw, 0, 0, c->scores[0], 0);
+  scores_op (w, SP_OP_SOFTMAX, c, raw, c->sinks.value, 0, c->scores[0], 0);
   if (w->arch->dropout > 0) {
     c->scores[1] = sp_write_stash_of (w, SP_TIER_SCORES, SP_DTYPE_UINT8, n);
     c->scores[2] = sp_write_stash (w, SP_TIER_SCORES, n);
     scores_op (w, SP_OP_DROPOUT, c, c->scores[0], 0, 0, c->scores[2], c->scores[1]);
   }
-  c->o = sp_ulysses_operand (w, sp_core_elements (w, c, c->heads));
+  c->o = sp_ulysses_operand (w, sp_core_values (w, c, c->heads));
   scores_op (w, SP_OP_CONTEXT, c, c->scores[2], c->v, 0, c->o, 0);
 }
 
@@ -180,14 +283,14 @@ unfused_backward (SpWriter *w, SpCoreSlots *c)
   gint64 n = score_elements (w, c);
   guint8 d_dropped = sp_write_temporary (w, n), d_probabilities = d_dropped;
 
-  c->dv = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
+  c->dv = sp_write_temporary (w, sp_core_values (w, c, c->kv_heads));
   scores_op (w, SP_OP_CONTEXT_BWD, c, c->scores[2], c->v, c->d_o, d_dropped, c->dv);
   if (w->arch->dropout > 0) {
     d_probabilities = sp_write_temporary (w, n);
     scores_op (w, SP_OP_DROPOUT_BWD, c, d_dropped, c->scores[1], 0, d_probabilities, 0);
   }
   guint8 d_scores = sp_write_temporary (w, n);
-  scores_op (w, SP_OP_SOFTMAX_BWD, c, c->scores[0], d_probabilities, 0, d_scores, 0);
+  scores_op (w, SP_OP_SOFTMAX_BWD, c, c->scores[0], d_probabilities, 0, d_scores, c->sinks.grad);
   c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
   c->dk = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
   scores_op (w, SP_OP_SCORES_BWD, c, c->q, c->k, d_scores, c->dq, c->dk);

@@ -6,7 +6,8 @@
  * attends to what it has. In the backward K and V go around again, and the gradients of K and V travel with them, P
  * hops, so that they end at home (zhuzilin/ring-flash-attention). Contiguous: a rank skips keys that are all in its
  * future, so the last place does all steps. Zigzag (Megatron-LM context parallelism): a rank holds parts r and 2P - 1 -
- * r, and every step costs half a block.
+ * r, and every step costs half a block. With a window, steps whose keys are all before it do no work, though K and V
+ * still go around; the others are priced alike, with what the last place does in all of them (no place does more).
  *
  * The fused kernel knows one block of keys: a kernel of its own merges a step's output and lse into fp32 sums, and
  * another adds a step's dQ. Known lies: each of them is one kernel here, as if a compiler had fused
@@ -20,20 +21,57 @@ serves (const SpWriter *w)
   return w->layout->ring > 1;
 }
 
-static guint
-away_guard (const SpWriter *w)
+static gint32
+ring_size (const SpWriter *w)
 {
-  gboolean skips = w->run->causal && w->program->token_split == SP_TOKENS_CONTIGUOUS;
+  return w->program->groups[SP_GROUP_RING].size;
+}
 
-  return SP_GUARD_NOT_FIRST_STEP | (skips ? SP_GUARD_VISIBLE : 0);
+/* Steps but the first in which the last place has work. */
+static gint32
+away_steps (const SpWriter *w, const SpCoreSlots *c)
+{
+  gint32 ends = w->program->token_split == SP_TOKENS_ZIGZAG ? 2 : 1;
+
+  return sp_core_window (w) > 0 ? MIN (ends * sp_core_reach (w, c), ring_size (w) - 1) : ring_size (w) - 1;
+}
+
+static guint
+away_guard (const SpWriter *w, const SpCoreSlots *c)
+{
+  gboolean contiguous = w->program->token_split == SP_TOKENS_CONTIGUOUS;
+  guint guard = SP_GUARD_NOT_FIRST_STEP | (sp_core_is_causal (w) && contiguous ? SP_GUARD_VISIBLE : 0);
+
+  if (away_steps (w, c) < ring_size (w) - 1)
+    guard |= contiguous ? SP_GUARD_NEAR : SP_GUARD_NEAR_ENDS;
+  return guard;
 }
 
 static double
+home_pairs (const SpWriter *w, const SpCoreSlots *c)
+{
+  return sp_attention_pairs (w->program->token_split, ring_size (w), ring_size (w) - 1, 0, c->tokens,
+                             sp_core_is_causal (w), sp_core_window (w));
+}
+
+/* Of the sequence's first tokens. */
+static double
+first_pairs (const SpWriter *w, double tokens)
+{
+  return sp_attention_pairs (SP_TOKENS_CONTIGUOUS, 1, 0, 0, tokens, TRUE, sp_core_window (w));
+}
+
+/* The last place has the last tokens, or in zigzag those in the middle: all pairs of these but those at home, over the
+ * steps. */
+static double
 away_pairs (const SpWriter *w, const SpCoreSlots *c)
 {
-  double all = (double) c->tokens * c->tokens;
+  gint32 steps = away_steps (w, c), ring = ring_size (w);
+  double tokens = c->tokens, end = w->program->token_split == SP_TOKENS_ZIGZAG ? (ring + 1) * tokens / 2 : ring * tokens;
 
-  return w->run->causal && w->program->token_split == SP_TOKENS_ZIGZAG ? all / 2 : all;
+  if (!sp_core_is_causal (w))
+    return tokens * tokens;
+  return steps > 0 ? (first_pairs (w, end) - first_pairs (w, end - tokens) - home_pairs (w, c)) / steps : 0;
 }
 
 static guint8
@@ -56,64 +94,65 @@ pass_on (SpWriter *w, const SpCarry *a, const SpCarry *b, guint guard)
 }
 
 static void
-copy_rows (SpWriter *w, guint8 in, guint8 out)
+copy_rows (SpWriter *w, const SpCoreSlots *c, guint8 in, guint8 out)
 {
   gint64 n = w->block->buffers[in].elements;
 
-  sp_write_rows (w, SP_OP_COPY, (gint32) (n / w->head_size), w->head_size, in, 0, 0, out, 0, 0);
+  sp_write_rows (w, SP_OP_COPY, c->tokens, (gint32) (n / c->tokens), in, 0, 0, out, 0, 0);
 }
 
 static void
 forward (SpWriter *w, SpCoreSlots *c)
 {
-  gint64 kv = sp_core_elements (w, c, c->kv_heads);
+  gint64 keys = sp_core_elements (w, c, c->kv_heads), values = sp_core_values (w, c, c->kv_heads);
 
   sp_write_attention_outputs (w, c);
   SpCoreSlots block = *c;
-  block.o = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
+  block.o = sp_write_temporary (w, sp_core_values (w, c, c->heads));
   block.lse = sp_write_temporary_of (w, SP_DTYPE_FP32, w->block->buffers[c->lse].elements);
-  guint8 sum = sp_write_temporary_of (w, SP_DTYPE_FP32, sp_core_elements (w, c, c->heads));
+  guint8 sum = sp_write_temporary_of (w, SP_DTYPE_FP32, sp_core_values (w, c, c->heads));
   SpLoop *loop = sp_write_loop_begin (w, SP_GROUP_RING);
   loop->n_carries = 2;
-  loop->carries[0] = carry (w, w->dtype, c->k, kv);
-  loop->carries[1] = carry (w, w->dtype, c->v, kv);
+  loop->carries[0] = carry (w, w->dtype, c->k, keys);
+  loop->carries[1] = carry (w, w->dtype, c->v, values);
   guint8 k = loop->carries[0].current, v = loop->carries[1].current;
 
   pass_on (w, &loop->carries[0], &loop->carries[1], SP_GUARD_NOT_LAST_STEP);
-  sp_write_attention (w, &block, k, v, sp_attention_pairs (c->tokens, c->tokens, w->run->causal), SP_GUARD_FIRST_STEP);
-  sp_write_attention (w, &block, k, v, away_pairs (w, c), away_guard (w));
+  sp_write_attention (w, &block, k, v, home_pairs (w, c), SP_GUARD_FIRST_STEP);
+  sp_write_attention (w, &block, k, v, away_pairs (w, c), away_guard (w, c));
   sp_write_attention_merge (w, &block, sum, c->lse, 0, SP_GUARD_FIRST_STEP);
-  sp_write_attention_merge (w, &block, sum, c->lse, SP_OP_ACCUMULATE, away_guard (w));
+  sp_write_attention_merge (w, &block, sum, c->lse, SP_OP_ACCUMULATE, away_guard (w, c));
   sp_write_loop_end (w, loop);
-  copy_rows (w, sum, c->o);
+  copy_rows (w, c, sum, c->o);
+  sp_write_attention_sink (w, c);
 }
 
 static void
-add_block (SpWriter *w, guint8 block, guint8 sum)
+add_block (SpWriter *w, const SpCoreSlots *c, guint8 block, guint8 sum)
 {
   gint64 n = w->block->buffers[block].elements;
-  gint32 width = w->head_size;
 
   for (guint first = 0; first < 2; first++) {
     SpOp *op = sp_write_op (w, first == 0 ? SP_OP_COPY : SP_OP_ACCUMULATE_INTO);
-    op->m = (gint32) (n / width);
-    op->n = width;
+    op->m = c->tokens;
+    op->n = (gint32) (n / c->tokens);
     op->in[0] = block;
     op->out[0] = sum;
     op->group = SP_GROUP_RING;
-    op->guard = first == 0 ? SP_GUARD_FIRST_STEP : away_guard (w);
+    op->guard = first == 0 ? SP_GUARD_FIRST_STEP : away_guard (w, c);
+    op->reach = op->guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS) ? sp_core_reach (w, c) : 0;
     op->flags = first == 0 ? 0 : SP_OP_ACCUMULATE;
     sp_write_op_done (w, op);
   }
 }
 
 static guint8
-to_dtype (SpWriter *w, guint8 slot)
+to_dtype (SpWriter *w, const SpCoreSlots *c, guint8 slot)
 {
   if (w->block->buffers[slot].dtype == w->dtype)
     return slot;
   guint8 out = sp_write_temporary (w, w->block->buffers[slot].elements);
-  copy_rows (w, slot, out);
+  copy_rows (w, c, slot, out);
   return out;
 }
 
@@ -121,33 +160,34 @@ static void
 backward (SpWriter *w, SpCoreSlots *c)
 {
   SpDtype sum_dtype = w->layout->ring_gradient_dtype;
-  gint64 kv = sp_core_elements (w, c, c->kv_heads);
+  gint64 keys = sp_core_elements (w, c, c->kv_heads), values = sp_core_values (w, c, c->kv_heads);
   guint8 delta = sp_write_attention_delta (w, c);
-  guint8 dk_block = sp_write_temporary (w, kv), dv_block = sp_write_temporary (w, kv);
+  guint8 dk_block = sp_write_temporary (w, keys), dv_block = sp_write_temporary (w, values);
 
+  sp_write_attention_sink_backward (w, c, delta);
   guint8 dq_sum = sp_write_temporary_of (w, sum_dtype, sp_core_elements (w, c, c->heads));
   c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
   SpLoop *loop = sp_write_loop_begin (w, SP_GROUP_RING);
   loop->n_carries = 4;
-  loop->carries[0] = carry (w, w->dtype, c->k, kv);
-  loop->carries[1] = carry (w, w->dtype, c->v, kv);
-  loop->carries[2] = carry (w, sum_dtype, 0, kv);
-  loop->carries[3] = carry (w, sum_dtype, 0, kv);
+  loop->carries[0] = carry (w, w->dtype, c->k, keys);
+  loop->carries[1] = carry (w, w->dtype, c->v, values);
+  loop->carries[2] = carry (w, sum_dtype, 0, keys);
+  loop->carries[3] = carry (w, sum_dtype, 0, values);
   guint8 k = loop->carries[0].current, v = loop->carries[1].current;
 
   pass_on (w, &loop->carries[0], &loop->carries[1], SP_GUARD_NOT_LAST_STEP);
   sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block,
-                               sp_attention_pairs (c->tokens, c->tokens, w->run->causal), SP_GUARD_FIRST_STEP);
-  sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block, away_pairs (w, c), away_guard (w));
-  add_block (w, c->dq, dq_sum);
-  add_block (w, dk_block, loop->carries[2].current);
-  add_block (w, dv_block, loop->carries[3].current);
+                               home_pairs (w, c), SP_GUARD_FIRST_STEP);
+  sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block, away_pairs (w, c), away_guard (w, c));
+  add_block (w, c, c->dq, dq_sum);
+  add_block (w, c, dk_block, loop->carries[2].current);
+  add_block (w, c, dv_block, loop->carries[3].current);
   pass_on (w, &loop->carries[2], &loop->carries[3], 0);
   sp_write_loop_end (w, loop);
 
-  c->dq = to_dtype (w, dq_sum);
-  c->dk = to_dtype (w, loop->carries[2].current);
-  c->dv = to_dtype (w, loop->carries[3].current);
+  c->dq = to_dtype (w, c, dq_sum);
+  c->dk = to_dtype (w, c, loop->carries[2].current);
+  c->dv = to_dtype (w, c, loop->carries[3].current);
 }
 
 static const SpCore core = { "ring", SP_BLOCK_SOFTMAX, serves, forward, backward };

@@ -21,14 +21,14 @@ parts_of (const SpWriter *w, gint32 heads)
 }
 
 static void
-pack (SpWriter *w, SpOpKind kind, gint32 heads, guint8 in, guint8 out)
+pack (SpWriter *w, SpOpKind kind, gint32 heads, gint32 size, guint8 in, guint8 out)
 {
   SpOp *op = sp_write_op (w, kind);
 
   op->m = w->rows;
   op->n = degree (w);
   op->heads = parts_of (w, heads);
-  op->k = heads / op->heads * w->head_size;
+  op->k = heads / op->heads * size;
   op->group = w->exchange;
   op->in[0] = in;
   op->out[0] = out;
@@ -36,9 +36,9 @@ pack (SpWriter *w, SpOpKind kind, gint32 heads, guint8 in, guint8 out)
 }
 
 static gint64
-exchanged_elements (const SpWriter *w, gint32 heads)
+exchanged_elements (const SpWriter *w, gint32 heads, gint32 size)
 {
-  return (gint64) w->rows * degree (w) * (heads / parts_of (w, heads)) * w->head_size;
+  return (gint64) w->rows * degree (w) * (heads / parts_of (w, heads)) * size;
 }
 
 static void
@@ -47,21 +47,21 @@ all_to_all (SpWriter *w, guint8 in, guint8 out)
   sp_write_collective (w, SP_OP_ALL_TO_ALL, w->exchange, SP_AXIS_ULYSSES, SP_STREAM_SEQUENCE, in, out, 0);
 }
 
-/* [rows, heads] -> [rows x degree, heads / degree]. */
+/* [rows, heads] of `size` features each -> [rows x degree, heads / degree]. */
 static void
-heads_out (SpWriter *w, gint32 heads, guint8 in, guint8 out)
+heads_out (SpWriter *w, gint32 heads, gint32 size, guint8 in, guint8 out)
 {
-  guint8 packed = sp_write_temporary (w, exchanged_elements (w, heads));
-  pack (w, SP_OP_PACK, heads, in, packed);
+  guint8 packed = sp_write_temporary (w, exchanged_elements (w, heads, size));
+  pack (w, SP_OP_PACK, heads, size, in, packed);
   all_to_all (w, packed, out);
 }
 
 static void
-heads_back (SpWriter *w, gint32 heads, guint8 in, guint8 out)
+heads_back (SpWriter *w, gint32 heads, gint32 size, guint8 in, guint8 out)
 {
-  guint8 received = sp_write_temporary (w, exchanged_elements (w, heads));
+  guint8 received = sp_write_temporary (w, exchanged_elements (w, heads, size));
   all_to_all (w, in, received);
-  pack (w, SP_OP_UNPACK, heads, received, out);
+  pack (w, SP_OP_UNPACK, heads, size, received, out);
 }
 
 guint8
@@ -91,12 +91,12 @@ sp_ulysses_enter (SpWriter *w, guint8 q, guint8 k, guint8 v)
     c->v = v;
     return;
   }
-  c->q = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, w->heads));
-  heads_out (w, w->heads, q, c->q);
-  c->k = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, kv));
-  heads_out (w, kv, k, c->k);
-  c->v = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, kv));
-  heads_out (w, kv, v, c->v);
+  c->q = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, w->heads, w->head_size));
+  heads_out (w, w->heads, w->head_size, q, c->q);
+  c->k = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, kv, w->head_size));
+  heads_out (w, kv, w->head_size, k, c->k);
+  c->v = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, kv, w->value_size));
+  heads_out (w, kv, w->value_size, v, c->v);
 }
 
 guint8
@@ -104,8 +104,8 @@ sp_ulysses_leave (SpWriter *w, guint8 o)
 {
   if (degree (w) == 1)
     return o;
-  guint8 out = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->rows * w->heads * w->head_size);
-  heads_back (w, w->heads, o, out);
+  guint8 out = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->rows * w->heads * w->value_size);
+  heads_back (w, w->heads, w->value_size, o, out);
   return out;
 }
 
@@ -115,26 +115,26 @@ sp_ulysses_leave_backward (SpWriter *w, guint8 d_o)
   w->slots.d_o = d_o;
   if (degree (w) == 1)
     return;
-  w->slots.d_o = sp_write_temporary (w, exchanged_elements (w, w->heads));
-  heads_out (w, w->heads, d_o, w->slots.d_o);
+  w->slots.d_o = sp_write_temporary (w, exchanged_elements (w, w->heads, w->value_size));
+  heads_out (w, w->heads, w->value_size, d_o, w->slots.d_o);
 }
 
 static guint8
-gradient_back (SpWriter *w, gint32 heads, guint8 d)
+gradient_back (SpWriter *w, gint32 heads, gint32 size, guint8 d)
 {
   if (degree (w) == 1)
     return d;
-  guint8 out = sp_write_temporary (w, (gint64) w->rows * heads * w->head_size);
-  heads_back (w, heads, d, out);
+  guint8 out = sp_write_temporary (w, (gint64) w->rows * heads * size);
+  heads_back (w, heads, size, d, out);
   return out;
 }
 
 void
 sp_ulysses_enter_backward (SpWriter *w, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv)
 {
-  *ret_dq = gradient_back (w, w->heads, w->slots.dq);
-  *ret_dk = gradient_back (w, kv_heads_of (w), w->slots.dk);
-  *ret_dv = gradient_back (w, kv_heads_of (w), w->slots.dv);
+  *ret_dq = gradient_back (w, w->heads, w->head_size, w->slots.dq);
+  *ret_dk = gradient_back (w, kv_heads_of (w), w->head_size, w->slots.dk);
+  *ret_dv = gradient_back (w, kv_heads_of (w), w->value_size, w->slots.dv);
 }
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
