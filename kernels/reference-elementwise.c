@@ -59,27 +59,6 @@ sp_ref_dropout_bwd (gint64 m, gint64 n, const double *dy, const double *mask, do
 
 /* --- gates and activations ---------------------------------------------------------------------------------------- */
 
-void
-sp_ref_glu (gboolean linear_gate, gint64 m, gint64 n, const double *gu, double *out)
-{
-  for (gint64 i = 0; i < m; i++)
-    for (gint64 j = 0; j < n; j++) {
-      double g = gu[i * 2 * n + j], u = gu[i * 2 * n + n + j];
-      out[i * n + j] = (linear_gate ? g : sp_ref_silu (g)) * u;
-    }
-}
-
-void
-sp_ref_glu_bwd (gboolean linear_gate, gint64 m, gint64 n, const double *da, const double *gu, double *dgu)
-{
-  for (gint64 i = 0; i < m; i++)
-    for (gint64 j = 0; j < n; j++) {
-      double g = gu[i * 2 * n + j], u = gu[i * 2 * n + n + j], d = da[i * n + j];
-      dgu[i * 2 * n + j] = d * u * (linear_gate ? 1.0 : sp_ref_silu_slope (g));
-      dgu[i * 2 * n + n + j] = d * (linear_gate ? g : sp_ref_silu (g));
-    }
-}
-
 #define GELU_CUBE 0.044715
 
 static double
@@ -95,11 +74,58 @@ gelu_slope (double x)
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt (2 / G_PI) * (1 + 3 * GELU_CUBE * x * x);
 }
 
+static double
+gate_of (SpRefGate f, double x)
+{
+  switch (f) {
+  case SP_REF_SILU:
+    return sp_ref_silu (x);
+  case SP_REF_GELU:
+    return 0.5 * x * (1 + gelu_tanh (x));
+  default:
+    return x;
+  }
+}
+
+static double
+gate_slope (SpRefGate f, double x)
+{
+  switch (f) {
+  case SP_REF_SILU:
+    return sp_ref_silu_slope (x);
+  case SP_REF_GELU:
+    return gelu_slope (x);
+  default:
+    return 1;
+  }
+}
+
+void
+sp_ref_glu (SpRefGate f, gint64 m, gint64 n, const double *gu, double *out)
+{
+  for (gint64 i = 0; i < m; i++)
+    for (gint64 j = 0; j < n; j++) {
+      double g = gu[i * 2 * n + j], u = gu[i * 2 * n + n + j];
+      out[i * n + j] = gate_of (f, g) * u;
+    }
+}
+
+void
+sp_ref_glu_bwd (SpRefGate f, gint64 m, gint64 n, const double *da, const double *gu, double *dgu)
+{
+  for (gint64 i = 0; i < m; i++)
+    for (gint64 j = 0; j < n; j++) {
+      double g = gu[i * 2 * n + j], u = gu[i * 2 * n + n + j], d = da[i * n + j];
+      dgu[i * 2 * n + j] = d * u * gate_slope (f, g);
+      dgu[i * 2 * n + n + j] = d * gate_of (f, g);
+    }
+}
+
 void
 sp_ref_gelu (gint64 n, const double *x, double *out)
 {
   for (gint64 i = 0; i < n; i++)
-    out[i] = 0.5 * x[i] * (1 + gelu_tanh (x[i]));
+    out[i] = gate_of (SP_REF_GELU, x[i]);
 }
 
 void
@@ -107,6 +133,25 @@ sp_ref_gelu_bwd (gint64 n, const double *da, const double *x, double *dx)
 {
   for (gint64 i = 0; i < n; i++)
     dx[i] = da[i] * gelu_slope (x[i]);
+}
+
+/* NaN in, NaN out: it is not below 0. */
+void
+sp_ref_relu (gboolean squared, gint64 n, const double *x, double *out)
+{
+  for (gint64 i = 0; i < n; i++) {
+    double y = x[i] < 0 ? 0 : x[i];
+    out[i] = squared ? y * y : y;
+  }
+}
+
+void
+sp_ref_relu_bwd (gboolean squared, gint64 n, const double *da, const double *x, double *dx)
+{
+  for (gint64 i = 0; i < n; i++) {
+    double y = x[i] < 0 ? 0 : x[i];
+    dx[i] = squared ? da[i] * 2 * y : x[i] < 0 ? 0 : da[i];
+  }
 }
 
 void

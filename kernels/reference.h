@@ -337,14 +337,19 @@ void sp_ref_dropout (gint64 m, gint64 n, const double *x, guint64 seed, const gi
 /* dx = dy * mask / (1 - p), over m n elements. In place: dx may be dy. */
 void sp_ref_dropout_bwd (gint64 m, gint64 n, const double *dy, const double *mask, double p, double *dx);
 
-/* gu[m,2n]: gate g in the first n columns, up u in the last. out[m,n] = f(g) * u, f = silu, or the identity with
- * linear_gate. */
-void sp_ref_glu (gboolean linear_gate, gint64 m, gint64 n, const double *gu, double *out);
-void sp_ref_glu_bwd (gboolean linear_gate, gint64 m, gint64 n, const double *da, const double *gu, double *dgu);
+/* f of a gated unit. */
+typedef enum { SP_REF_SILU, SP_REF_IDENTITY, SP_REF_GELU } SpRefGate;
+
+/* gu[m,2n]: gate g in the first n columns, up u in the last. out[m,n] = f(g) * u. */
+void sp_ref_glu (SpRefGate f, gint64 m, gint64 n, const double *gu, double *out);
+void sp_ref_glu_bwd (SpRefGate f, gint64 m, gint64 n, const double *da, const double *gu, double *dgu);
 
 /* gelu, tanh form, over n elements: x/2 (1 + tanh (sqrt (2/pi) (x + 0.044715 x^3))). In place: out may be x, dx da. */
 void sp_ref_gelu (gint64 n, const double *x, double *out);
 void sp_ref_gelu_bwd (gint64 n, const double *da, const double *x, double *dx);
+/* max (x, 0), or its square. In place: as gelu. */
+void sp_ref_relu (gboolean squared, gint64 n, const double *x, double *out);
+void sp_ref_relu_bwd (gboolean squared, gint64 n, const double *da, const double *x, double *dx);
 
 /* out[m,n] = o * sigmoid (u), or o * silu (u); u = last n columns of gates[m,width]. In place: out may be o. */
 void sp_ref_gate (gboolean silu, gint64 m, gint64 n, gint64 width, const double *o, const double *gates, double *out);

@@ -100,6 +100,15 @@ sp_write_stash (SpWriter *w, SpTier tier, gint64 elements)
   return sp_write_stash_of (w, tier, w->dtype, elements);
 }
 
+void
+sp_write_keep (SpWriter *w, guint8 slot, SpTier tier)
+{
+  SpBuffer *buffer = &w->block->buffers[slot];
+
+  g_assert (buffer->life == SP_LIFE_SEGMENT && buffer->alias == 0);
+  buffer->life = is_dropped (w, tier) ? SP_LIFE_REBUILT : SP_LIFE_STASH;
+}
+
 /* --- weights ---------------------------------------------------------------------------------------------------- */
 
 SpWeightSlots

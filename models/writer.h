@@ -145,6 +145,8 @@ void sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, Sp
                       guint8 y);
 void sp_write_linear_dgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight, guint8 dx);
 void sp_write_linear_wgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, guint8 x, SpWeightSlots weight);
+/* Makes a stash of a temporary, for what the backward reads of another part's output. */
+void sp_write_keep (SpWriter *w, guint8 slot, SpTier tier);
 /* Any kernel of [m, n] with up to three inputs and two outputs. */
 SpOp *sp_write_rows (SpWriter *w, SpOpKind kind, gint32 m, gint32 n, guint8 in0, guint8 in1, guint8 in2, guint8 out0,
                      guint8 out1, guint flags);
@@ -174,9 +176,10 @@ typedef struct {
   gint32 rows, features;
 } SpNormSlots;
 
-/* Normalisation of [rows, features]; the backward adds `residual` (0 for none). */
-void sp_write_norm_weights (SpWriter *w, SpNormSlots *norm, const char *name);
+/* Normalisation of [rows, features]; the backward adds `residual` (0 for none). The result is a stash, or goes to `y`. */
+void sp_write_norm_weights (SpWriter *w, SpNormSlots *norm, const char *name, gint32 features);
 void sp_write_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 features);
+void sp_write_norm_to (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 features, guint8 y);
 void sp_write_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 residual, guint8 dx);
 
 /* y = x + dropout (branch + bias), as the architecture has them; the backward gives the branch's gradient. */
@@ -188,8 +191,7 @@ typedef struct {
 void sp_write_residual (SpWriter *w, SpResidualSlots *r, guint8 x, guint8 branch, guint8 y);
 guint8 sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy);
 
-/* The experts of a layer, and the dense ones beside them. Weights are declared in two parts: those whose gradients tensor
- * ranks have parts of, before all other weights of the layer; and the rest. */
+/* The experts of a layer, and the dense ones beside them: an MLP branch. */
 typedef struct {
   SpWeightSlots router, shared_gate, shared_up, shared_down, up, down;
   gint32 local;                         /* experts of this rank */
@@ -199,29 +201,62 @@ typedef struct {
   guint8 shared_gate_up, shared_act, shared_out, shared_logit;
 } SpExpertSlots;
 
-void sp_write_expert_partial_weights (SpWriter *w, SpExpertSlots *e);
-void sp_write_expert_weights (SpWriter *w, SpExpertSlots *e);
-/* Normed rows of this rank -> the branch's rows, summed over tensor ranks; and back, `normed` being what it was given. */
-guint8 sp_write_experts (SpWriter *w, SpExpertSlots *e, guint8 normed);
-guint8 sp_write_experts_backward (SpWriter *w, SpExpertSlots *e, guint8 normed, guint8 d_branch);
+/* --- a layer: layers/layer.c -------------------------------------------------------------------------------------- */
 
-/* A layer: norm, attention, residual, norm, MLP, residual. What is particular to a kind of layer is its attention
- * part. */
+/*
+ * A layer is one or two BRANCHES, a mixer of tokens and an MLP, in one of the forms of SpForm: what norms, residuals and
+ * biases of the output there are around a branch, the form says (layer.c), and a branch knows nothing of it.
+ *
+ * Rows. Outside the branches a tensor rank has the rows of its own ("rows"). A branch that is split over tensor ranks
+ * asks for all of them (sp_branch_whole, and in the backward sp_branch_again for weight gradients and sp_branch_d_whole)
+ * and gives its summand of the result, `is_partial`; one that is not gives rows. So branches that share an input or a
+ * gradient, as in the parallel forms, share what gathers it, and their summands are added before the one reduction.
+ */
 typedef struct {
-  SpNormSlots norm;
-  SpResidualSlots residual;
-} SpLayerSlots;
+  guint8 rows, whole, again; /* the input; the last two 0 until they are asked for */
+  guint8 d_rows, d_whole;    /* the gradient of the output */
+} SpPort;
 
 typedef struct {
-  /* Takes the norm's and the residual's weights over and declares its own, biases and other partial ones first. */
-  void (*weights) (SpWriter *w, gpointer attention, const SpLayerSlots *layer);
-  /* From SP_SLOT_X to the slot of X + attention. */
-  guint8 (*forward) (SpWriter *w, gpointer attention);
-  /* From its gradient to SP_SLOT_DX. */
-  void (*backward) (SpWriter *w, gpointer attention, guint8 d_middle);
-} SpAttentionPart;
+  guint8 slot;
+  gboolean is_partial;
+} SpRows;
 
-void sp_write_layer (SpWriter *w, const SpAttentionPart *part, gpointer attention);
+/* Weights are declared in this order, in passes over both branches. */
+typedef enum {
+  SP_WEIGHTS_PARTIAL, /* each tensor rank has a part of the gradient: shared by heads that are split */
+  SP_WEIGHTS_REGIONS, /* the same with sequence regions: of rows */
+  SP_WEIGHTS_OWN      /* none of these */
+} SpWeightPass;
+
+typedef struct {
+  void (*weights) (SpWriter *w, gpointer self, SpWeightPass pass);
+  SpRows (*forward) (SpWriter *w, gpointer self, SpPort *port);
+  /* To the gradient of the input. */
+  SpRows (*backward) (SpWriter *w, gpointer self, SpPort *port);
+} SpBranch;
+
+guint8 sp_branch_whole (SpWriter *w, SpPort *port);
+guint8 sp_branch_again (SpWriter *w, SpPort *port);
+guint8 sp_branch_d_whole (SpWriter *w, SpPort *port);
+
+void sp_write_layer (SpWriter *w, const SpBranch *mixer, gpointer self);
+
+/* layers/mlp.c: up (and gate), activation, down; self is an SpMlp. */
+typedef struct {
+  SpWeightSlots up, up_bias, down;
+  guint8 gate_up, act;
+} SpMlp;
+
+extern const SpBranch sp_mlp_branch;
+/* Of the op that is the activation. */
+guint sp_mlp_flags (SpMlpKind kind);
+/* layers/experts.c: self is an SpExpertSlots. */
+extern const SpBranch sp_experts_branch;
+
+/* SP_OP_GATE and its backward on all rows, with the gates at the end of rows of gates_width. */
+void sp_write_gate (SpWriter *w, SpOpKind kind, gint32 n, gint32 gates_width, const guint8 in[3], guint8 out0,
+                    guint8 out1);
 
 /* The attention core with its exchange of heads, flagged SP_OP_CORE: q, k, v -> output, [rows, heads], and back. */
 guint8 sp_write_core (SpWriter *w, guint8 q, guint8 k, guint8 v);
@@ -231,6 +266,7 @@ void sp_write_core_backward (SpWriter *w, guint8 d_out, guint8 *ret_dq, guint8 *
 
 void sp_write_embedding (SpWriter *w);
 void sp_write_softmax_layer (SpWriter *w);
+void sp_write_latent_layer (SpWriter *w); /* of the softmax layers, those of latent attention */
 void sp_write_linear_layer (SpWriter *w);
 void sp_write_head (SpWriter *w);
 

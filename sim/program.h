@@ -201,9 +201,10 @@ typedef struct {
  * STATE_UPDATE    out0 = decay^m * in0 + in1, over m tokens; in0 counts as zero at the first place (SP_OP_REVERSE:
  *                 last)
  * STATE_PREFIX    in0 = states of all places -> out0 = state before this place. SP_OP_REVERSE: gradient after it
- * GLU             in0 = GU[m,2n] -> out0 = f(G) * U [m,n]; f = silu, or the identity with SP_OP_LINEAR_GATE
+ * GLU             in0 = GU[m,2n] -> out0 = f(G) * U [m,n]; f = silu, or the identity with SP_OP_LINEAR_GATE, or gelu
+ *                 with SP_OP_GELU_GATE
  * GLU_BWD         in0 = dA, in1 = GU -> out0 = dGU
- * GELU            in0[m,n] -> out0 (tanh form)
+ * GELU            in0[m,n] -> out0 (tanh form); with SP_OP_RELU max (in0, 0), with SP_OP_SQUARE too the square of that
  * GELU_BWD        in0 = dA, in1 = input -> out0
  * GATE            in0 = O[m,n], in1 = [m,k] (U its last n columns) -> out0 = O * sigmoid(U)
  * GATE_BWD        in0 = d, in1 = O, in2 = as GATE's in1 -> out0 = dO, out1 = dU[m,n]
@@ -219,7 +220,7 @@ typedef struct {
  * DISPATCH_BWD    in0 = d[heads,kv_heads,n], in1 = slots -> out0 = dX[m,n]
  * COMBINE         in0 = Y[heads,kv_heads,n], in1 = weights, in2 = slots -> out0[m,n] = sum over k of weight * row
  * COMBINE_BWD     in0 = d[m,n], in1 = Y, in2 = weights, in3 = slots -> out0 = dY, out1 = dweights[m,k] fp32
- * ADD             out0[m,n] = in0 + in1 [+ in2[n] bias]
+ * ADD             out0[m,n] = in0 + in1 [+ in2[n] bias] [+ in3[n] bias]
  * ACCUMULATE_INTO out0[m,n] += in0
  * COPY            out0[m,n] = in0 (dtype may change)
  * COLUMN_SUM      out0[n] += sum over m of in0[m,n]: bias gradient
@@ -348,6 +349,9 @@ typedef enum {
                                       1 / SpNumbers.expert_imbalance of it */
   SP_OP_ON_HOST = 1 << 16,         /* a kernel that the host's processors run, on host memory */
   SP_OP_GATED = 1 << 17,           /* rows end with the features of a gate */
+  SP_OP_GELU_GATE = 1 << 18,       /* f of a GLU: gelu */
+  SP_OP_RELU = 1 << 19,            /* in place of gelu: max (x, 0), */
+  SP_OP_SQUARE = 1 << 20,          /* its square */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */

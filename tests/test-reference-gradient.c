@@ -17,7 +17,9 @@ enum {
   LINEAR_GATE = 1 << 8,
   BALANCED = 1 << 9,
   SINK = 1 << 10,
-  PARTIAL = 1 << 11 /* two features turn, and a gate follows */
+  PARTIAL = 1 << 11, /* two features turn, and a gate follows */
+  GELU_GATE = 1 << 12,
+  SQUARE = 1 << 13
 };
 
 static void
@@ -304,15 +306,15 @@ static void
 op_glu (Stage stage, const Case *c, Arrays *a)
 {
   gint64 m = c->shape.m, n = c->shape.n;
-  gboolean linear_gate = c->flags & LINEAR_GATE;
+  SpRefGate f = c->flags & LINEAR_GATE ? SP_REF_IDENTITY : c->flags & GELU_GATE ? SP_REF_GELU : SP_REF_SILU;
 
   if (stage == SIZES) {
     a->in_n[0] = m * 2 * n;
     a->out_n[0] = m * n;
   } else if (stage == FORWARD) {
-    sp_ref_glu (linear_gate, m, n, a->in[0], a->out[0]);
+    sp_ref_glu (f, m, n, a->in[0], a->out[0]);
   } else {
-    sp_ref_glu_bwd (linear_gate, m, n, a->d_out[0], a->in[0], a->d_in[0]);
+    sp_ref_glu_bwd (f, m, n, a->d_out[0], a->in[0], a->d_in[0]);
   }
 }
 
@@ -325,6 +327,17 @@ op_gelu (Stage stage, const Case *c, Arrays *a)
     sp_ref_gelu (c->shape.n, a->in[0], a->out[0]);
   else
     sp_ref_gelu_bwd (c->shape.n, a->d_out[0], a->in[0], a->d_in[0]);
+}
+
+static void
+op_relu (Stage stage, const Case *c, Arrays *a)
+{
+  if (stage == SIZES)
+    a->in_n[0] = a->out_n[0] = c->shape.n;
+  else if (stage == FORWARD)
+    sp_ref_relu (c->flags & SQUARE, c->shape.n, a->in[0], a->out[0]);
+  else
+    sp_ref_relu_bwd (c->flags & SQUARE, c->shape.n, a->d_out[0], a->in[0], a->d_in[0]);
 }
 
 /* in[1] is QKVU, of which only u has a gradient. */
@@ -524,7 +537,10 @@ static const Case gradient_cases[] = {
   { "pack-repeated", op_pack, { .m = 5, .n = 6, .k = 3, .heads = 2 }, 0 },
   { "glu", op_glu, { .m = 5, .n = 3 }, 0 },
   { "glu-linear", op_glu, { .m = 5, .n = 3 }, LINEAR_GATE },
+  { "glu-gelu", op_glu, { .m = 5, .n = 3 }, GELU_GATE },
   { "gelu", op_gelu, { .n = 17 }, 0 },
+  { "relu", op_relu, { .n = 17 }, 0 },
+  { "relu-squared", op_relu, { .n = 17 }, SQUARE },
   { "gate", op_gate, { .m = 5, .n = 3 }, 0 },
   { "route", op_route, { .m = 5, .k = 2, .heads = 4, .kv_heads = 5 }, 0 },
   { "route-drops", op_route, { .m = 5, .k = 3, .heads = 4, .kv_heads = 2 }, 0 },

@@ -30,8 +30,8 @@ up_width (const SpWriter *w, gint32 ffn)
 
 /* --- weights ------------------------------------------------------------------------------------------------------ */
 
-void
-sp_write_expert_partial_weights (SpWriter *w, SpExpertSlots *e)
+static void
+write_partial_weights (SpWriter *w, SpExpertSlots *e)
 {
   const SpExpertShape *moe = &w->arch->moe;
   gboolean partial = w->layout->tensor > 1;
@@ -42,8 +42,8 @@ sp_write_expert_partial_weights (SpWriter *w, SpExpertSlots *e)
     e->shared_gate = sp_write_weight (w, "shared.gate", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
 }
 
-void
-sp_write_expert_weights (SpWriter *w, SpExpertSlots *e)
+static void
+write_own_weights (SpWriter *w, SpExpertSlots *e)
 {
   guint n = sp_mlp_is_gated (w->arch->mlp) ? 2 : 1;
   guint8 flat = w->flat;
@@ -60,6 +60,15 @@ sp_write_expert_weights (SpWriter *w, SpExpertSlots *e)
                                   sections, n);
   e->down = sp_write_expert_weight (w, "expert.down", e->local, w->hidden, w->expert_ffn, SP_SPLIT_COLS, NULL, 0);
   w->flat = flat;
+}
+
+static void
+write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
+{
+  if (pass == SP_WEIGHTS_PARTIAL)
+    write_partial_weights (w, self);
+  else if (pass == SP_WEIGHTS_OWN)
+    write_own_weights (w, self);
 }
 
 /* --- routing and the exchange ------------------------------------------------------------------------------------- */
@@ -156,8 +165,7 @@ write_activation (SpWriter *w, gboolean backward, gint32 rows, gint32 ffn, guint
   gboolean gated = sp_mlp_is_gated (w->arch->mlp);
   SpOpKind kind = backward ? gated ? SP_OP_GLU_BWD : SP_OP_GELU_BWD : gated ? SP_OP_GLU : SP_OP_GELU;
 
-  sp_write_rows (w, kind, rows, ffn, in0, in1, 0, out, 0,
-                 flags | (w->arch->mlp == SP_MLP_LINEAR_GLU ? SP_OP_LINEAR_GATE : 0));
+  sp_write_rows (w, kind, rows, ffn, in0, in1, 0, out, 0, flags | sp_mlp_flags (w->arch->mlp));
 }
 
 static guint8
@@ -238,10 +246,11 @@ write_local_experts (SpWriter *w, SpExpertSlots *e, guint8 out)
                   SP_OP_TRANS_B | SP_OP_VARIES);
 }
 
-guint8
-sp_write_experts (SpWriter *w, SpExpertSlots *e, guint8 normed)
+static SpRows
+write_forward (SpWriter *w, gpointer self, SpPort *port)
 {
-  guint8 whole = sp_tensor_enter (w, normed);
+  SpExpertSlots *e = self;
+  guint8 whole = sp_branch_whole (w, port);
 
   write_route (w, e, whole);
   gint64 buffer = buffer_elements (w, e, w->hidden), rows = (gint64) w->rows * w->hidden;
@@ -272,7 +281,7 @@ sp_write_experts (SpWriter *w, SpExpertSlots *e, guint8 normed)
     sp_write_rows (w, SP_OP_ADD, w->rows, w->hidden, out, write_shared (w, e, whole), 0, sum, 0, 0);
     out = sum;
   }
-  return sp_tensor_leave (w, out);
+  return (SpRows){ out, TRUE };
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
@@ -320,13 +329,14 @@ write_combine_backward (SpWriter *w, const SpExpertSlots *e, guint8 d, guint8 d_
   return d_logits;
 }
 
-guint8
-sp_write_experts_backward (SpWriter *w, SpExpertSlots *e, guint8 normed, guint8 d_branch)
+static SpRows
+write_backward (SpWriter *w, gpointer self, SpPort *port)
 {
+  SpExpertSlots *e = self;
   const SpExpertShape *moe = &w->arch->moe;
   gint64 buffer = buffer_elements (w, e, w->hidden);
 
-  guint8 d = sp_tensor_leave_backward (w, d_branch);
+  guint8 d = sp_branch_d_whole (w, port);
   guint8 d_output = sp_write_temporary (w, buffer);
   guint8 d_logits = write_combine_backward (w, e, d, d_output), d_done = d_output;
   if (is_spread (w)) {
@@ -346,9 +356,11 @@ sp_write_experts_backward (SpWriter *w, SpExpertSlots *e, guint8 normed, guint8 
   op->out[0] = d_whole;
   end_exchange_op (w, op, 1);
   sp_write_gemm (w, w->rows, w->hidden, moe->experts, d_logits, e->router.value, d_whole, 0, SP_OP_ACCUMULATE);
-  guint8 whole = sp_tensor_regather (w, normed);
+  guint8 whole = sp_branch_again (w, port);
   sp_write_linear_wgrad (w, w->rows, moe->experts, w->hidden, d_logits, whole, e->router);
   if (moe->shared_ffn > 0)
     write_shared_backward (w, e, whole, d, d_whole);
-  return sp_tensor_enter_backward (w, d_whole);
+  return (SpRows){ d_whole, TRUE };
 }
+
+const SpBranch sp_experts_branch = { write_weights, write_forward, write_backward };

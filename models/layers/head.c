@@ -94,7 +94,7 @@ sp_write_head (SpWriter *w)
   Head h = { 0 };
   SpTied tied = { 0 };
 
-  sp_write_norm_weights (w, &h.norm, "norm");
+  sp_write_norm_weights (w, &h.norm, "norm", w->hidden);
   if (w->arch->tied && w->layout->pipeline == 1)
     tie (w, &h, &tied);
   else

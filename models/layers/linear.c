@@ -10,9 +10,7 @@
  */
 
 typedef struct {
-  SpNormSlots norm;
   SpWeightSlots qkvu, projection;
-  SpResidualSlots residual;
   guint8 inputs;   /* [rows, 4 heads]: q, k, v, u before the feature map */
   guint8 core_out; /* [rows, heads] */
   guint8 out_norm, out_statistics, gated;
@@ -25,13 +23,13 @@ width (const SpWriter *w)
 }
 
 static void
-write_weights (SpWriter *w, gpointer attention, const SpLayerSlots *layer)
+write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
 {
   const gint32 sections[] = { width (w), width (w), width (w), width (w) };
-  Attention *a = attention;
+  Attention *a = self;
 
-  a->norm = layer->norm;
-  a->residual = layer->residual;
+  if (pass != SP_WEIGHTS_OWN)
+    return;
   a->qkvu = sp_write_weight (w, "qkvu", 4 * width (w), w->hidden, SP_SPLIT_ROWS, sections, 4, FALSE);
   a->projection = sp_write_weight (w, "proj", w->hidden, width (w), SP_SPLIT_COLS, NULL, 0, FALSE);
 }
@@ -94,14 +92,13 @@ write_out_norm_backward (SpWriter *w, const Attention *a, guint8 dy, guint8 dx)
   sp_write_op_done (w, op);
 }
 
-static guint8
-write_forward (SpWriter *w, gpointer attention)
+static SpRows
+write_forward (SpWriter *w, gpointer self, SpPort *port)
 {
-  Attention *a = attention;
+  Attention *a = self;
   gint64 elements = (gint64) w->rows * width (w);
 
-  sp_write_norm (w, &a->norm, SP_SLOT_X, w->region_rows, w->hidden);
-  guint8 whole = sp_tensor_enter (w, a->norm.y);
+  guint8 whole = sp_branch_whole (w, port);
   a->inputs = sp_write_stash (w, SP_TIER_KEEP, 4 * elements);
   sp_write_linear (w, w->rows, 4 * width (w), w->hidden, whole, a->qkvu, 0, a->inputs);
 
@@ -116,30 +113,28 @@ write_forward (SpWriter *w, gpointer attention)
   a->core_out = sp_write_core (w, q, k, v);
   write_out_norm (w, a);
   a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, elements);
-  sp_write_rows (w, SP_OP_GATE, w->rows, width (w), a->out_norm, a->inputs, 0, a->gated, 0, 0)->k = 4 * width (w);
+  sp_write_gate (w, SP_OP_GATE, width (w), 4 * width (w), (const guint8[]){ a->out_norm, a->inputs, 0 }, a->gated, 0);
 
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, width (w), a->gated, a->projection, 0, partial);
-  guint8 middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
-  sp_write_residual (w, &a->residual, SP_SLOT_X, sp_tensor_leave (w, partial), middle);
-  return middle;
+  return (SpRows){ partial, TRUE };
 }
 
-static void
-write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
+static SpRows
+write_backward (SpWriter *w, gpointer self, SpPort *port)
 {
-  Attention *a = attention;
+  Attention *a = self;
   gint64 elements = (gint64) w->rows * width (w);
   guint8 dq, dk, dv;
 
-  guint8 whole = sp_tensor_leave_backward (w, sp_write_residual_backward (w, &a->residual, d_middle));
+  guint8 whole = sp_branch_d_whole (w, port);
   guint8 d_gated = sp_write_temporary (w, elements);
   sp_write_linear_dgrad (w, w->rows, w->hidden, width (w), whole, a->projection, d_gated);
   sp_write_linear_wgrad (w, w->rows, w->hidden, width (w), whole, a->gated, a->projection);
 
   guint8 d_normed = sp_write_temporary (w, elements), du = sp_write_temporary (w, elements);
-  sp_write_rows (w, SP_OP_GATE_BWD, w->rows, width (w), d_gated, a->out_norm, a->inputs, d_normed, du, 0)->k =
-      4 * width (w);
+  sp_write_gate (w, SP_OP_GATE_BWD, width (w), 4 * width (w), (const guint8[]){ d_gated, a->out_norm, a->inputs },
+                 d_normed, du);
   guint8 d_out = sp_write_temporary (w, elements);
   write_out_norm_backward (w, a, d_normed, d_out);
 
@@ -154,16 +149,16 @@ write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
   op->out[0] = d_inputs;
   sp_write_op_done (w, op);
 
-  guint8 d_norm = sp_write_temporary (w, (gint64) w->rows * w->hidden);
-  sp_write_linear_dgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, a->qkvu, d_norm);
-  sp_write_linear_wgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, sp_tensor_regather (w, a->norm.y), a->qkvu);
-  sp_write_norm_backward (w, &a->norm, sp_tensor_enter_backward (w, d_norm), d_middle, SP_SLOT_DX);
+  guint8 d_input = sp_write_temporary (w, (gint64) w->rows * w->hidden);
+  sp_write_linear_dgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, a->qkvu, d_input);
+  sp_write_linear_wgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, sp_branch_again (w, port), a->qkvu);
+  return (SpRows){ d_input, TRUE };
 }
+
+static const SpBranch attention = { write_weights, write_forward, write_backward };
 
 void
 sp_write_linear_layer (SpWriter *w)
 {
-  Attention a = { 0 };
-
-  sp_write_layer (w, &(const SpAttentionPart){ write_weights, write_forward, write_backward }, &a);
+  sp_write_layer (w, &attention, &(Attention){ 0 });
 }

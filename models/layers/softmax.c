@@ -2,33 +2,51 @@
 #include "models/strategies/strategies.h"
 #include "models/writer.h"
 
-/* A transformer layer with softmax attention: norm, q k v in one GEMM, rotary embedding, the core, projection, MLP. */
+/*
+ * Softmax attention: q, k, v in one GEMM, with a gate as wide as q after them where the model has one; norms of query and
+ * key heads and the rotary embedding in one kernel; the core; the gate; projection. The gains of those norms are shared
+ * by heads that tensor ranks split, so each has a part of their gradient.
+ */
 
 typedef struct {
-  SpNormSlots norm;
-  SpWeightSlots qkv, qkv_bias, projection;
-  SpResidualSlots residual;
-  guint8 core_out; /* [rows, heads] after the heads are back */
+  SpWeightSlots qkv, qkv_bias, projection, q_gain, k_gain, sinks;
+  guint8 qkv_rows, head_statistics; /* kept for the gate, and for the norms of heads */
+  guint8 core_out;                  /* [rows, heads] after the heads are back */
+  guint8 gated;                     /* what the projection reads */
 } Attention;
+
+static gint32
+q_width (const SpWriter *w)
+{
+  return w->heads * w->head_size;
+}
 
 static gint32
 qkv_width (const SpWriter *w)
 {
-  return (w->heads + 2 * w->kv_heads) * w->head_size;
+  return (w->arch->attention_gate ? 2 : 1) * q_width (w) + 2 * w->kv_heads * w->head_size;
 }
 
 static void
-write_weights (SpWriter *w, gpointer attention, const SpLayerSlots *layer)
+write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
 {
-  const gint32 sections[] = { w->heads * w->head_size, w->kv_heads * w->head_size, w->kv_heads * w->head_size };
-  Attention *a = attention;
+  gint32 kv = w->kv_heads * w->head_size;
+  const gint32 sections[] = { q_width (w), kv, kv, q_width (w) };
+  guint n_sections = w->arch->attention_gate ? 4 : 3;
+  Attention *a = self;
 
-  a->norm = layer->norm;
-  a->residual = layer->residual;
+  if (pass == SP_WEIGHTS_PARTIAL && w->arch->qk_norm) {
+    a->q_gain = sp_write_weight (w, "q.norm", 1, w->head_size, SP_SPLIT_NONE, NULL, 0, w->layout->tensor > 1);
+    a->k_gain = sp_write_weight (w, "k.norm", 1, w->head_size, SP_SPLIT_NONE, NULL, 0, w->layout->tensor > 1);
+  }
+  if (pass != SP_WEIGHTS_OWN)
+    return;
+  if (w->arch->sinks)
+    a->sinks = sp_write_weight (w, "sinks", w->heads, 1, SP_SPLIT_ROWS, NULL, 0, FALSE);
   if (w->arch->qkv_bias)
-    a->qkv_bias = sp_write_weight (w, "qkv.bias", qkv_width (w), 1, SP_SPLIT_ROWS, sections, 3, FALSE);
-  a->qkv = sp_write_weight (w, "qkv", qkv_width (w), w->hidden, SP_SPLIT_ROWS, sections, 3, FALSE);
-  a->projection = sp_write_weight (w, "proj", w->hidden, w->heads * w->head_size, SP_SPLIT_COLS, NULL, 0, FALSE);
+    a->qkv_bias = sp_write_weight (w, "qkv.bias", qkv_width (w), 1, SP_SPLIT_ROWS, sections, n_sections, FALSE);
+  a->qkv = sp_write_weight (w, "qkv", qkv_width (w), w->hidden, SP_SPLIT_ROWS, sections, n_sections, FALSE);
+  a->projection = sp_write_weight (w, "proj", w->hidden, q_width (w), SP_SPLIT_COLS, NULL, 0, FALSE);
 }
 
 static SpOp *
@@ -37,76 +55,118 @@ rope_op (SpWriter *w, SpOpKind kind)
   SpOp *op = sp_write_op (w, kind);
 
   op->m = w->rows;
+  op->n = w->arch->rotary ? w->arch->rotary_size : 0;
   op->k = w->head_size;
   op->heads = w->heads;
   op->kv_heads = w->kv_heads;
-  op->flags = w->arch->rotary ? 0 : SP_OP_NO_ROTATE;
+  op->flags = (w->arch->rotary ? 0 : SP_OP_NO_ROTATE) | (w->arch->attention_gate ? SP_OP_GATED : 0);
   return op;
 }
 
-static guint8
-write_forward (SpWriter *w, gpointer attention)
+static void
+write_rope (SpWriter *w, Attention *a, guint8 q, guint8 k, guint8 v)
 {
-  Attention *a = attention;
-  gint64 rows = w->rows, head = w->head_size;
+  if (a->q_gain.value)
+    a->head_statistics =
+        sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) w->rows * (w->heads + w->kv_heads));
+  SpOp *op = rope_op (w, SP_OP_ROPE);
+  op->in[0] = a->qkv_rows;
+  op->in[1] = a->q_gain.value;
+  op->in[2] = a->k_gain.value;
+  op->out[0] = q;
+  op->out[1] = k;
+  op->out[2] = v;
+  op->out[3] = a->head_statistics;
+  sp_write_op_done (w, op);
+}
 
-  sp_write_norm (w, &a->norm, SP_SLOT_X, w->region_rows, w->hidden);
-  guint8 whole = sp_tensor_enter (w, a->norm.y);
-  guint8 qkv = sp_write_temporary (w, rows * qkv_width (w));
-  sp_write_linear (w, w->rows, qkv_width (w), w->hidden, whole, a->qkv, a->qkv_bias.value, qkv);
+static SpRows
+write_forward (SpWriter *w, gpointer self, SpPort *port)
+{
+  Attention *a = self;
+  gint64 rows = w->rows, head = w->head_size;
+  gboolean kept = w->arch->qk_norm || w->arch->attention_gate;
+
+  guint8 whole = sp_branch_whole (w, port);
+  a->qkv_rows = kept ? sp_write_stash (w, SP_TIER_KEEP, rows * qkv_width (w))
+                     : sp_write_temporary (w, rows * qkv_width (w));
+  sp_write_linear (w, w->rows, qkv_width (w), w->hidden, whole, a->qkv, a->qkv_bias.value, a->qkv_rows);
 
   guint8 q = sp_ulysses_operand (w, rows * w->heads * head);
   guint8 k = sp_ulysses_operand (w, rows * w->kv_heads * head);
   guint8 v = sp_ulysses_operand (w, rows * w->kv_heads * head);
-  SpOp *op = rope_op (w, SP_OP_ROPE);
-  op->in[0] = qkv;
-  op->out[0] = q;
-  op->out[1] = k;
-  op->out[2] = v;
-  sp_write_op_done (w, op);
+  write_rope (w, a, q, k, v);
 
-  a->core_out = sp_write_core (w, q, k, v);
+  w->slots.sinks = a->sinks;
+  a->gated = a->core_out = sp_write_core (w, q, k, v);
+  if (w->arch->attention_gate) {
+    a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, rows * q_width (w));
+    sp_write_gate (w, SP_OP_GATE, q_width (w), qkv_width (w), (const guint8[]){ a->core_out, a->qkv_rows, 0 },
+                   a->gated, 0);
+  }
   guint8 partial = sp_write_temporary (w, rows * w->hidden);
-  sp_write_linear (w, w->rows, w->hidden, w->heads * w->head_size, a->core_out, a->projection, 0, partial);
-  guint8 middle = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->region_rows * w->hidden);
-  sp_write_residual (w, &a->residual, SP_SLOT_X, sp_tensor_leave (w, partial), middle);
-  return middle;
+  sp_write_linear (w, w->rows, w->hidden, q_width (w), a->gated, a->projection, 0, partial);
+  return (SpRows){ partial, TRUE };
 }
 
 static void
-write_backward (SpWriter *w, gpointer attention, guint8 d_middle)
+write_rope_backward (SpWriter *w, const Attention *a, guint8 dq, guint8 dk, guint8 dv, guint8 du, guint8 d_qkv)
 {
-  Attention *a = attention;
-  gint64 rows = w->rows;
-  gint32 width = w->heads * w->head_size;
-  guint8 dq, dk, dv;
+  SpOp *op = rope_op (w, SP_OP_ROPE_BWD);
 
-  guint8 whole = sp_tensor_leave_backward (w, sp_write_residual_backward (w, &a->residual, d_middle));
-  guint8 d_out = sp_write_temporary (w, rows * width);
-  sp_write_linear_dgrad (w, w->rows, w->hidden, width, whole, a->projection, d_out);
-  sp_write_linear_wgrad (w, w->rows, w->hidden, width, whole, a->core_out, a->projection);
+  op->in[0] = dq;
+  op->in[1] = dk;
+  op->in[2] = dv;
+  op->in[3] = du;
+  op->out[0] = d_qkv;
+  if (a->q_gain.value) {
+    op->in[4] = a->qkv_rows;
+    op->in[5] = a->head_statistics;
+    op->in[6] = a->q_gain.value;
+    op->in[7] = a->k_gain.value;
+    op->out[1] = a->q_gain.grad;
+    op->out[2] = a->k_gain.grad;
+  }
+  sp_write_op_done (w, op);
+}
+
+static SpRows
+write_backward (SpWriter *w, gpointer self, SpPort *port)
+{
+  Attention *a = self;
+  gint64 rows = w->rows;
+  guint8 dq, dk, dv, du = 0;
+
+  guint8 whole = sp_branch_d_whole (w, port);
+  guint8 d_out = sp_write_temporary (w, rows * q_width (w));
+  sp_write_linear_dgrad (w, w->rows, w->hidden, q_width (w), whole, a->projection, d_out);
+  sp_write_linear_wgrad (w, w->rows, w->hidden, q_width (w), whole, a->gated, a->projection);
+  if (w->arch->attention_gate) {
+    guint8 d_gated = d_out;
+    d_out = sp_write_temporary (w, rows * q_width (w));
+    du = sp_write_temporary (w, rows * q_width (w));
+    sp_write_gate (w, SP_OP_GATE_BWD, q_width (w), qkv_width (w),
+                   (const guint8[]){ d_gated, a->core_out, a->qkv_rows }, d_out, du);
+  }
 
   sp_write_core_backward (w, d_out, &dq, &dk, &dv);
 
   guint8 d_qkv = sp_write_temporary (w, rows * qkv_width (w));
-  SpOp *op = rope_op (w, SP_OP_ROPE_BWD);
-  op->in[0] = dq;
-  op->in[1] = dk;
-  op->in[2] = dv;
-  op->out[0] = d_qkv;
-  sp_write_op_done (w, op);
-
-  guint8 d_norm = sp_write_temporary (w, rows * w->hidden);
-  sp_write_linear_dgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, a->qkv, d_norm);
-  sp_write_linear_wgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, sp_tensor_regather (w, a->norm.y), a->qkv);
+  write_rope_backward (w, a, dq, dk, dv, du, d_qkv);
+  guint8 d_input = sp_write_temporary (w, rows * w->hidden);
+  sp_write_linear_dgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, a->qkv, d_input);
+  sp_write_linear_wgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, sp_branch_again (w, port), a->qkv);
   sp_write_bias_grad (w, w->rows, qkv_width (w), d_qkv, a->qkv_bias);
-  sp_write_norm_backward (w, &a->norm, sp_tensor_enter_backward (w, d_norm), d_middle, SP_SLOT_DX);
+  return (SpRows){ d_input, TRUE };
 }
+
+static const SpBranch attention = { write_weights, write_forward, write_backward };
 
 void
 sp_write_softmax_layer (SpWriter *w)
 {
-  Attention a = { 0 };
-
-  sp_write_layer (w, &(const SpAttentionPart){ write_weights, write_forward, write_backward }, &a);
+  if (w->arch->latent.kv_rank > 0)
+    sp_write_latent_layer (w);
+  else
+    sp_write_layer (w, &attention, &(Attention){ 0 });
 }

@@ -279,6 +279,12 @@ unpack (SpCall *c)
 
 /* --- elementwise -------------------------------------------------------------------------------------------------- */
 
+static SpRefGate
+gate_of (const SpCall *c)
+{
+  return FLAG (LINEAR_GATE) ? SP_REF_IDENTITY : FLAG (GELU_GATE) ? SP_REF_GELU : SP_REF_SILU;
+}
+
 static void
 glu (SpCall *c)
 {
@@ -286,7 +292,7 @@ glu (SpCall *c)
   double *out = OUT (0, M * N);
 
   if (!c->failed)
-    sp_ref_glu (FLAG (LINEAR_GATE), M, N, gu, out);
+    sp_ref_glu (gate_of (c), M, N, gu, out);
 }
 
 static void
@@ -296,7 +302,7 @@ glu_bwd (SpCall *c)
   double *dgu = OUT (0, 2 * M * N);
 
   if (!c->failed)
-    sp_ref_glu_bwd (FLAG (LINEAR_GATE), M, N, da, gu, dgu);
+    sp_ref_glu_bwd (gate_of (c), M, N, da, gu, dgu);
 }
 
 static void
@@ -305,7 +311,11 @@ gelu (SpCall *c)
   const double *x = IN (0, M * N);
   double *out = OUT (0, M * N);
 
-  if (!c->failed)
+  if (c->failed)
+    return;
+  if (FLAG (RELU))
+    sp_ref_relu (FLAG (SQUARE), M * N, x, out);
+  else
     sp_ref_gelu (M * N, x, out);
 }
 
@@ -315,7 +325,11 @@ gelu_bwd (SpCall *c)
   const double *da = IN (0, M * N), *x = IN (1, M * N);
   double *dx = OUT (0, M * N);
 
-  if (!c->failed)
+  if (c->failed)
+    return;
+  if (FLAG (RELU))
+    sp_ref_relu_bwd (FLAG (SQUARE), M * N, da, x, dx);
+  else
     sp_ref_gelu_bwd (M * N, da, x, dx);
 }
 
@@ -342,10 +356,10 @@ gate_bwd (SpCall *c)
 static void
 add (SpCall *c)
 {
-  const double *a = IN (0, M * N), *b = IN (1, M * N), *bias = IN (2, N);
+  const double *a = IN (0, M * N), *b = IN (1, M * N), *bias = IN (2, N), *more = IN (3, N);
   double *out;
 
-  b = with_bias (c, b, bias);
+  b = with_bias (c, with_bias (c, b, bias), more);
   out = OUT (0, M * N);
   if (!c->failed)
     sp_ref_add (M * N, a, b, out);
