@@ -103,10 +103,10 @@ sp_ref_latent (SpRefShape shape, const double *q_up, const double *kv_up, const 
       const double *up = kv_up + head * (own + v);
 
       sp_ref_copy (k, q_up + head * k, q + head * k);
-      turn_head (n, n, 1, pos[i], theta, q + head * k + own);
+      turn_head (n, pos ? n : 0, 1, pos ? pos[i] : 0, theta, q + head * k + own);
       sp_ref_copy (own, up, keys + head * k);
       sp_ref_copy (n, shared + i * n, keys + head * k + own);
-      turn_head (n, n, 1, pos[i], theta, keys + head * k + own);
+      turn_head (n, pos ? n : 0, 1, pos ? pos[i] : 0, theta, keys + head * k + own);
       sp_ref_copy (v, up + own, values + head * v);
     }
 }
@@ -124,12 +124,12 @@ sp_ref_latent_bwd (SpRefShape shape, const double *dq, const double *dkeys, cons
       double *up = dkv_up + head * (own + v);
 
       sp_ref_copy (k, dq + head * k, dq_up + head * k);
-      turn_head (n, n, -1, pos[i], theta, dq_up + head * k + own);
+      turn_head (n, pos ? n : 0, -1, pos ? pos[i] : 0, theta, dq_up + head * k + own);
       sp_ref_copy (own, dkeys + head * k, up);
       sp_ref_copy (v, dvalues + head * v, up + own);
       sp_ref_accumulate (n, dkeys + head * k + own, dshared + i * n);
     }
-    turn_head (n, n, -1, pos[i], theta, dshared + i * n);
+    turn_head (n, pos ? n : 0, -1, pos ? pos[i] : 0, theta, dshared + i * n);
   }
 }
 

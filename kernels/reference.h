@@ -274,7 +274,7 @@ void sp_ref_rope_bwd (SpRefShape shape, const SpRefHeads *how, const double *dq,
 
 /* Latent attention: q_up[m,heads,k] and kv_up[m,heads,k - n + v] (of each head the keys' part without position, then
  * the values), and the part with position that all key heads share, shared[m,n] -> q with its last n features of a head
- * rotated, keys = (their part, shared rotated), values[m,heads,v]. Read: m n k v heads. */
+ * rotated, keys = (their part, shared rotated), values[m,heads,v]. pos NULL: nothing is rotated. Read: m n k v heads. */
 void sp_ref_latent (SpRefShape shape, const double *q_up, const double *kv_up, const double *shared, const gint64 *pos,
                     double theta, double *q, double *keys, double *values);
 void sp_ref_latent_bwd (SpRefShape shape, const double *dq, const double *dkeys, const double *dvalues,

@@ -168,7 +168,8 @@ typedef struct {
  *                 = gains] -> out0 = dQKV, [out1 = dgain of queries +=, out2 = of keys +=]
  * LATENT          in0 = q[m, heads k], in1 = kv[m, heads (k - n + value_size)] (of each head the keys' part, then the
  *                 values), in2 = the keys' n features that all heads share -> out0 = Q[m,heads,k], out1 = K, out2 =
- *                 V[m,heads,value_size]; rotary embedding on the last n features of Q and K heads
+ *                 V[m,heads,value_size]; rotary embedding on the last n features of Q and K heads unless
+ *                 SP_OP_NO_ROTATE
  * LATENT_BWD      in0 = dQ, in1 = dK, in2 = dV -> out0 = dq, out1 = dkv, out2 = gradient of what is shared
  * SPLIT           in0[m, n + k] -> out0[m,n], out1[m,k]
  * JOIN            in0[m,n], in1[m,k] -> out0[m, n + k]

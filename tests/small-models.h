@@ -17,6 +17,15 @@ typedef enum {
   SMALL_SOFTMAX,
   SMALL_GQA,
   SMALL_MQA,
+  SMALL_WINDOW,
+  SMALL_SINKS,
+  SMALL_GATED,
+  SMALL_LATENT,
+  SMALL_LATENT_PLAIN,
+  SMALL_PARALLEL,
+  SMALL_PARALLEL_TWO,
+  SMALL_SANDWICH,
+  SMALL_BRANCH_NORM,
   SMALL_LINEAR,
   SMALL_HYBRID,
   SMALL_EXPERTS,
@@ -25,6 +34,54 @@ typedef enum {
   SMALL_TIED,
   N_SMALL
 } SmallModel;
+
+/* As public models have them, by the family that is most like it: Gemma 3, GPT-OSS, Qwen3-Next's softmax layers,
+ * DeepSeek-V3 and V2-Lite, Falcon, Phi-2 with relu^2 and half of its layers without an MLP, Gemma 2, OLMo 2 without the
+ * norms of heads. */
+static inline void
+small_softmax_family (SmallModel kind, SpArchitecture *arch)
+{
+  arch->kv_heads = 4;
+  if (kind == SMALL_WINDOW || kind == SMALL_SINKS || kind == SMALL_SANDWICH) {
+    arch->layer_kind[0] |= SP_LAYER_WINDOW;
+    arch->window = kind == SMALL_SINKS ? 9 : 5;
+  }
+  arch->qk_norm = kind == SMALL_WINDOW || kind == SMALL_GATED;
+  if (kind == SMALL_SINKS)
+    arch->sinks = arch->qkv_bias = arch->projection_bias = TRUE;
+  if (kind == SMALL_GATED) {
+    arch->attention_gate = TRUE;
+    arch->rotary_size = arch->kv_heads = 2;
+  }
+  if (kind == SMALL_LATENT || kind == SMALL_LATENT_PLAIN) {
+    arch->kv_heads = 8;
+    arch->latent = (SpLatentShape){
+      .q_rank = kind == SMALL_LATENT ? 12 : 0, .kv_rank = 10, .nope_size = 4, .rope_size = 2, .value_size = 3
+    };
+    arch->head_size = 6;
+  }
+  if (kind == SMALL_PARALLEL) {
+    arch->form = SP_FORM_PARALLEL;
+    arch->norm = SP_NORM_LAYER;
+    arch->mlp = SP_MLP_GELU;
+    arch->kv_heads = 2;
+  }
+  if (kind == SMALL_PARALLEL_TWO) {
+    arch->form = SP_FORM_PARALLEL_TWO;
+    arch->norm = SP_NORM_LAYER;
+    arch->mlp = SP_MLP_RELU2;
+    arch->rotary_size = 2;
+    arch->qkv_bias = arch->projection_bias = arch->mlp_bias = TRUE;
+    arch->layer_kind[1] |= SP_LAYER_NO_MLP;
+  }
+  if (kind == SMALL_SANDWICH) {
+    arch->form = SP_FORM_SANDWICH;
+    arch->mlp = SP_MLP_GEGLU;
+    arch->tied = TRUE;
+  }
+  if (kind == SMALL_BRANCH_NORM)
+    arch->form = SP_FORM_BRANCH_NORM;
+}
 
 /* Two layers, 8 heads of size 4, gradients that tell mistakes apart. */
 static inline SpArchitecture *
@@ -49,6 +106,8 @@ small_model (SmallModel kind)
     arch->kv_heads = 4;
   if (kind == SMALL_MQA)
     arch->kv_heads = 2;
+  if (kind >= SMALL_WINDOW && kind <= SMALL_BRANCH_NORM)
+    small_softmax_family (kind, arch);
   if (kind == SMALL_LINEAR || kind == SMALL_HYBRID) {
     arch->layer_kind[0] = SP_LAYER_LINEAR;
     arch->layer_kind[1] = kind == SMALL_LINEAR ? SP_LAYER_LINEAR : SP_LAYER_SOFTMAX;

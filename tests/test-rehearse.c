@@ -137,8 +137,26 @@ test_gradient (gconstpointer data)
   }
 }
 
-static const char *const model_names[N_SMALL] = { "softmax", "gqa",     "mqa",    "linear", "hybrid",
-                                                  "experts", "shared", "gpt",    "tied" };
+static const char *const model_names[N_SMALL] = {
+  [SMALL_SOFTMAX] = "softmax",
+  [SMALL_GQA] = "gqa",
+  [SMALL_MQA] = "mqa",
+  [SMALL_WINDOW] = "window",
+  [SMALL_SINKS] = "sinks",
+  [SMALL_GATED] = "gated",
+  [SMALL_LATENT] = "latent",
+  [SMALL_LATENT_PLAIN] = "latent-plain",
+  [SMALL_PARALLEL] = "parallel",
+  [SMALL_PARALLEL_TWO] = "parallel-two",
+  [SMALL_SANDWICH] = "sandwich",
+  [SMALL_BRANCH_NORM] = "branch-norm",
+  [SMALL_LINEAR] = "linear",
+  [SMALL_HYBRID] = "hybrid",
+  [SMALL_EXPERTS] = "experts",
+  [SMALL_SHARED] = "shared",
+  [SMALL_GPT] = "gpt",
+  [SMALL_TIED] = "tied",
+};
 
 int
 main (int argc, char **argv)

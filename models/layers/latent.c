@@ -130,6 +130,7 @@ heads_op (SpWriter *w, SpOpKind kind)
   op->k = w->head_size;
   op->heads = op->kv_heads = w->heads;
   op->value_size = w->value_size;
+  op->flags = w->arch->rotary ? 0 : SP_OP_NO_ROTATE;
   return op;
 }
 

@@ -194,7 +194,7 @@ latent (SpCall *c)
 {
   gint64 v = c->op->value_size;
   const double *q_up = IN (0, M * HEADS * K), *kv_up = IN (1, M * HEADS * (K - N + v)), *shared = IN (2, M * N);
-  const gint64 *positions = sp_call_row_positions (c, M);
+  const gint64 *positions = FLAG (NO_ROTATE) ? NULL : sp_call_row_positions (c, M);
   double *q = OUT (0, M * HEADS * K), *k = OUT (1, M * HEADS * K), *values = OUT (2, M * HEADS * v);
 
   if (!c->failed)
@@ -206,7 +206,7 @@ latent_bwd (SpCall *c)
 {
   gint64 v = c->op->value_size;
   const double *dq = IN (0, M * HEADS * K), *dk = IN (1, M * HEADS * K), *dv = IN (2, M * HEADS * v);
-  const gint64 *positions = sp_call_row_positions (c, M);
+  const gint64 *positions = FLAG (NO_ROTATE) ? NULL : sp_call_row_positions (c, M);
   double *dq_up = OUT (0, M * HEADS * K), *dkv_up = OUT (1, M * HEADS * (K - N + v)), *dshared = OUT (2, M * N);
 
   if (!c->failed)

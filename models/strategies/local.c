@@ -306,30 +306,20 @@ static const SpCore *const cores[] = { &fused, &unfused, NULL };
 static const char *
 unwritten (const SpArchitecture *arch)
 {
+  gboolean after_norm = arch->form == SP_FORM_SANDWICH || arch->form == SP_FORM_BRANCH_NORM;
+
   if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS) && arch->moe.bias)
     return "biases in its experts";
-  if (sp_architecture_has_bit (arch, SP_LAYER_WINDOW))
-    return "window attention";
-  if (sp_architecture_has_bit (arch, SP_LAYER_NO_MLP))
-    return "a layer without an MLP";
-  if (arch->latent.kv_rank > 0)
-    return "latent attention";
-  if (arch->qk_norm)
-    return "norms of queries and keys";
-  if (arch->attention_gate)
-    return "a gate on the attention's output";
-  if (arch->sinks)
-    return "attention sinks";
-  if (arch->rotary_size > 0 && arch->rotary_size != arch->head_size)
-    return "a rotation of a part of the head";
-  if (arch->form != SP_FORM_PRE_NORM)
-    return "its form of block";
+  if (sp_architecture_has_bit (arch, SP_LAYER_WINDOW) && arch->bidirectional)
+    return "a window that looks both ways";
+  if (arch->latent.kv_rank > 0 && (arch->qk_norm || arch->attention_gate || arch->sinks || arch->qkv_bias))
+    return "latent attention with biases, a gate, sinks or norms of heads";
+  if (after_norm && (arch->projection_bias || arch->mlp_bias || arch->dropout > 0))
+    return "biases or dropout between a branch and its norm";
   if (arch->embedding_norm || arch->no_final_norm || arch->head_transform || arch->head_bias || arch->token_types > 0)
     return "its embedding or head";
   if (sp_architecture_has (arch, SP_LAYER_LINEAR) && arch->linear.heads > 0)
     return "its linear layers";
-  if (arch->mlp == SP_MLP_GEGLU || arch->mlp == SP_MLP_RELU || arch->mlp == SP_MLP_RELU2)
-    return "its activation";
   return NULL;
 }
 
