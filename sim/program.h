@@ -228,7 +228,8 @@ typedef struct {
  * EMBED           in0 = table[n,k] (n = vocabulary part: rows place * n on, over the tensor group; those from
  *                 SpNumbers.vocabulary on are padding that no id names) -> out0[m,k]; ids outside the part give zero
  * EMBED_BWD       in0 = dX[m,k] -> out0 = dtable +=
- * POSITION        in0 = X[m,k], in1 = table[n,k] -> out0 = X + row SpNumbers.position_offset + the token's position
+ * POSITION        in0 = X[m,k], in1 = table[n,k] -> out0 = X + row SpNumbers.position_offset + the token's position;
+ *                 with SP_OP_SEGMENT the row of its n-th part of the sequence
  * POSITION_BWD    in0 = dX[m,k] -> out0 = dtable +=
  * LOSS_MAX        in0 = logits[m,n] (n = vocabulary part, as in EMBED) -> out0[m] = row maximum, fp32. In LOSS_MAX,
  *                 LOSS_SUM and LOSS the padding's columns count as -inf, whatever is in them; their dlogits are 0
@@ -353,6 +354,7 @@ typedef enum {
   SP_OP_GELU_GATE = 1 << 18,       /* f of a GLU: gelu */
   SP_OP_RELU = 1 << 19,            /* in place of gelu: max (x, 0), */
   SP_OP_SQUARE = 1 << 20,          /* its square */
+  SP_OP_SEGMENT = 1 << 21,         /* the table's rows are for equal parts of the sequence */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */

@@ -26,6 +26,9 @@ typedef enum {
   SMALL_PARALLEL_TWO,
   SMALL_SANDWICH,
   SMALL_BRANCH_NORM,
+  SMALL_BERT,
+  SMALL_OPT,
+  SMALL_BARE,
   SMALL_LINEAR,
   SMALL_HYBRID,
   SMALL_EXPERTS,
@@ -37,7 +40,7 @@ typedef enum {
 
 /* As public models have them, by the family that is most like it: Gemma 3, GPT-OSS, Qwen3-Next's softmax layers,
  * DeepSeek-V3 and V2-Lite, Falcon, Phi-2 with relu^2 and half of its layers without an MLP, Gemma 2, OLMo 2 without the
- * norms of heads. */
+ * norms of heads, BERT, OPT, and one without a norm at its end. */
 static inline void
 small_softmax_family (SmallModel kind, SpArchitecture *arch)
 {
@@ -81,6 +84,23 @@ small_softmax_family (SmallModel kind, SpArchitecture *arch)
   }
   if (kind == SMALL_BRANCH_NORM)
     arch->form = SP_FORM_BRANCH_NORM;
+  if (kind == SMALL_BERT || kind == SMALL_OPT) {
+    arch->kv_heads = 8;
+    arch->norm = SP_NORM_LAYER;
+    arch->mlp = kind == SMALL_BERT ? SP_MLP_GELU : SP_MLP_RELU;
+    arch->rotary = FALSE;
+    arch->qkv_bias = arch->projection_bias = arch->mlp_bias = arch->tied = TRUE;
+    arch->positions = 64;
+    arch->position_offset = kind == SMALL_BERT ? 0 : 2;
+  }
+  if (kind == SMALL_BERT) {
+    arch->form = SP_FORM_POST_NORM;
+    arch->bidirectional = arch->embedding_norm = arch->no_final_norm = arch->head_transform = arch->head_bias = TRUE;
+    arch->token_types = 2;
+    arch->dropout = 0.1;
+  }
+  if (kind == SMALL_BARE)
+    arch->no_final_norm = arch->head_bias = arch->embedding_norm = TRUE;
 }
 
 /* Two layers, 8 heads of size 4, gradients that tell mistakes apart. */
@@ -106,7 +126,7 @@ small_model (SmallModel kind)
     arch->kv_heads = 4;
   if (kind == SMALL_MQA)
     arch->kv_heads = 2;
-  if (kind >= SMALL_WINDOW && kind <= SMALL_BRANCH_NORM)
+  if (kind >= SMALL_WINDOW && kind <= SMALL_BARE)
     small_softmax_family (kind, arch);
   if (kind == SMALL_LINEAR || kind == SMALL_HYBRID) {
     arch->layer_kind[0] = SP_LAYER_LINEAR;

@@ -37,7 +37,7 @@ live_range (const SpBlock *block, guint slot, guint list, guint n_ops, guint *re
   else if (life == SP_LIFE_HANDOFF) {
     if (slot == SP_SLOT_DY)
       first = 0;
-    else
+    else if (list == 0 || slot != SP_SLOT_Y) /* a Y that is made again is nobody's */
       last = n_ops + 1;
   } else if (life != SP_LIFE_SEGMENT && life != SP_LIFE_REBUILT)
     return FALSE;

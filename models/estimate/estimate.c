@@ -29,6 +29,8 @@ mixer_flops (const SpArchitecture *arch, guint kind, double sequence, double *re
   double features =
       latent->kv_rank > 0 ? latent->nope_size + latent->rope_size + latent->value_size : 2 * arch->head_size;
   double keys = sequence, visible = sequence / 2;
+  if (arch->bidirectional)
+    visible = sequence;
   if (kind & SP_LAYER_WINDOW && arch->window < sequence) {
     keys = arch->window;
     visible = keys * (sequence - keys / 2) / sequence;

@@ -3,14 +3,17 @@
 #include "models/writer.h"
 
 /*
- * Final norm, output matrix and the loss, split over tensor ranks by vocabulary: the softmax's maximum and sum are
+ * Final norm, BERT's transform (a square matrix, gelu, a norm; on each tensor rank's own rows), output matrix and the
+ * loss, split over tensor ranks by vocabulary: the softmax's maximum and sum are
  * reduced over the group (Megatron-LM's vocabulary-parallel cross entropy). Its gradient
  * takes the logits' place, or, as PyTorch's does, a copy of its own with another one beside it.
  */
 
 typedef struct {
-  SpNormSlots norm;
-  SpWeightSlots matrix;
+  SpNormSlots norm, norm2;
+  SpWeightSlots matrix, bias, transform, transform_bias;
+  guint8 transformed, act; /* before and after gelu */
+  guint8 rows;             /* that the matrix reads, of this rank */
   guint8 logits, maximum, sums;
 } Head;
 
@@ -45,15 +48,57 @@ tie (SpWriter *w, Head *h, SpTied *ret_tied)
 }
 
 static void
+write_rows (SpWriter *w, Head *h)
+{
+  gint64 elements = (gint64) w->region_rows * w->hidden;
+
+  h->rows = SP_SLOT_X;
+  if (!w->arch->no_final_norm) {
+    sp_write_norm (w, &h->norm, SP_SLOT_X, w->region_rows, w->hidden);
+    h->rows = h->norm.y;
+  }
+  if (!w->arch->head_transform)
+    return;
+  h->transformed = sp_write_stash (w, SP_TIER_KEEP, elements);
+  sp_write_linear (w, w->region_rows, w->hidden, w->hidden, h->rows, h->transform, h->transform_bias.value,
+                   h->transformed);
+  h->act = sp_write_stash (w, SP_TIER_KEEP, elements);
+  sp_write_rows (w, SP_OP_GELU, w->region_rows, w->hidden, h->transformed, 0, 0, h->act, 0, 0);
+  sp_write_norm (w, &h->norm2, h->act, w->region_rows, w->hidden);
+  h->rows = h->norm2.y;
+}
+
+/* From the gradient of h->rows to SP_SLOT_DX. */
+static void
+write_rows_backward (SpWriter *w, Head *h, guint8 d)
+{
+  gint32 m = w->region_rows, n = w->hidden;
+
+  if (w->arch->head_transform) {
+    guint8 d_act = sp_write_temporary (w, (gint64) m * n), d_transformed = sp_write_temporary (w, (gint64) m * n);
+    sp_write_norm_backward (w, &h->norm2, d, 0, d_act);
+    sp_write_rows (w, SP_OP_GELU_BWD, m, n, d_act, h->transformed, 0, d_transformed, 0, 0);
+    d = w->arch->no_final_norm ? SP_SLOT_DX : sp_write_temporary (w, (gint64) m * n);
+    sp_write_linear_dgrad (w, m, n, n, d_transformed, h->transform, d);
+    sp_write_linear_wgrad (w, m, n, n, d_transformed, w->arch->no_final_norm ? SP_SLOT_X : h->norm.y, h->transform);
+    sp_write_bias_grad (w, m, n, d_transformed, h->transform_bias);
+  }
+  if (!w->arch->no_final_norm)
+    sp_write_norm_backward (w, &h->norm, d, 0, SP_SLOT_DX);
+  else if (d != SP_SLOT_DX)
+    sp_write_rows (w, SP_OP_COPY, m, n, d, 0, 0, SP_SLOT_DX, 0, 0);
+}
+
+static void
 write_forward (SpWriter *w, Head *h)
 {
   gint64 logits = (gint64) w->rows * w->vocabulary;
   gboolean copies = w->framework->fp32_logits;
 
-  sp_write_norm (w, &h->norm, SP_SLOT_X, w->region_rows, w->hidden);
-  guint8 whole = sp_tensor_enter (w, h->norm.y);
+  write_rows (w, h);
+  guint8 whole = sp_tensor_enter (w, h->rows);
   h->logits = sp_write_buffer (w, SP_CLASS_LOGITS, w->dtype, copies ? SP_LIFE_SEGMENT : SP_LIFE_STASH, logits);
-  sp_write_linear (w, w->rows, w->vocabulary, w->hidden, whole, h->matrix, 0, h->logits);
+  sp_write_linear (w, w->rows, w->vocabulary, w->hidden, whole, h->matrix, h->bias.value, h->logits);
   if (copies) {
     guint8 wide = sp_write_buffer (w, SP_CLASS_LOGITS, SP_DTYPE_FP32, SP_LIFE_STASH, logits);
     sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, h->logits, 0, 0, wide, 0, 0);
@@ -82,10 +127,27 @@ write_backward (SpWriter *w, Head *h)
     d_logits = sp_write_buffer (w, SP_CLASS_LOGITS, w->dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
     sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, wide, 0, 0, d_logits, 0, 0);
   }
-  guint8 d_norm = sp_write_temporary (w, (gint64) w->rows * w->hidden);
-  sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_norm);
-  sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, sp_tensor_regather (w, h->norm.y), h->matrix);
-  sp_write_norm_backward (w, &h->norm, sp_tensor_enter_backward (w, d_norm), 0, SP_SLOT_DX);
+  guint8 d_rows = sp_write_temporary (w, (gint64) w->rows * w->hidden);
+  sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_rows);
+  sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, sp_tensor_regather (w, h->rows), h->matrix);
+  sp_write_bias_grad (w, w->rows, w->vocabulary, d_logits, h->bias);
+  write_rows_backward (w, h, sp_tensor_enter_backward (w, d_rows));
+}
+
+static void
+write_row_weights (SpWriter *w, Head *h)
+{
+  gboolean partial = w->program->sequence_regions;
+
+  if (!w->arch->no_final_norm)
+    sp_write_norm_weights (w, &h->norm, "norm", w->hidden);
+  if (w->arch->head_transform) {
+    h->transform = sp_write_weight (w, "transform", w->hidden, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+    h->transform_bias = sp_write_weight (w, "trans.bias", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+    sp_write_norm_weights (w, &h->norm2, "norm2", w->hidden);
+  }
+  if (w->arch->head_bias)
+    h->bias = sp_write_weight (w, "head.bias", w->vocabulary, 1, SP_SPLIT_VOCABULARY, NULL, 0, FALSE);
 }
 
 void
@@ -94,7 +156,7 @@ sp_write_head (SpWriter *w)
   Head h = { 0 };
   SpTied tied = { 0 };
 
-  sp_write_norm_weights (w, &h.norm, "norm", w->hidden);
+  write_row_weights (w, &h);
   if (w->arch->tied && w->layout->pipeline == 1)
     tie (w, &h, &tied);
   else

@@ -428,15 +428,21 @@ embed_bwd (SpCall *c)
     sp_ref_embed_bwd (M, N, K, ids, sp_call_vocabulary_first (c, N), dx, dtable);
 }
 
-static void
-check_positions (SpCall *c, const gint64 *positions)
+/* Row of the table for each row. */
+static const gint64 *
+table_rows (SpCall *c)
 {
-  gint64 offset = c->in->program->numbers.position_offset;
+  const SpProgram *program = c->in->program;
+  const gint64 *positions = sp_call_row_positions (c, M);
+  gint64 *rows = sp_call_temporary (c, M * sizeof *rows);
 
-  for (gint64 i = 0; i < M && !c->failed; i++)
-    if (positions[i] >= N - offset)
-      sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has %" G_GINT64_FORMAT " rows for position %" G_GINT64_FORMAT,
-                    N - offset, positions[i]);
+  for (gint64 i = 0; i < M && !c->failed; i++) {
+    rows[i] = FLAG (SEGMENT) ? positions[i] * N / program->sequence : positions[i] + program->numbers.position_offset;
+    if (rows[i] >= N)
+      sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has %" G_GINT64_FORMAT " rows for position %" G_GINT64_FORMAT, N,
+                    positions[i]);
+  }
+  return rows;
 }
 
 static void
@@ -444,11 +450,10 @@ position (SpCall *c)
 {
   const double *x = IN (0, M * K), *table = IN (1, N * K);
   double *out = OUT (0, M * K);
-  const gint64 *positions = sp_call_row_positions (c, M);
+  const gint64 *rows = table_rows (c);
 
-  check_positions (c, positions);
   if (!c->failed)
-    sp_ref_position (M, N - c->in->program->numbers.position_offset, K, positions, x, table + c->in->program->numbers.position_offset * K, out);
+    sp_ref_position (M, N, K, rows, x, table, out);
 }
 
 static void
@@ -456,11 +461,10 @@ position_bwd (SpCall *c)
 {
   const double *dx = IN (0, M * K);
   double *dtable = OUT (0, N * K);
-  const gint64 *positions = sp_call_row_positions (c, M);
+  const gint64 *rows = table_rows (c);
 
-  check_positions (c, positions);
   if (!c->failed)
-    sp_ref_position_bwd (M, N - c->in->program->numbers.position_offset, K, positions, dx, dtable + c->in->program->numbers.position_offset * K);
+    sp_ref_position_bwd (M, N, K, rows, dx, dtable);
 }
 
 /* in0 = logits[m,n], the padding's columns -inf. */

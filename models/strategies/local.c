@@ -316,8 +316,6 @@ unwritten (const SpArchitecture *arch)
     return "latent attention with biases, a gate, sinks or norms of heads";
   if (after_norm && (arch->projection_bias || arch->mlp_bias || arch->dropout > 0))
     return "biases or dropout between a branch and its norm";
-  if (arch->embedding_norm || arch->no_final_norm || arch->head_transform || arch->head_bias || arch->token_types > 0)
-    return "its embedding or head";
   if (sp_architecture_has (arch, SP_LAYER_LINEAR) && arch->linear.heads > 0)
     return "its linear layers";
   return NULL;
