@@ -59,7 +59,7 @@ typedef struct _SpFabric {
   void (*vertex_name) (const SpTopology *t, guint vertex, GString *out);
 } SpFabric;
 
-extern const SpInterior sp_interior_switch, sp_interior_mesh, sp_interior_pcie;
+extern const SpInterior sp_interior_switch, sp_interior_mesh, sp_interior_pcie, sp_interior_pairs;
 extern const SpFabric sp_fabric_flat, sp_fabric_leaf_spine, sp_fabric_rails, sp_fabric_torus, sp_fabric_dragonfly;
 
 /* The next link. */

@@ -8,7 +8,8 @@
 G_DEFINE_QUARK (sp-topology-error-quark, sp_topology_error)
 /* clang-format on */
 
-static const SpInterior *const interiors[] = { &sp_interior_switch, &sp_interior_mesh, &sp_interior_pcie };
+static const SpInterior *const interiors[] = { &sp_interior_switch, &sp_interior_mesh, &sp_interior_pcie,
+                                             &sp_interior_pairs };
 static const SpFabric *const fabrics[] = { &sp_fabric_flat, &sp_fabric_leaf_spine, &sp_fabric_rails, &sp_fabric_torus,
                                            &sp_fabric_dragonfly };
 
@@ -43,7 +44,10 @@ problem_of (const SpTopologySpec *s)
     return g_strdup ("nodes and GPUs of a node must be positive");
   if (!(s->link_bytes_per_s > 0))
     return g_strdup ("the GPUs' link rate must be positive");
-  if (s->node == SP_NODE_PCIE && (s->gpus_per_switch < 1 || s->switches_per_socket < 1 ||
+  gboolean pcie = s->node == SP_NODE_PCIE || s->node == SP_NODE_PAIRS;
+  if (s->node == SP_NODE_PAIRS && !(s->pcie_bytes_per_s > 0))
+    return g_strdup ("the GPUs' PCIe rate must be positive");
+  if (pcie && (s->gpus_per_switch < 1 || s->switches_per_socket < 1 ||
                                   !(s->uplink_bytes_per_s > 0) || !(s->socket_bytes_per_s > 0)))
     return g_strdup ("GPUs of a PCIe switch, switches of a socket and their rates must be positive");
   if (s->nodes == 1)

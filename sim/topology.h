@@ -13,6 +13,7 @@
  *   inside   switch     every GPU has a port up and a port down at an NVSwitch
  *            mesh       a direct link from each GPU to each other one; the GPU's rate is divided over its peers
  *            pcie       GPUs behind PCIe switches behind sockets, the sockets joined two by two
+ *            pairs      pcie, and NVLink bridges: GPUs 2 i and 2 i + 1 have a link of their own
  *   fabric   flat       full bisection: only the adapters' own links limit
  *            leaf-spine nodes under leaf switches, each of which has one link to every spine
  *            rails      adapter k of a node is on rail k, a leaf-spine network whose spines all rails share
@@ -57,7 +58,7 @@ typedef enum {
   SP_TOPOLOGY_ERROR_CUT   /* links have failed and two GPUs cannot reach each other */
 } SpTopologyError;
 
-typedef enum { SP_NODE_SWITCH, SP_NODE_MESH, SP_NODE_PCIE, SP_N_NODE_KINDS } SpNodeKind;
+typedef enum { SP_NODE_SWITCH, SP_NODE_MESH, SP_NODE_PCIE, SP_NODE_PAIRS, SP_N_NODE_KINDS } SpNodeKind;
 
 typedef enum {
   SP_FABRIC_FLAT,
@@ -75,10 +76,10 @@ typedef struct {
   SpNodeKind node;
   SpFabricKind fabric;
   gint32 nodes, gpus_per_node;
-  double link_bytes_per_s; /* of a GPU, one direction: its NVLinks together, or its PCIe port */
+  double link_bytes_per_s; /* of a GPU, one direction: its NVLinks together, or (pcie) its PCIe port */
   double link_latency_s;
 
-  /* pcie */
+  /* pcie, pairs */
   gint32 gpus_per_switch, switches_per_socket;
   double uplink_bytes_per_s; /* PCIe switch to socket */
   double socket_bytes_per_s; /* socket to socket */
@@ -86,7 +87,7 @@ typedef struct {
   /* more than one node */
   gint32 nics; /* a node */
   double nic_bytes_per_s;
-  double pcie_bytes_per_s; /* GPU to NIC inside a node that is not pcie */
+  double pcie_bytes_per_s; /* GPU to NIC inside a node that is not pcie; of pairs, the PCIe port */
   double network_latency_s, hop_latency_s;
 
   gint32 nodes_per_leaf, spines;     /* leaf-spine, rails */

@@ -155,6 +155,35 @@ test_pcie (void)
   g_assert_cmpfloat (sp_topology_capacity (t, find (t, "node0.pcie2>nic1")), ==, 10);
 }
 
+/* As above with a bridge for each of 4 pairs: 8 links more a node, of the NVLink rate; ports are PCIe's. A pair need
+ * not share a switch: with one GPU a switch its way is the bridge all the same. Of 3 GPUs the last has none. */
+static void
+test_pairs (void)
+{
+  SpTopologySpec spec = spec_of (SP_NODE_PAIRS, SP_FABRIC_FLAT, 2, 8, 2);
+  g_autoptr (SpTopology) t = build (&spec);
+
+  g_assert_cmpuint (sp_topology_n_links (t), ==, 2 * 42);
+  assert_route (t, 0, 1, "node0.gpu0>gpu1");
+  assert_route (t, 15, 14, "node1.gpu7>gpu6");
+  assert_route (t, 1, 2, "node0.gpu1>pcie0 node0.pcie0>socket0 node0.socket0>pcie1 node0.pcie1>gpu2");
+  assert_route (t, 6, 8,
+                "node0.gpu6>pcie3 node0.pcie3>socket1 node0.socket1>pcie2 node0.pcie2>nic1 node0.nic1>network "
+                "network>node1.nic0 node1.nic0>pcie0 node1.pcie0>gpu0");
+  g_assert_cmpfloat (sp_topology_capacity (t, find (t, "node0.gpu0>gpu1")), ==, 100);
+  g_assert_cmpfloat (sp_topology_capacity (t, find (t, "node0.gpu0>pcie0")), ==, 50);
+  g_assert_cmpfloat (sp_topology_route_latency (t, 3, 2), ==, 3);
+  sp_topology_fail_link (t, find (t, "node0.gpu0>gpu1"));
+  assert_route (t, 0, 1, "node0.gpu0>pcie0 node0.pcie0>gpu1");
+
+  SpTopologySpec odd = spec_of (SP_NODE_PAIRS, SP_FABRIC_FLAT, 1, 3, 0);
+  odd.gpus_per_switch = 1;
+  g_autoptr (SpTopology) three = build (&odd);
+  assert_route (three, 1, 0, "node0.gpu1>gpu0");
+  assert_route (three, 2, 1, "node0.gpu2>pcie2 node0.pcie2>socket1 node0.socket1>socket0 node0.socket0>pcie1 "
+                             "node0.pcie1>gpu1");
+}
+
 /* 5 nodes of 2 GPUs and NICs, 2 nodes a leaf: 3 leaves, 2 spines, 12 links between them. Uplinks of a leaf: 4 NICs of
  * 10, oversubscribed 2: 20, 10 each. NIC 1 of node 3 is number 7: by spine 1. */
 static void
@@ -485,6 +514,7 @@ main (int argc, char **argv)
   g_test_add_func ("/topology/nics", test_nics);
   g_test_add_func ("/topology/mesh", test_mesh);
   g_test_add_func ("/topology/pcie", test_pcie);
+  g_test_add_func ("/topology/pairs", test_pairs);
   g_test_add_func ("/topology/leaf-spine", test_leaf_spine);
   g_test_add_func ("/topology/rails", test_rails);
   g_test_add_func ("/topology/torus", test_torus);

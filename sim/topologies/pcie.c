@@ -3,7 +3,8 @@
 
 /* GPUs behind PCIe switches behind sockets; peer traffic of two GPUs turns at the nearest of them. The sockets are
  * joined two by two. A NIC is behind the switch of its first GPU, at its own rate. Links of a node: GPUs up, GPUs down,
- * switches up, switches down, socket pairs, NICs in, NICs out. The last switch and the last socket may have fewer. */
+ * switches up, switches down, socket pairs, NICs in, NICs out. The last switch and the last socket may have fewer.
+ * Pairs (pairs.c) are the same with more links behind these. */
 
 static guint
 n_switches (const SpTopologySpec *s)
@@ -51,12 +52,12 @@ build (SpTopology *t, guint node)
   const SpTopologySpec *s = &t->spec;
   guint switches = n_switches (s), sockets = n_sockets (s);
   guint first_switch = sp_local_of_node (t, node, sp_local_inner (t, 0)), first_socket = first_switch + switches;
+  double port = s->node == SP_NODE_PAIRS ? s->pcie_bytes_per_s : s->link_bytes_per_s;
 
   for (guint i = 0; i < t->gpus; i++)
-    sp_topology_add_link (t, sp_local_of_node (t, node, i), first_switch + switch_of (t, i), s->link_bytes_per_s,
-                          s->link_latency_s);
+    sp_topology_add_link (t, sp_local_of_node (t, node, i), first_switch + switch_of (t, i), port, s->link_latency_s);
   for (guint i = 0; i < t->gpus; i++)
-    sp_topology_add_link (t, first_switch + switch_of (t, i), sp_local_of_node (t, node, i), s->link_bytes_per_s, 0);
+    sp_topology_add_link (t, first_switch + switch_of (t, i), sp_local_of_node (t, node, i), port, 0);
   for (guint w = 0; w < switches; w++)
     sp_topology_add_link (t, first_switch + w, first_socket + socket_of (t, w), s->uplink_bytes_per_s, 0);
   for (guint w = 0; w < switches; w++)
@@ -102,7 +103,9 @@ route (const SpTopology *t, guint node, guint from, guint to, guint32 *links)
 static guint
 first_nic_link (const SpTopology *t, guint node)
 {
-  return (node + 1) * t->node_links - 2 * t->nics;
+  guint switches = n_switches (&t->spec), sockets = n_sockets (&t->spec);
+
+  return node * t->node_links + 2 * t->gpus + 2 * switches + sockets * (sockets - 1);
 }
 
 static guint
