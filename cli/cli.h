@@ -18,6 +18,7 @@
 
 #include "models/estimate/estimate.h"
 #include "models/inputs/scenario.h"
+#include "models/inputs/topology-dump.h"
 #include "models/simulate/simulate.h"
 
 G_BEGIN_DECLS
@@ -125,6 +126,8 @@ gboolean sp_show_cluster (const SpShow *show, GString *out, GError **error);
 /* Of a cluster: kinds, how many links, and the names of one node's. */
 gboolean sp_show_network_text (const SpCluster *cluster, GString *out, GError **error);
 gboolean sp_show_network_json (JsonBuilder *builder, const SpCluster *cluster, GError **error);
+/* Of a machine's dump, in a cluster's place. */
+gboolean sp_show_dump (const SpTopologyDump *dump, gboolean json, GString *out, GError **error);
 gboolean sp_show_framework (const SpShow *show, GString *out, GError **error);
 gboolean sp_show_layout (const SpShow *show, GString *out, GError **error);
 

@@ -8,9 +8,14 @@
 typedef struct {
   const char *key; /* as in the file */
   SpUnit unit;
-  gsize offset; /* of an SpQuantity */
+  gsize offset;      /* of an SpQuantity */
+  gboolean optional; /* not shown where it is 0 */
 } Row;
 
+#define MAYBE(type, key, unit, name)                                                                                   \
+  {                                                                                                                    \
+    key, unit, G_STRUCT_OFFSET (type, name), TRUE                                                                      \
+  }
 #define DEVICE(key, unit, name)                                                                                        \
   {                                                                                                                    \
     key, unit, G_STRUCT_OFFSET (SpDevice, name)                                                                        \
@@ -18,6 +23,7 @@ typedef struct {
 static const Row device_rows[] = {
   DEVICE ("peak-bf16", SP_UNIT_FLOPS_PER_S, peak_bf16_flops_per_s),
   DEVICE ("peak-fp32", SP_UNIT_FLOPS_PER_S, peak_fp32_flops_per_s),
+  MAYBE (SpDevice, "peak-fp8", SP_UNIT_FLOPS_PER_S, peak_fp8_flops_per_s),
   DEVICE ("memory", SP_UNIT_BYTES, memory_bytes),
   DEVICE ("memory-rate", SP_UNIT_BYTES_PER_S, memory_bytes_per_s),
   DEVICE ("sms", SP_UNIT_COUNT, sms),
@@ -28,6 +34,7 @@ static const Row device_rows[] = {
   DEVICE ("linear-efficiency", SP_UNIT_FRACTION, linear_efficiency),
   DEVICE ("memory-efficiency", SP_UNIT_FRACTION, memory_efficiency),
   DEVICE ("link-rate", SP_UNIT_BYTES_PER_S, link_bytes_per_s),
+  MAYBE (SpDevice, "pcie-rate", SP_UNIT_BYTES_PER_S, pcie_bytes_per_s),
   DEVICE ("overlap-slowdown", SP_UNIT_FRACTION, overlap_slowdown),
 };
 
@@ -35,10 +42,13 @@ static const Row device_rows[] = {
   {                                                                                                                    \
     key, unit, G_STRUCT_OFFSET (SpCluster, name)                                                                       \
   }
-#define N_LINK_ROWS 2 /* the rest are of the network between nodes */
+#define N_LINK_ROWS 5 /* the rest are of the network between nodes */
 static const Row cluster_rows[] = {
   CLUSTER ("link-efficiency", SP_UNIT_FRACTION, link_efficiency),
   CLUSTER ("link-latency", SP_UNIT_SECONDS, link_latency_s),
+  MAYBE (SpCluster, "host-memory", SP_UNIT_BYTES, host_memory_bytes),
+  MAYBE (SpCluster, "host-rate", SP_UNIT_BYTES_PER_S, host_bytes_per_s),
+  MAYBE (SpCluster, "host-memory-rate", SP_UNIT_BYTES_PER_S, host_memory_bytes_per_s),
   CLUSTER ("nics", SP_UNIT_COUNT, nics),
   CLUSTER ("nic-rate", SP_UNIT_BYTES_PER_S, nic_bytes_per_s),
   CLUSTER ("network-efficiency", SP_UNIT_FRACTION, network_efficiency),
@@ -106,6 +116,8 @@ add_rows (SpTable *table, const Row *rows, guint n, gconstpointer base)
 {
   for (guint i = 0; i < n; i++) {
     const SpQuantity *q = quantity_of (&rows[i], base);
+    if (rows[i].optional && q->value == 0)
+      continue;
     sp_table_cell (table, rows[i].key);
     sp_table_take (table, sp_format_quantity (q->value, rows[i].unit));
     sp_table_cell (table, sp_provenance_name (q->provenance));
@@ -128,6 +140,8 @@ add_values_json (JsonBuilder *builder, const Row *rows, guint n, gconstpointer b
   sp_json_object (builder, "values");
   for (guint i = 0; i < n; i++) {
     const SpQuantity *q = quantity_of (&rows[i], base);
+    if (rows[i].optional && q->value == 0)
+      continue;
     sp_json_object (builder, rows[i].key);
     sp_json_number (builder, "value", q->value);
     sp_json_string (builder, "unit", unit_name (rows[i].unit));
@@ -145,7 +159,7 @@ add_device_text (const SpDevice *device, GString *out)
 {
   g_autoptr (SpTable) table = sp_table_new ("llll");
   add_rows (table, device_rows, G_N_ELEMENTS (device_rows), device);
-  g_string_append_printf (out, "device %s\n", device->name);
+  g_string_append_printf (out, "device %s%s\n", device->name, device->no_bf16 ? " (no bf16: peak-bf16 is fp16's)" : "");
   sp_table_print (table, 2, out);
 }
 
@@ -153,6 +167,7 @@ static void
 add_device_json (JsonBuilder *builder, const SpDevice *device)
 {
   sp_json_string (builder, "name", device->name);
+  sp_json_bool (builder, "bf16", !device->no_bf16);
   add_values_json (builder, device_rows, G_N_ELEMENTS (device_rows), device);
 }
 
@@ -204,6 +219,14 @@ gboolean
 sp_show_cluster (const SpShow *show, GString *out, GError **error)
 {
   g_autofree char *path = sp_find_cluster (show->file, error);
+  g_autoptr (GError) problem = NULL;
+  g_autoptr (SpTopologyDump) dump = path != NULL ? sp_topology_dump_load (path, &problem) : NULL;
+  if (dump != NULL)
+    return sp_show_dump (dump, show->json, out, error);
+  if (problem != NULL) {
+    g_propagate_error (error, g_steal_pointer (&problem));
+    return FALSE;
+  }
   g_autoptr (SpCluster) cluster = path != NULL ? sp_cluster_load (path, error) : NULL;
   if (cluster == NULL)
     return FALSE;

@@ -131,7 +131,7 @@ try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batc
                         .run = { .sequence = s->question->sequence,
                                  .micro_batch = micro_batch,
                                  .global_batch = s->question->global_batch,
-                                 .precision = SP_DTYPE_BF16,
+                                 .precision = s->estimator->cluster->device->no_bf16 ? SP_DTYPE_FP16 : SP_DTYPE_BF16,
                                  .causal = s->question->causal } };
 
   s->plan->candidates++;

@@ -210,6 +210,9 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
 
   for (guint i = 0; arch->notes && i < arch->notes->len; i++)
     g_ptr_array_add (notes, g_strdup (g_ptr_array_index (arch->notes, i)));
+  const GPtrArray *cluster_notes = estimator->cluster->notes;
+  for (guint i = 0; cluster_notes && i < cluster_notes->len; i++)
+    g_ptr_array_add (notes, g_strdup (g_ptr_array_index (cluster_notes, i)));
   gint32 trained = MAX (arch->trained_positions, arch->positions);
   if (trained && run->sequence > trained)
     g_ptr_array_add (notes, g_strdup_printf ("sequence %" G_GINT64_FORMAT

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/inputs/topology-dump.h"
+
 #define FIELD(name) G_STRUCT_OFFSET (SpCluster, name)
 
 static const SpQuantityKey link_keys[] = {
@@ -19,17 +21,17 @@ static const SpQuantityKey network_keys[] = {
   { "network-latency", SP_UNIT_SECONDS, 0, 1e-1, FIELD (network_latency_s) },
 };
 
-static const SpQuantityKey host_keys[] = {
+static const SpQuantityKey optional_keys[] = {
   { "host-memory", SP_UNIT_BYTES, 1e9, 1e15, FIELD (host_memory_bytes) },
   { "host-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e13, FIELD (host_bytes_per_s) },
   { "host-memory-rate", SP_UNIT_BYTES_PER_S, 1e9, 1e14, FIELD (host_memory_bytes_per_s) },
+  { "network-noise", SP_UNIT_FRACTION, 0, 1, FIELD (network_noise) },
 };
-
-static const SpQuantityKey noise_key = { "network-noise", SP_UNIT_FRACTION, 0, 1, FIELD (network_noise) };
 
 /* --- keys of one kind or another ---------------------------------------------------------------------------------- */
 
 #define OF(kind) (1u << (kind))
+#define OF_PCIE (OF (SP_NODE_PCIE) | OF (SP_NODE_PAIRS))
 #define OF_TREES (OF (SP_FABRIC_LEAF_SPINE) | OF (SP_FABRIC_RAILS))
 #define OF_ROUTERS (OF (SP_FABRIC_TORUS) | OF (SP_FABRIC_DRAGONFLY))
 
@@ -43,21 +45,21 @@ static const struct {
   guint kinds;
   gboolean required;
 } kind_keys[] = {
-  { { "gpus-per-switch", SP_UNIT_COUNT, 1, 1024, FIELD (gpus_per_switch) }, PLAIN, FALSE, OF (SP_NODE_PCIE), TRUE },
+  { { "gpus-per-switch", SP_UNIT_COUNT, 1, 1024, FIELD (gpus_per_switch) }, PLAIN, FALSE, OF_PCIE, TRUE },
   { { "switches-per-socket", SP_UNIT_COUNT, 1, 1024, FIELD (switches_per_socket) },
     PLAIN,
     FALSE,
-    OF (SP_NODE_PCIE),
+    OF_PCIE,
     TRUE },
   { { "uplink-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (uplink_bytes_per_s) },
     QUANTITY,
     FALSE,
-    OF (SP_NODE_PCIE),
+    OF_PCIE,
     FALSE },
   { { "socket-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (socket_bytes_per_s) },
     QUANTITY,
     FALSE,
-    OF (SP_NODE_PCIE),
+    OF_PCIE,
     FALSE },
   { { "nodes-per-leaf", SP_UNIT_COUNT, 1, 1 << 16, FIELD (nodes_per_leaf) }, PLAIN, TRUE, OF_TREES, TRUE },
   { { "spines", SP_UNIT_COUNT, 1, 1 << 12, FIELD (spines) }, PLAIN, TRUE, OF_TREES, FALSE },
@@ -176,8 +178,10 @@ check_pcie (SpIni *ini, SpCluster *cluster, GError **error)
 {
   gint32 gpus = cluster->gpus_per_node, per_switch = cluster->gpus_per_switch, per_socket;
 
-  if (cluster->node != SP_NODE_PCIE)
+  if (!(OF (cluster->node) & OF_PCIE))
     return TRUE;
+  if (cluster->node == SP_NODE_PAIRS && gpus % 2 != 0)
+    return sp_ini_refuse (ini, "cluster", "node", error, "expected an even number of GPUs; gpus-per-node = %d", gpus);
   if (gpus % per_switch != 0)
     return sp_ini_refuse (ini, "cluster", "gpus-per-switch", error, "expected a divisor of gpus-per-node = %d", gpus);
   per_socket = cluster->switches_per_socket;
@@ -222,15 +226,16 @@ set_default (SpQuantity *quantity, double value, const char *source)
 static void
 set_defaults (SpCluster *c)
 {
-  if (c->host_bytes_per_s.value == 0)
-    c->host_bytes_per_s.value =
-        c->device->pcie_bytes_per_s.value > 0 ? c->device->pcie_bytes_per_s.value : 25e9;
-  if (c->host_memory_bytes_per_s.value == 0)
-    c->host_memory_bytes_per_s.value = 136e9;
-  double adapters = c->nics.value * c->nic_bytes_per_s.value;
+  double adapters = c->nics.value * c->nic_bytes_per_s.value, pcie = c->device->pcie_bytes_per_s.value;
 
-  if (c->node == SP_NODE_PCIE) {
-    set_default (&c->uplink_bytes_per_s, c->device->link_bytes_per_s.value, "by default the device's link rate");
+  set_default (&c->host_bytes_per_s, pcie > 0 ? pcie : 25e9,
+               pcie > 0 ? "by default the device's PCIe rate" : "by default PCIe 4.0 x16 as copies reach it");
+  set_default (&c->host_memory_bytes_per_s, 136e9, "by default two sockets of six channels, about half their peak");
+  if (OF (c->node) & OF_PCIE) {
+    if (c->node == SP_NODE_PAIRS)
+      set_default (&c->uplink_bytes_per_s, pcie, "by default the device's PCIe rate");
+    else
+      set_default (&c->uplink_bytes_per_s, c->device->link_bytes_per_s.value, "by default the device's link rate");
     if (c->socket_bytes_per_s.value == 0)
       c->socket_bytes_per_s.value = c->uplink_bytes_per_s.value; /* one socket: no link has it */
   }
@@ -286,18 +291,38 @@ load_device (SpIni *ini, const char *path, const char *device, GError **error)
   return sp_device_load (device_path, error);
 }
 
-/* In-switch reduction needs a switch. */
+/* In-switch reduction needs a switch, pairs a way between them. */
 static gboolean
-check_nvls (SpIni *ini, const SpCluster *cluster, GError **error)
+check_device (SpIni *ini, const SpCluster *cluster, GError **error)
 {
+  if (cluster->node == SP_NODE_PAIRS && cluster->device->pcie_bytes_per_s.value == 0)
+    return sp_ini_refuse (ini, "cluster", "node", error, "pairs need a device with pcie-rate, which %s has not",
+                          cluster->device->name);
   if (!cluster->device->nvls || cluster->node == SP_NODE_SWITCH)
     return TRUE;
   return sp_ini_refuse (ini, "cluster", "node", error, "the device has nvls = true, which needs node = switch");
 }
 
+/* What nvidia-smi or NCCL says of a machine names no card. */
+static gboolean
+check_no_dump (const char *path, GError **error)
+{
+  gsize length;
+  g_autofree char *text = sp_read_input_bytes (path, &length, NULL);
+
+  if (text == NULL || sp_topology_dump_recognise (text, length) == SP_DUMP_NONE)
+    return TRUE;
+  return sp_input_fail (error, SP_INPUT_ERROR_FILE,
+                        "%s: a dump of a machine's topology, which names no card: expected a cluster's INI, or in a "
+                        "scenario's [cluster] group file = this one with device = FILE (and nodes = N)",
+                        path);
+}
+
 SpCluster *
 sp_cluster_load (const char *path, GError **error)
 {
+  if (!check_no_dump (path, error))
+    return NULL;
   g_autoptr (SpIni) ini = sp_ini_load (path, error);
   if (ini == NULL)
     return NULL;
@@ -310,17 +335,23 @@ sp_cluster_load (const char *path, GError **error)
       !sp_read_quantities (ini, "cluster", link_keys, G_N_ELEMENTS (link_keys), SP_INI_REQUIRED, cluster, error) ||
       !sp_read_quantities (ini, "cluster", network_keys, G_N_ELEMENTS (network_keys),
                            cluster->nodes > 1 ? SP_INI_REQUIRED : SP_INI_OPTIONAL, cluster, error) ||
-      !sp_read_quantities (ini, "cluster", &noise_key, 1, SP_INI_OPTIONAL, cluster, error) ||
-      !sp_read_quantities (ini, "cluster", host_keys, G_N_ELEMENTS (host_keys), SP_INI_OPTIONAL, cluster, error) ||
+      !sp_read_quantities (ini, "cluster", optional_keys, G_N_ELEMENTS (optional_keys), SP_INI_OPTIONAL, cluster,
+                           error) ||
       !read_kinds (ini, cluster, error) || !sp_ini_finish (ini, error))
     return NULL;
   cluster->device = load_device (ini, path, device, error);
-  if (cluster->device == NULL || !check_nvls (ini, cluster, error))
+  if (cluster->device == NULL || !check_device (ini, cluster, error))
     return NULL;
+  sp_cluster_complete (cluster);
+  return g_steal_pointer (&cluster);
+}
+
+void
+sp_cluster_complete (SpCluster *cluster)
+{
   set_defaults (cluster);
   cluster->memo = g_new0 (SpClusterMemo, 1);
   g_mutex_init (&cluster->memo->lock);
-  return g_steal_pointer (&cluster);
 }
 
 static void
@@ -341,13 +372,13 @@ sp_cluster_free (SpCluster *cluster)
     return;
   sp_clear_sources (link_keys, G_N_ELEMENTS (link_keys), cluster);
   sp_clear_sources (network_keys, G_N_ELEMENTS (network_keys), cluster);
-  sp_clear_sources (host_keys, G_N_ELEMENTS (host_keys), cluster);
-  sp_clear_sources (&noise_key, 1, cluster);
+  sp_clear_sources (optional_keys, G_N_ELEMENTS (optional_keys), cluster);
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (kind_keys[i].type == QUANTITY)
       sp_clear_sources (&kind_keys[i].key, 1, cluster);
   memo_free (cluster->memo);
   sp_device_free (cluster->device);
+  g_clear_pointer (&cluster->notes, g_ptr_array_unref);
   g_free (cluster->name);
   g_free (cluster);
 }
@@ -359,6 +390,7 @@ sp_cluster_topology_spec (const SpCluster *c, SpTopologySpec *ret)
 {
   double inside = c->link_efficiency.value, outside = c->network_efficiency.value;
   double link = c->device->link_bytes_per_s.value * inside, pcie = c->device->pcie_bytes_per_s.value;
+  double port = pcie * (c->node == SP_NODE_PAIRS ? inside : outside);
 
   *ret = (SpTopologySpec){ .node = (SpNodeKind) c->node,
                            .fabric = (SpFabricKind) c->fabric,
@@ -372,7 +404,7 @@ sp_cluster_topology_spec (const SpCluster *c, SpTopologySpec *ret)
                            .socket_bytes_per_s = c->socket_bytes_per_s.value * inside,
                            .nics = (gint32) c->nics.value,
                            .nic_bytes_per_s = c->nic_bytes_per_s.value * outside,
-                           .pcie_bytes_per_s = pcie > 0 ? pcie * outside : link,
+                           .pcie_bytes_per_s = pcie > 0 ? port : link,
                            .network_latency_s = c->network_latency_s.value,
                            .hop_latency_s = c->hop_latency_s.value,
                            .nodes_per_leaf = c->nodes_per_leaf,

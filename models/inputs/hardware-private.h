@@ -20,6 +20,9 @@ gboolean sp_read_quantities (SpIni *ini, const char *group, const SpQuantityKey 
                              gpointer base, GError **error);
 void sp_clear_sources (const SpQuantityKey *rows, guint n, gpointer base);
 
+/* Defaults of what a cluster's kind has and its file left out, and its memo: the last step of making one. */
+void sp_cluster_complete (SpCluster *cluster);
+
 /* The name key, else the file's name without its suffix. */
 gboolean sp_read_name (SpIni *ini, const char *group, char **ret, GError **error);
 

@@ -104,6 +104,7 @@ static const SpQuantityKey device_keys[] = {
 
 static const SpQuantityKey device_optional_keys[] = {
   { "noise", SP_UNIT_FRACTION, 0, 1, FIELD (noise) },
+  { "peak-fp8", SP_UNIT_FLOPS_PER_S, 1e11, 1e17, FIELD (peak_fp8_flops_per_s) },
   { "pcie-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (pcie_bytes_per_s) },
 };
 #undef FIELD
@@ -115,12 +116,15 @@ sp_device_load (const char *path, GError **error)
   if (ini == NULL)
     return NULL;
   g_autoptr (SpDevice) device = g_new0 (SpDevice, 1);
+  gboolean bf16 = TRUE;
   if (!sp_read_name (ini, "device", &device->name, error) ||
       !sp_read_quantities (ini, "device", device_keys, G_N_ELEMENTS (device_keys), SP_INI_REQUIRED, device, error) ||
       !sp_read_quantities (ini, "device", device_optional_keys, G_N_ELEMENTS (device_optional_keys), SP_INI_OPTIONAL,
                            device, error) ||
-      !sp_ini_bool (ini, "device", "nvls", SP_INI_OPTIONAL, &device->nvls, error) || !sp_ini_finish (ini, error))
+      !sp_ini_bool (ini, "device", "nvls", SP_INI_OPTIONAL, &device->nvls, error) ||
+      !sp_ini_bool (ini, "device", "bf16", SP_INI_OPTIONAL, &bf16, error) || !sp_ini_finish (ini, error))
     return NULL;
+  device->no_bf16 = !bf16;
   return g_steal_pointer (&device);
 }
 

@@ -48,7 +48,9 @@ typedef struct {
   /* with defaults */
   SpQuantity noise;            /* relative standard deviation of a kernel's time; 0 */
   SpQuantity pcie_bytes_per_s; /* to an adapter, one direction; 0: as fast as the link, so that it never limits */
-  gboolean nvls;               /* NCCL reduces in the NVSwitch; FALSE */
+  SpQuantity peak_fp8_flops_per_s; /* dense, fp32 accumulation; 0: none */
+  gboolean nvls;                   /* NCCL reduces in the NVSwitch; FALSE */
+  gboolean no_bf16;                /* `bf16 = false`: peak_bf16 and what is a fraction of it are fp16's */
 } SpDevice;
 
 SpDevice *sp_device_load (const char *path, GError **error);
@@ -58,9 +60,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
 /* Equal nodes of equal GPUs, and a network between them: see sim/topology.h for the kinds and what their numbers mean.
  * Rates are of one direction, before efficiencies. A key of another kind than the chosen one is refused. Defaults:
  *
- *    node = switch          switch | mesh | pcie
- *    of pcie                gpus-per-switch and switches-per-socket required; socket-rate too where there is more than
- *                           one socket; uplink-rate: the device's link rate
+ *    node = switch          switch | mesh | pcie | pairs
+ *    of pcie, pairs         gpus-per-switch and switches-per-socket required; socket-rate too where there is more than
+ *                           one socket; uplink-rate: the device's link rate, of pairs its pcie-rate
+ *    of pairs               link-rate is the bridge's; a device with pcie-rate, which link-efficiency holds for too
  *    fabric = flat          flat | leaf-spine | rails | torus | dragonfly; only with more than one node
  *    of leaf-spine, rails   nodes-per-leaf required; oversubscription 1; spines: so many that an uplink is about as fast
  *                           as an adapter
@@ -98,10 +101,12 @@ typedef struct {
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
+  GPtrArray *notes; /* char*: what was assumed in making it; NULL: none */
+
   struct _SpClusterMemo *memo; /* what models/estimate/paths.h keeps; NULL: it keeps nothing */
 } SpCluster;
 
-/* `device = FILE` inside is relative to the cluster's file. */
+/* `device = FILE` inside is relative to the cluster's file. Of a machine's own dump: models/inputs/topology-dump.h. */
 SpCluster *sp_cluster_load (const char *path, GError **error);
 void sp_cluster_free (SpCluster *cluster);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCluster, sp_cluster_free)

@@ -60,7 +60,7 @@ check_text (const char *path, const char *text, gsize length, GError **error)
 }
 
 char *
-sp_read_input (const char *path, gsize *ret_length, GError **error)
+sp_read_input_bytes (const char *path, gsize *ret_length, GError **error)
 {
   GStatBuf status;
   const char *problem = NULL;
@@ -82,6 +82,18 @@ sp_read_input (const char *path, gsize *ret_length, GError **error)
     sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: %s", path, problem);
     return NULL;
   }
+  if (ret_length != NULL)
+    *ret_length = length;
+  return g_steal_pointer (&text);
+}
+
+char *
+sp_read_input (const char *path, gsize *ret_length, GError **error)
+{
+  gsize length;
+  g_autofree char *text = sp_read_input_bytes (path, &length, error);
+  if (text == NULL)
+    return NULL;
   if (length >= 3 && memcmp (text, "\xef\xbb\xbf", 3) == 0) {
     length -= 3; /* a byte order mark, as some editors write */
     memmove (text, text + 3, length + 1);

@@ -67,6 +67,8 @@ gboolean sp_input_fail (GError **error, SpInputError code, const char *format, .
 
 /* The whole of an input file, with the checks of sp_ini_load. */
 char *sp_read_input (const char *path, gsize *ret_length, GError **error);
+/* The same without a look at what is in it: any bytes, or none. */
+char *sp_read_input_bytes (const char *path, gsize *ret_length, GError **error);
 /* A value as messages show it: at most 60 characters, no control characters, valid UTF-8. */
 char *sp_shown (const char *value);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "models/inputs/ini.h"
+#include "models/inputs/topology-dump.h"
 #include "sim/schedules.h"
 
 typedef enum {
@@ -22,6 +23,8 @@ typedef enum {
 
 typedef struct {
   char *model, *cluster, *framework; /* as written in the file */
+  char *device;                      /* of a cluster that is a dump; NULL else */
+  gint32 nodes;                      /* the same; 0 else */
   SpLayout layout;
   SpRun run;
 } Values;
@@ -68,6 +71,8 @@ static const guint8 gradient_codes[] = { SP_DTYPE_BF16, SP_DTYPE_FP32 };
 static const Key keys[] = {
   { "model", "config", KEY_WORD, SP_INI_REQUIRED, FIELD (model) },
   { "cluster", "file", KEY_WORD, SP_INI_REQUIRED, FIELD (cluster) },
+  { "cluster", "device", KEY_WORD, FIELD (device) },
+  { "cluster", "nodes", KEY_INT, .min = 1, .max = 1 << 16, FIELD (nodes) },
   DEGREE (data),
   DEGREE (tensor),
   DEGREE (pipeline),
@@ -393,11 +398,23 @@ write_value (const Key *key, const Values *values, GString *out)
   }
 }
 
+/* Keys that have no value of their own where they do not apply. */
+static gboolean
+is_unset (const Key *key, const Values *values)
+{
+  gconstpointer field = (const char *) values + key->offset;
+
+  if (key->type == KEY_WORD)
+    return *(char *const *) field == NULL;
+  return key->type == KEY_INT && *(const gint32 *) field == 0 && key->min > 0;
+}
+
 static void
 values_clear (Values *values)
 {
   g_free (values->model);
   g_free (values->cluster);
+  g_free (values->device);
   g_free (values->framework);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Values, values_clear)
@@ -469,6 +486,48 @@ resolve (const SpIni *ini, const char *group, const char *key, const char *name,
   return NULL;
 }
 
+/* An INI says its device and nodes; a dump of a machine says neither. */
+static gboolean
+load_cluster (SpScenario *scenario, const SpIni *ini, const Values *values, GError **error)
+{
+  g_autoptr (GError) problem = NULL;
+  g_autoptr (SpTopologyDump) dump = sp_topology_dump_load (scenario->cluster_path, &problem);
+
+  if (problem != NULL) {
+    g_propagate_error (error, g_steal_pointer (&problem));
+    return FALSE;
+  }
+  if (dump == NULL) {
+    const char *extra = values->device != NULL ? "device" : "nodes";
+    if (values->device != NULL || values->nodes != 0)
+      return sp_ini_refuse (ini, "cluster", extra, error, "a key for dumps of a machine; %s is an INI with its own %s",
+                            values->cluster, extra);
+    scenario->cluster = sp_cluster_load (scenario->cluster_path, error);
+    return scenario->cluster != NULL;
+  }
+  if (values->device == NULL)
+    return sp_ini_refuse (ini, "cluster", "file", error,
+                          "a dump of a machine's topology, which names no card: expected device = FILE beside it (and "
+                          "nodes = N for more than one)");
+  scenario->device_path = resolve (ini, "cluster", "device", values->device, "devices", error);
+  SpDevice *device = scenario->device_path != NULL ? sp_device_load (scenario->device_path, error) : NULL;
+  if (device != NULL)
+    scenario->cluster = sp_topology_dump_cluster (dump, device, MAX (values->nodes, 1), error);
+  return scenario->cluster != NULL;
+}
+
+/* Where the device has no bf16, fp16 has to be asked for: its loss scaling is another recipe. */
+static gboolean
+check_precision (const SpScenario *scenario, const SpIni *ini, const Values *values, GError **error)
+{
+  const SpDevice *device = scenario->cluster->device;
+
+  if (values->run.precision != SP_DTYPE_BF16 || !device->no_bf16)
+    return TRUE;
+  return sp_ini_refuse (ini, "run", "precision", error, "%s has no bf16, expected fp16%s", device->name,
+                        sp_ini_has (ini, "run", "precision") ? "" : " (bf16 is the default)");
+}
+
 static gboolean
 load_files (SpScenario *scenario, const SpIni *ini, const Values *values, GError **error)
 {
@@ -484,8 +543,7 @@ load_files (SpScenario *scenario, const SpIni *ini, const Values *values, GError
   scenario->arch = sp_architecture_load (scenario->model_path, error);
   if (scenario->arch == NULL)
     return FALSE;
-  scenario->cluster = sp_cluster_load (scenario->cluster_path, error);
-  if (scenario->cluster == NULL)
+  if (!load_cluster (scenario, ini, values, error) || !check_precision (scenario, ini, values, error))
     return FALSE;
   scenario->framework = sp_framework_load (scenario->framework_path, error);
   return scenario->framework != NULL;
@@ -523,6 +581,7 @@ sp_scenario_free (SpScenario *scenario)
   g_free (scenario->path);
   g_free (scenario->model_path);
   g_free (scenario->cluster_path);
+  g_free (scenario->device_path);
   g_free (scenario->framework_path);
   sp_architecture_free (scenario->arch);
   sp_cluster_free (scenario->cluster);
@@ -547,6 +606,8 @@ sp_scenario_write (const SpScenario *scenario, GString *out)
   g_auto (Values) values = {
     .model = written_name (scenario->model_path, "models"),
     .cluster = written_name (scenario->cluster_path, "clusters"),
+    .device = scenario->device_path != NULL ? written_name (scenario->device_path, "devices") : NULL,
+    .nodes = scenario->device_path != NULL ? scenario->cluster->nodes : 0,
     .framework = written_name (scenario->framework_path, "frameworks"),
     .layout = scenario->layout,
     .run = scenario->run,
@@ -554,6 +615,8 @@ sp_scenario_write (const SpScenario *scenario, GString *out)
   for (guint i = 0; i < G_N_ELEMENTS (keys); i++) {
     if (i == 0 || !g_str_equal (keys[i].group, keys[i - 1].group))
       g_string_append_printf (out, "%s[%s]\n", i > 0 ? "\n" : "", keys[i].group);
+    if (is_unset (&keys[i], &values))
+      continue;
     g_string_append_printf (out, "%s = ", keys[i].name);
     write_value (&keys[i], &values, out);
     g_string_append_c (out, '\n');

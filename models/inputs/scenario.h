@@ -2,8 +2,10 @@
 #pragma once
 
 /*
- * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run] and, optional, [variation]; files in it are
- * relative to it. Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are
+ * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run] and, optional,
+ * [variation]; files in it are relative to it. [cluster] file is a cluster's INI, or what NCCL or nvidia-smi says of a
+ * machine (topology-dump.h) with device = FILE and, for more than one such node, nodes = N beside it.
+ * Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are
  * errors that name file, group, key, value, what was expected and the nearest valid choice.
  */
 
@@ -15,6 +17,7 @@ G_BEGIN_DECLS
 typedef struct {
   char *path;
   char *model_path, *cluster_path, *framework_path; /* the files that were read */
+  char *device_path;                                /* of a cluster that is a dump; NULL else */
   SpArchitecture *arch;
   SpCluster *cluster;
   SpFramework *framework;
