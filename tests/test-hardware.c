@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
 #include "models/inputs/hardware.h"
 #include "models/inputs/ini.h"
 #include "models/inputs/scenario.h"
@@ -32,6 +34,78 @@ test_h100 (void)
   assert_quantity (&device->launch_s, 3e-6, SP_ASSUMED);
   assert_quantity (&device->link_bytes_per_s, 450e9, SP_DATASHEET);
   g_assert_cmpstr (sp_provenance_name (device->gemm_efficiency.provenance), ==, "measured");
+}
+
+/* Cards with what sets them apart: the peak (dense), what they are linked by, whether they have bf16 and fp8. */
+static void
+test_cards (void)
+{
+  static const struct {
+    const char *name;
+    double peak, memory_rate, link, fp8;
+    gboolean no_bf16;
+  } rows[] = {
+    { "p100-16", 21.2e12, 732e9, 80e9, 0, TRUE },
+    { "p100-pcie-16", 18.7e12, 732e9, 12.3e9, 0, TRUE },
+    { "v100-32", 125e12, 900e9, 150e9, 0, TRUE },
+    { "titan-rtx", 130.5e12, 672e9, 15.75e9, 0, TRUE },
+    { "a100-40", 312e12, 1555e9, 300e9, 0, FALSE },
+    { "a100-pcie-40", 312e12, 1555e9, 31e9, 0, FALSE },
+    { "a40", 149.7e12, 696e9, 56.25e9, 0, FALSE },
+    { "l20", 119.5e12, 864e9, 31e9, 239e12, FALSE },
+    { "l40s", 362.05e12, 864e9, 31e9, 733e12, FALSE },
+    { "rtx-4090", 165.2e12, 1008e9, 31e9, 330.3e12, FALSE },
+    { "rtx-5090", 209.5e12, 1792e9, 63e9, 419e12, FALSE },
+    { "h100", 989e12, 3350e9, 450e9, 1979e12, FALSE },
+    { "h100-pcie", 756e12, 2000e9, 63e9, 1513e12, FALSE },
+    { "h100-96", 989e12, 2400e9, 450e9, 1979e12, FALSE },
+    { "h800", 989e12, 3350e9, 200e9, 1979e12, FALSE },
+    { "h200", 989e12, 4800e9, 450e9, 1979e12, FALSE },
+    { "b200", 2250e12, 8000e9, 900e9, 4500e12, FALSE },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autofree char *path = sp_find_shipped ("devices", rows[i].name, &error);
+    g_autoptr (SpDevice) device = path != NULL ? sp_device_load (path, &error) : NULL;
+    g_assert_no_error (error);
+    g_assert_cmpfloat (device->peak_bf16_flops_per_s.value, ==, rows[i].peak);
+    g_assert_cmpfloat (device->memory_bytes_per_s.value, ==, rows[i].memory_rate);
+    g_assert_cmpfloat (device->link_bytes_per_s.value, ==, rows[i].link);
+    g_assert_cmpfloat (device->peak_fp8_flops_per_s.value, ==, rows[i].fp8);
+    g_assert_cmpint (device->no_bf16, ==, rows[i].no_bf16);
+    /* What a copy to the host goes at is known of every card. */
+    g_assert_cmpfloat (MAX (device->pcie_bytes_per_s.value, rows[i].link), >, 0);
+    g_assert_true (device->pcie_bytes_per_s.value > 0 || rows[i].link <= 63e9);
+    /* Chunked linear attention goes by memory, 97 TFLOP/s at 3350 GB/s, up to what a GEMM reaches. */
+    double linear = MIN (97e12 * rows[i].memory_rate / 3350e9 / rows[i].peak, device->gemm_efficiency.value);
+    g_assert_cmpfloat (fabs (device->linear_efficiency.value / linear - 1), <, 0.05);
+  }
+}
+
+/* Bridges, sockets and the host's memory, as the files say. */
+static void
+test_kinds_of_node (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *pairs_path = shipped ("clusters", "a40-1x8-pairs.ini"),
+                  *efa_path = shipped ("clusters", "h100-64x8-efa.ini");
+  g_autoptr (SpCluster) pairs = sp_cluster_load (pairs_path, &error), efa = sp_cluster_load (efa_path, &error);
+  SpTopologySpec spec;
+
+  g_assert_no_error (error);
+  g_assert_cmpint (pairs->node, ==, SP_NODE_PAIRS);
+  sp_cluster_topology_spec (pairs, &spec);
+  g_autoptr (SpTopology) topology = sp_topology_new (&spec, &error);
+  g_assert_no_error (error);
+  /* 47.5 GB/s on a bridge, 3.86 between pairs of a socket, 1.40 between sockets: a GPU hardware note's all-reduces */
+  g_assert_cmpfloat_with_epsilon (spec.link_bytes_per_s, 47.5e9, 0.1e9);
+  g_assert_cmpfloat_with_epsilon (spec.uplink_bytes_per_s, 3.86e9, 0.01e9);
+  g_assert_cmpfloat_with_epsilon (spec.socket_bytes_per_s, 1.40e9, 0.01e9);
+  g_assert_cmpfloat (efa->host_memory_bytes.value, ==, 1.9e12);
+  g_assert_cmpfloat (efa->host_bytes_per_s.value, ==, 0);
+  g_assert_cmpfloat (efa->nics.value * efa->nic_bytes_per_s.value, ==, 400e9);
+  g_assert_cmpfloat (pairs->host_memory_bytes.value, ==, 0);
 }
 
 static void
@@ -107,7 +181,7 @@ test_all_shipped (void)
       g_autoptr (GKeyFile) keys = g_key_file_new ();
       g_assert_true (g_key_file_load_from_file (keys, path, G_KEY_FILE_NONE, NULL));
       g_autofree char *group = g_key_file_get_start_group (keys);
-      static const char *const unsourced[] = { "name", "nodes", "gpus-per-node", "device", "fused-attention",
+      static const char *const unsourced[] = { "name", "bf16", "nodes", "gpus-per-node", "device", "fused-attention",
                                                "selective", "recompute-whole", "host", "fp32-logits", "loss-gradient",
                                                "lasp-local",
                                                /* shapes of networks */
@@ -218,6 +292,13 @@ static const struct Bad {
     { ": [cluster] dims = \"3x2\"", "product of nodes = 2" } },
   { "node-needs", cluster, load_cluster, "nodes = 2", "nodes = 2\nnode = pcie",
     { ": [cluster] gpus-per-switch: missing" } },
+  { "pairs-odd", cluster, load_cluster, "gpus-per-node = 8",
+    "gpus-per-node = 3\nnode = pairs\ngpus-per-switch = 1\nswitches-per-socket = 3",
+    { ": [cluster] node = \"pairs\"", "an even number" } },
+  { "host-memory", cluster, load_cluster, "nodes = 2", "nodes = 2\nhost-memory = 2000",
+    { ": [cluster] host-memory = \"2000\"", "a size such as" } },
+  { "fp8", device, load_device, "sms = 108", "sms = 108\npeak-fp8 = 1 GFLOP/s", { ": [device] peak-fp8", "from 100" } },
+  { "bf16", device, load_device, "sms = 108", "sms = 108\nbf16 = no", { ": [device] bf16 = \"no\"", "false" } },
   { "noise", cluster, load_cluster, "nodes = 2", "nodes = 2\nnetwork-noise = 200%",
     { ": [cluster] network-noise = \"200%\"", "from 0 to 1" } },
   { "choice", framework, load_framework, "host = eager", "host = compiled",
@@ -270,6 +351,8 @@ main (int argc, char **argv)
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/hardware/h100", test_h100);
   g_test_add_func ("/hardware/a800-cluster", test_a800_cluster);
+  g_test_add_func ("/hardware/cards", test_cards);
+  g_test_add_func ("/hardware/kinds-of-node", test_kinds_of_node);
   g_test_add_func ("/hardware/frameworks", test_frameworks);
   g_test_add_func ("/hardware/all-shipped", test_all_shipped);
   g_test_add_func ("/hardware/unsourced", test_unsourced);

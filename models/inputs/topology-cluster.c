@@ -145,7 +145,7 @@ note_order (const SpTopologyDump *dump, const guint *order, GPtrArray *notes)
     moved |= order[i] != i;
   }
   if (moved)
-    g_ptr_array_add (notes, g_strdup_printf ("ranks of a node are its GPUs in the order %s, so that neighbours are near",
+    g_ptr_array_add (notes, g_strdup_printf ("ranks of a node are its GPUs in the order %s: neighbours are near",
                                              text->str));
 }
 
@@ -159,8 +159,8 @@ set_pcie (const SpTopologyDump *dump, SpCluster *cluster, GPtrArray *notes)
   g_qsort_with_data (order, (gint) dump->n_gpus, sizeof *order, compare_gpus, (gpointer) dump);
   guint of_switch = run_length (dump, order, FALSE), of_place = run_length (dump, order, TRUE);
   if (of_switch == 0 || of_place == 0 || of_place % of_switch != 0) {
-    g_ptr_array_add (notes, g_strdup_printf ("%s: GPUs are not spread evenly over switches and sockets: taken as on one "
-                                             "socket, each by itself",
+    g_ptr_array_add (notes, g_strdup_printf ("%s: GPUs are not spread evenly over switches and sockets: taken as on "
+                                             "one socket, each by itself",
                                              dump->name));
     of_switch = 1;
     of_place = dump->n_gpus;
@@ -247,8 +247,8 @@ fit_device (const SpTopologyDump *dump, SpCluster *cluster, GError **error)
     replace (pcie, told (dump->pcie_bytes_per_s, dump, "link_speed and link_width of the GPUs"));
   if (cluster->node == SP_NODE_PAIRS && pcie->value == 0)
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
-                          "%s: its GPUs have NVLinks in pairs, and PCIe between: expected a device with pcie-rate, which "
-                          "%s has not",
+                          "%s: its GPUs have NVLinks in pairs, and PCIe between: expected a device with pcie-rate, "
+                          "which %s has not",
                           dump->path, device->name);
   if (cluster->node == SP_NODE_PCIE && pcie->value > 0 && pcie->value < link->value) {
     g_ptr_array_add (cluster->notes, g_strdup_printf ("%s has no NVLinks between its GPUs: link-rate is the pcie-rate "

@@ -218,6 +218,25 @@ place_nics (SpTopologyDump *dump)
         dump->nics[i].place = dump->gpus[g].place;
 }
 
+/* NUMA nodes by their numbers, whatever order the GPUs name them in. */
+static void
+sort_places (SpTopologyDump *dump)
+{
+  for (guint i = 0; i < dump->n_places; i++) {
+    guint least = i;
+    for (guint j = i + 1; j < dump->n_places; j++)
+      if (dump->places[j].numa < dump->places[least].numa)
+        least = j;
+    SpDumpPlace place = dump->places[least];
+    dump->places[least] = dump->places[i];
+    dump->places[i] = place;
+    for (guint g = 0; g < dump->n_gpus + dump->n_nics; g++) {
+      gint32 *at = g < dump->n_gpus ? &dump->gpus[g].place : &dump->nics[g - dump->n_gpus].place;
+      *at = *at == (gint32) least ? (gint32) i : *at == (gint32) i ? (gint32) least : *at;
+    }
+  }
+}
+
 static void
 note_nics (SpTopologyDump *dump)
 {
@@ -226,8 +245,8 @@ note_nics (SpTopologyDump *dump)
   if (dump->n_nics == 0)
     sp_topology_dump_note (dump, FALSE, "no network adapters are listed");
   else if (compute < dump->n_gpus && compute > 0)
-    sp_topology_dump_note (dump, FALSE, "%u network adapters are near %u GPUs: up to %u GPUs share one", compute,
-                           dump->n_gpus, (dump->n_gpus + compute - 1) / compute);
+    sp_topology_dump_note (dump, FALSE, "%u GPUs have %u near network adapter%s: up to %u share one", dump->n_gpus,
+                           compute, compute > 1 ? "s" : "", (dump->n_gpus + compute - 1) / compute);
 }
 
 static void
@@ -236,6 +255,7 @@ complete (SpTopologyDump *dump)
   find_compute_nics (dump);
   find_sockets (dump);
   place_nics (dump);
+  sort_places (dump);
   note_nics (dump);
 }
 
@@ -245,6 +265,8 @@ sp_topology_dump_pair (const SpTopologyDump *dump, guint gpu)
   gint32 mine = -1;
 
   g_return_val_if_fail (gpu < dump->n_gpus, -1);
+  if (dump->has_switch)
+    return -1;
   for (guint i = 0; i < dump->n_gpus; i++) {
     guint peers = 0;
     for (guint j = 0; j < dump->n_gpus; j++)

@@ -95,7 +95,7 @@ SpRelation sp_topology_dump_relation (const SpTopologyDump *dump, guint a, guint
 guint sp_topology_dump_nvlinks (const SpTopologyDump *dump, guint a, guint b);
 guint sp_topology_dump_compute_nics (const SpTopologyDump *dump);
 
-/* The GPU that has NVLinks with this one alone, where all GPUs are in such pairs; else -1. */
+/* The GPU that has NVLinks with this one alone, where all GPUs are in such pairs and no switch is between; else -1. */
 gint32 sp_topology_dump_pair (const SpTopologyDump *dump, guint gpu);
 
 /* The `size` GPUs whose farthest two are nearest, then those nearest in sum, then the lowest numbers. *ret_any: all

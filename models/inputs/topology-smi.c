@@ -230,7 +230,7 @@ read_cells (Smi *smi, guint row, GError **error)
     if (cell == 0)
       return refuse_word (smi, word, "X, NV and a count, PIX, PXB, PHB, NODE or SYS", error);
     if ((cell == SP_RELATION_SELF) != (i == row))
-      return refuse_word (smi, word, i == row ? "X where a row meets its own column" : "X on the diagonal alone", error);
+      return refuse_word (smi, word, i == row ? "X where a row meets its column" : "X on the diagonal alone", error);
     if ((cell & NV) && (i >= smi->n_gpus || row >= smi->n_gpus))
       return refuse_word (smi, word, "NVLinks between GPUs alone", error);
     smi->cells[row][i] = cell;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NCCL's topology XML: <system> of <cpu> (a NUMA node each) of <pci> in <pci>: bridges, GPUs, adapters. The elements are
- * kept as a tree, the relations read off it.
+ * NCCL's topology XML: <system> of <cpu> (a NUMA node each) of <pci> in <pci>: bridges, GPUs, adapters. The elements
+ * are kept as a tree, the relations read off it.
  */
 #include "models/inputs/topology-dump-private.h"
 
@@ -90,6 +90,16 @@ typedef struct {
   const gchar **names, **values;
 } Element;
 
+/* GMarkup counts a line from its newline on, which follows most elements: that is character 1. */
+static gint
+line_of (GMarkupParseContext *context)
+{
+  gint line, character;
+
+  g_markup_parse_context_get_position (context, &line, &character);
+  return character == 1 && line > 1 ? line - 1 : line;
+}
+
 static gboolean
 refuse (const Element *e, GError **error, const char *format, ...) G_GNUC_PRINTF (3, 4);
 
@@ -97,14 +107,13 @@ static gboolean
 refuse (const Element *e, GError **error, const char *format, ...)
 {
   va_list arguments;
-  gint line;
 
   va_start (arguments, format);
   g_autofree char *text = g_strdup_vprintf (format, arguments);
   va_end (arguments);
   g_autofree char *element = sp_shown (e->element);
-  g_markup_parse_context_get_position (e->context, &line, NULL);
-  return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%d: <%s>: %s", e->xml->name, line, element, text);
+  return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%d: <%s>: %s", e->xml->name, line_of (e->context), element,
+                        text);
 }
 
 static const char *
@@ -128,8 +137,7 @@ read_number (const Element *e, const char *name, gint64 min, gint64 max, gint64 
   gint64 number = g_ascii_strtoll (value, &end, g_str_has_prefix (value, "0x") ? 16 : 10);
   if (end == value || *end != '\0' || number < min || number > max) {
     g_autofree char *shown = sp_shown (value);
-    return refuse (e, error, "%s = \"%s\", expected a whole number from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, name,
-                   shown, min, max);
+    return refuse (e, error, "%s = \"%s\", expected a whole number from %d to %d", name, shown, (gint) min, (gint) max);
   }
   *ret = number;
   return TRUE;
@@ -517,17 +525,15 @@ make_dump (Xml *xml, GError **error)
 static void
 set_markup_error (const char *name, GMarkupParseContext *context, const GError *cause, GError **error)
 {
-  gint line;
   const char *text = strstr (cause->message, ": ");
 
   if (cause->domain != G_MARKUP_ERROR) {
     g_propagate_error (error, g_error_copy (cause));
     return;
   }
-  g_markup_parse_context_get_position (context, &line, NULL);
   g_autofree char *shown = sp_shown (g_str_has_prefix (cause->message, "Error on line") && text ? text + 2
                                                                                                 : cause->message);
-  sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%d: %s (expected XML)", name, line, shown);
+  sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%d: %s (expected XML)", name, line_of (context), shown);
 }
 
 SpTopologyDump *
