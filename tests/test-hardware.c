@@ -108,6 +108,55 @@ test_kinds_of_node (void)
   g_assert_cmpfloat (pairs->host_memory_bytes.value, ==, 0);
 }
 
+static char *
+resize (const char *name, gint32 nodes, gint32 gpus, SpCluster **ret)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *path = sp_find_shipped ("clusters", name, &error);
+  *ret = sp_cluster_load (path, &error);
+  g_assert_no_error (error);
+  return sp_cluster_resize (*ret, nodes, gpus);
+}
+
+/* More or fewer nodes of a cluster, or a part of its one. */
+static void
+test_resize (void)
+{
+  static const struct {
+    const char *name;
+    gint32 nodes, gpus;
+    const char *problem; /* NULL: none */
+  } rows[] = {
+    { "h100-64x8-efa", 4, 0, NULL },
+    { "h100-64x8-efa", 1, 4, NULL },
+    { "h100-128x8", 1, 0, NULL }, /* rails of one node are none */
+    { "a100-1x8", 0, 2, NULL },
+    { "a100-1x8", 0, 0, NULL },
+    { "a100-1x8", 2, 0, "nothing of a network" },
+    { "a100-1x8", 1, 16, "at most 8" },
+    { "h100-64x8-efa", 2, 4, "expected 8" },
+    { "l20-1x8", 1, 4, "only of one node with a switch" },
+    { "a100-64x8-torus", 8, 0, "the torus is one of 64 nodes" },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autoptr (SpCluster) cluster = NULL;
+    g_autofree char *problem = resize (rows[i].name, rows[i].nodes, rows[i].gpus, &cluster);
+    g_assert_cmpint (problem != NULL, ==, rows[i].problem != NULL);
+    if (problem != NULL) {
+      g_assert_nonnull (strstr (problem, rows[i].problem));
+      continue;
+    }
+    g_autoptr (GError) error = NULL;
+    SpTopologySpec spec;
+    sp_cluster_topology_spec (cluster, &spec);
+    g_autoptr (SpTopology) topology = sp_topology_new (&spec, &error);
+    g_assert_no_error (error);
+    gint32 nodes = rows[i].nodes > 0 ? rows[i].nodes : 1, gpus = rows[i].gpus > 0 ? rows[i].gpus : 8;
+    g_assert_cmpuint (sp_topology_n_gpus (topology), ==, (guint) (nodes * gpus));
+  }
+}
+
 static void
 test_a800_cluster (void)
 {
@@ -353,6 +402,7 @@ main (int argc, char **argv)
   g_test_add_func ("/hardware/a800-cluster", test_a800_cluster);
   g_test_add_func ("/hardware/cards", test_cards);
   g_test_add_func ("/hardware/kinds-of-node", test_kinds_of_node);
+  g_test_add_func ("/hardware/resize", test_resize);
   g_test_add_func ("/hardware/frameworks", test_frameworks);
   g_test_add_func ("/hardware/all-shipped", test_all_shipped);
   g_test_add_func ("/hardware/unsourced", test_unsourced);

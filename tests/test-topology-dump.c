@@ -227,12 +227,12 @@ test_h100_pair (void)
 static void
 test_terminal (void)
 {
-  g_autoptr (SpTopologyDump) dump = parse ("\xef\xbb\xbf$ nvidia-smi topo -m\r\n" UNDERLINED
-                                           "GPU0\t X \tPHB\tPIX\t0-31\t0\t\tN/A\r\n"
-                                           "GPU1\tPHB\t X \tPHB\t0-31\t0\t\tN/A\n"
-                                           "NIC0\tPIX\tPHB\t X \t\t\t\t\n\n"
-                                           "Legend:\n\n  X    = Self\n  SYS  = over sockets\n\n"
-                                           "NIC Legend:\n\n  NIC0: mlx5_0\n\n");
+  g_autoptr (SpTopologyDump) dump =
+      parse ("\xef\xbb\xbf$ nvidia-smi topo -m\r\n" UNDERLINED "GPU0\t X \tPHB\tPIX\t0-31\t0\t\tN/A\r\n"
+             "GPU1\tPHB\t X \tPHB\t0-31\t0\t\tN/A\n"
+             "NIC0\tPIX\tPHB\t X \t\t\t\t\n\n"
+             "Legend:\n\n  X    = Self\n  SYS  = over sockets\n\n"
+             "NIC Legend:\n\n  NIC0: mlx5_0\n\n");
 
   g_assert_cmpuint (dump->n_gpus, ==, 2);
   g_assert_cmpuint (dump->n_nics, ==, 1);
@@ -387,7 +387,8 @@ static const struct Bad {
   { "xml-two", "<system/>\n<system/>", { "dump:2: <system>: a second one" } },
   { "xml-none", "<system>\n<cpu numaid=\"0\"/></system>", { "dump:1: 0 GPUs", "expected from 1 to 64" } },
   { "xml-numa", "<system>\n<cpu numaid=\"zero\"/></system>", { "dump:2: <cpu>: numaid = \"zero\"", "whole number" } },
-  { "xml-class", "<system>\n<cpu>\n<pci busid=\"1\" class=\"gpu\"/></cpu></system>", { "dump:3: <pci>: class = \"gpu\"" } },
+  { "xml-class", "<system>\n<cpu>\n<pci busid=\"1\" class=\"gpu\"/></cpu></system>",
+    { "dump:3: <pci>: class = \"gpu\"" } },
   { "xml-no-class", "<system><cpu><pci busid=\"1\"/></cpu></system>", { "dump:1: <pci>: class is missing" } },
   { "xml-no-bus", "<system><cpu><pci class=\"0x030200\"/></cpu></system>", { "dump:1: <pci>: busid" } },
   { "xml-no-cpu", "<system><pci class=\"0x030200\" busid=\"1\"/></system>", { "<pci>: outside of a <cpu>" } },
@@ -563,7 +564,8 @@ test_scenario (void)
   assert_scenario_refused (path, "device = a41\n", "did you mean a40?");
   assert_scenario_refused (path, "device = a40\nnodes = 2\n", "no network adapters are listed");
   assert_scenario_refused (path, "device = l20\n", "expected a device with pcie-rate");
-  assert_scenario_refused ("h100-1x8", "device = h100\n", "[cluster] device = \"h100\"");
+  assert_scenario_refused ("h100-1x8", "device = h100\n", "[cluster] device = \"h100\": a key for the dump");
+  assert_scenario_refused (path, "device = a40\ngpus-per-node = 2\n", "the dump has its own, 4");
   g_assert_null (sp_cluster_load (path, &error));
   g_assert_nonnull (strstr (error->message, "names no card"));
   input_file_remove (path);

@@ -46,21 +46,9 @@ static const struct {
   gboolean required;
 } kind_keys[] = {
   { { "gpus-per-switch", SP_UNIT_COUNT, 1, 1024, FIELD (gpus_per_switch) }, PLAIN, FALSE, OF_PCIE, TRUE },
-  { { "switches-per-socket", SP_UNIT_COUNT, 1, 1024, FIELD (switches_per_socket) },
-    PLAIN,
-    FALSE,
-    OF_PCIE,
-    TRUE },
-  { { "uplink-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (uplink_bytes_per_s) },
-    QUANTITY,
-    FALSE,
-    OF_PCIE,
-    FALSE },
-  { { "socket-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (socket_bytes_per_s) },
-    QUANTITY,
-    FALSE,
-    OF_PCIE,
-    FALSE },
+  { { "switches-per-socket", SP_UNIT_COUNT, 1, 1024, FIELD (switches_per_socket) }, PLAIN, FALSE, OF_PCIE, TRUE },
+  { { "uplink-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (uplink_bytes_per_s) }, QUANTITY, FALSE, OF_PCIE, FALSE },
+  { { "socket-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (socket_bytes_per_s) }, QUANTITY, FALSE, OF_PCIE, FALSE },
   { { "nodes-per-leaf", SP_UNIT_COUNT, 1, 1 << 16, FIELD (nodes_per_leaf) }, PLAIN, TRUE, OF_TREES, TRUE },
   { { "spines", SP_UNIT_COUNT, 1, 1 << 12, FIELD (spines) }, PLAIN, TRUE, OF_TREES, FALSE },
   { { "oversubscription", SP_UNIT_FRACTION, 0.1, 100, FIELD (oversubscription) }, QUANTITY, TRUE, OF_TREES, FALSE },
@@ -352,6 +340,32 @@ sp_cluster_complete (SpCluster *cluster)
   set_defaults (cluster);
   cluster->memo = g_new0 (SpClusterMemo, 1);
   g_mutex_init (&cluster->memo->lock);
+}
+
+char *
+sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node)
+{
+  gint32 had = cluster->nodes, gpus = gpus_per_node > 0 ? gpus_per_node : cluster->gpus_per_node;
+
+  nodes = nodes > 0 ? nodes : had;
+  if (nodes == had && gpus == cluster->gpus_per_node)
+    return NULL;
+  if (nodes != had && (OF (cluster->fabric) & OF_ROUTERS))
+    return g_strdup_printf ("the %s is one of %d nodes, expected those",
+                            sp_fabric_kind_name ((SpFabricKind) cluster->fabric), had);
+  if (nodes > 1 && cluster->nic_bytes_per_s.value == 0)
+    return g_strdup ("the file says nothing of a network, expected 1 node");
+  if (gpus > cluster->gpus_per_node)
+    return g_strdup_printf ("more than the node has, expected at most %d", cluster->gpus_per_node);
+  if (gpus < cluster->gpus_per_node && (nodes > 1 || cluster->node != SP_NODE_SWITCH))
+    return g_strdup_printf ("only of one node with a switch a part can be taken, expected %d", cluster->gpus_per_node);
+  if (nodes == 1)
+    cluster->fabric = SP_FABRIC_FLAT;
+  g_autofree char *name = cluster->name;
+  cluster->name = g_strdup_printf ("%s: %d x %d of it", name, nodes, gpus);
+  cluster->nodes = nodes;
+  cluster->gpus_per_node = gpus;
+  return NULL;
 }
 
 static void

@@ -108,6 +108,9 @@ typedef struct {
 
 /* `device = FILE` inside is relative to the cluster's file. Of a machine's own dump: models/inputs/topology-dump.h. */
 SpCluster *sp_cluster_load (const char *path, GError **error);
+/* As many nodes of it; of one node with a switch, a part of its GPUs. 0 keeps what it has. NULL, or what speaks against
+ * it, to be freed with g_free: ", expected ..." included. Before anything else is asked of the cluster. */
+char *sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node);
 void sp_cluster_free (SpCluster *cluster);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCluster, sp_cluster_free)
 

@@ -24,7 +24,7 @@ typedef enum {
 typedef struct {
   char *model, *cluster, *framework; /* as written in the file */
   char *device;                      /* of a cluster that is a dump; NULL else */
-  gint32 nodes;                      /* the same; 0 else */
+  gint32 nodes, gpus_per_node;       /* 0: the file's own */
   SpLayout layout;
   SpRun run;
 } Values;
@@ -73,6 +73,7 @@ static const Key keys[] = {
   { "cluster", "file", KEY_WORD, SP_INI_REQUIRED, FIELD (cluster) },
   { "cluster", "device", KEY_WORD, FIELD (device) },
   { "cluster", "nodes", KEY_INT, .min = 1, .max = 1 << 16, FIELD (nodes) },
+  { "cluster", "gpus-per-node", KEY_INT, .min = 1, .max = 1024, FIELD (gpus_per_node) },
   DEGREE (data),
   DEGREE (tensor),
   DEGREE (pipeline),
@@ -486,7 +487,22 @@ resolve (const SpIni *ini, const char *group, const char *key, const char *name,
   return NULL;
 }
 
-/* An INI says its device and nodes; a dump of a machine says neither. */
+/* An INI says its device; nodes and GPUs of them can be fewer or more. */
+static gboolean
+load_cluster_ini (SpScenario *scenario, const SpIni *ini, const Values *values, GError **error)
+{
+  if (values->device != NULL)
+    return sp_ini_refuse (ini, "cluster", "device", error,
+                          "a key for the dump of a machine; %s is an INI with its own device", values->cluster);
+  scenario->cluster = sp_cluster_load (scenario->cluster_path, error);
+  if (scenario->cluster == NULL)
+    return FALSE;
+  g_autofree char *problem = sp_cluster_resize (scenario->cluster, values->nodes, values->gpus_per_node);
+  const char *key = values->gpus_per_node > 0 ? "gpus-per-node" : "nodes";
+  return problem == NULL || sp_ini_refuse (ini, "cluster", key, error, "%s", problem);
+}
+
+/* A dump of a machine names neither its card nor how many there are. */
 static gboolean
 load_cluster (SpScenario *scenario, const SpIni *ini, const Values *values, GError **error)
 {
@@ -497,14 +513,13 @@ load_cluster (SpScenario *scenario, const SpIni *ini, const Values *values, GErr
     g_propagate_error (error, g_steal_pointer (&problem));
     return FALSE;
   }
-  if (dump == NULL) {
-    const char *extra = values->device != NULL ? "device" : "nodes";
-    if (values->device != NULL || values->nodes != 0)
-      return sp_ini_refuse (ini, "cluster", extra, error, "a key for dumps of a machine; %s is an INI with its own %s",
-                            values->cluster, extra);
-    scenario->cluster = sp_cluster_load (scenario->cluster_path, error);
-    return scenario->cluster != NULL;
-  }
+  scenario->nodes = values->nodes;
+  scenario->gpus_per_node = values->gpus_per_node;
+  if (dump == NULL)
+    return load_cluster_ini (scenario, ini, values, error);
+  if (values->gpus_per_node > 0)
+    return sp_ini_refuse (ini, "cluster", "gpus-per-node", error, "the dump has its own, %u: expected none",
+                          dump->n_gpus);
   if (values->device == NULL)
     return sp_ini_refuse (ini, "cluster", "file", error,
                           "a dump of a machine's topology, which names no card: expected device = FILE beside it (and "
@@ -607,7 +622,8 @@ sp_scenario_write (const SpScenario *scenario, GString *out)
     .model = written_name (scenario->model_path, "models"),
     .cluster = written_name (scenario->cluster_path, "clusters"),
     .device = scenario->device_path != NULL ? written_name (scenario->device_path, "devices") : NULL,
-    .nodes = scenario->device_path != NULL ? scenario->cluster->nodes : 0,
+    .nodes = scenario->nodes,
+    .gpus_per_node = scenario->gpus_per_node,
     .framework = written_name (scenario->framework_path, "frameworks"),
     .layout = scenario->layout,
     .run = scenario->run,

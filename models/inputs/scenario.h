@@ -4,7 +4,8 @@
 /*
  * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run] and, optional,
  * [variation]; files in it are relative to it. [cluster] file is a cluster's INI, or what NCCL or nvidia-smi says of a
- * machine (topology-dump.h) with device = FILE and, for more than one such node, nodes = N beside it.
+ * machine (topology-dump.h) with device = FILE and, for more than one such node, nodes = N beside it. Of an INI,
+ * nodes = N takes as many of its nodes, gpus-per-node = N a part of its one.
  * Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are
  * errors that name file, group, key, value, what was expected and the nearest valid choice.
  */
@@ -18,6 +19,7 @@ typedef struct {
   char *path;
   char *model_path, *cluster_path, *framework_path; /* the files that were read */
   char *device_path;                                /* of a cluster that is a dump; NULL else */
+  gint32 nodes, gpus_per_node;                      /* of the cluster, as given beside its file; 0: not */
   SpArchitecture *arch;
   SpCluster *cluster;
   SpFramework *framework;

@@ -120,9 +120,8 @@ run_length (const SpTopologyDump *dump, const guint *order, gboolean places)
   guint length = 0, run = 1;
 
   for (guint i = 1; i <= dump->n_gpus; i++) {
-    if (i < dump->n_gpus &&
-        (places ? dump->gpus[order[i]].place == dump->gpus[order[i - 1]].place
-                : switch_of (dump, order[i]) == switch_of (dump, order[i - 1]))) {
+    if (i < dump->n_gpus && (places ? dump->gpus[order[i]].place == dump->gpus[order[i - 1]].place
+                                    : switch_of (dump, order[i]) == switch_of (dump, order[i - 1]))) {
       run++;
       continue;
     }
@@ -145,8 +144,8 @@ note_order (const SpTopologyDump *dump, const guint *order, GPtrArray *notes)
     moved |= order[i] != i;
   }
   if (moved)
-    g_ptr_array_add (notes, g_strdup_printf ("ranks of a node are its GPUs in the order %s: neighbours are near",
-                                             text->str));
+    g_ptr_array_add (notes,
+                     g_strdup_printf ("ranks of a node are its GPUs in the order %s: neighbours are near", text->str));
 }
 
 static void
@@ -214,10 +213,10 @@ assume_rest (SpCluster *cluster, GError **error)
     assume (&cluster->network_efficiency, &far->network_efficiency, network);
     assume (&cluster->network_latency_s, &far->network_latency_s, network);
   }
-  g_ptr_array_add (cluster->notes, g_strdup_printf ("latencies and efficiencies of links are no part of a dump: those "
-                                                    "of the shipped %s%s%s, assumed",
-                                                    name, cluster->nodes > 1 ? " and " : "",
-                                                    cluster->nodes > 1 ? network : ""));
+  g_ptr_array_add (cluster->notes,
+                   g_strdup_printf ("latencies and efficiencies of links are no part of a dump: those "
+                                    "of the shipped %s%s%s, assumed",
+                                    name, cluster->nodes > 1 ? " and " : "", cluster->nodes > 1 ? network : ""));
   return TRUE;
 }
 

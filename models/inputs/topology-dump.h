@@ -64,7 +64,7 @@ typedef struct {
 } SpDumpNic;
 
 typedef struct {
-  gint32 numa;    /* its number; -1: the dump has none */
+  gint32 numa;     /* its number; -1: the dump has none */
   gboolean socket; /* no NUMA node, but what SYS sets apart */
 } SpDumpPlace;
 

@@ -100,8 +100,7 @@ line_of (GMarkupParseContext *context)
   return character == 1 && line > 1 ? line - 1 : line;
 }
 
-static gboolean
-refuse (const Element *e, GError **error, const char *format, ...) G_GNUC_PRINTF (3, 4);
+static gboolean refuse (const Element *e, GError **error, const char *format, ...) G_GNUC_PRINTF (3, 4);
 
 static gboolean
 refuse (const Element *e, GError **error, const char *format, ...)
@@ -484,8 +483,9 @@ set_links (const Xml *xml, SpTopologyDump *dump)
       }
   dump->tells_nvlinks = xml->tells_nvlinks;
   if (!xml->tells_nvlinks)
-    sp_topology_dump_note (dump, TRUE, "a file given to NCCL, not written by it: it has no NVLinks, GPU numbers or "
-                                       "speeds of adapters");
+    sp_topology_dump_note (dump, TRUE,
+                           "a file given to NCCL, not written by it: it has no NVLinks, GPU numbers or "
+                           "speeds of adapters");
   if (lost > 0)
     sp_topology_dump_note (dump, FALSE, "%u NVLink entries lead to no GPU or switch of it: left out", lost);
 }
@@ -531,8 +531,8 @@ set_markup_error (const char *name, GMarkupParseContext *context, const GError *
     g_propagate_error (error, g_error_copy (cause));
     return;
   }
-  g_autofree char *shown = sp_shown (g_str_has_prefix (cause->message, "Error on line") && text ? text + 2
-                                                                                                : cause->message);
+  g_autofree char *shown =
+      sp_shown (g_str_has_prefix (cause->message, "Error on line") && text ? text + 2 : cause->message);
   sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%d: %s (expected XML)", name, line_of (context), shown);
 }
 

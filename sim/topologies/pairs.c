@@ -16,8 +16,8 @@ build (SpTopology *t, guint node)
 {
   sp_interior_pcie.build (t, node);
   for (guint i = 0; i < t->gpus / 2 * 2; i++)
-    sp_topology_add_link (t, sp_local_of_node (t, node, i), sp_local_of_node (t, node, i ^ 1),
-                          t->spec.link_bytes_per_s, t->spec.link_latency_s);
+    sp_topology_add_link (t, sp_local_of_node (t, node, i), sp_local_of_node (t, node, i ^ 1), t->spec.link_bytes_per_s,
+                          t->spec.link_latency_s);
 }
 
 static guint
