@@ -182,7 +182,9 @@ test_model_rule (void)
   SpLayout layout = SP_LAYOUT_DEFAULT;
   g_autoptr (GError) error = NULL;
 
-  arch->no_final_norm = TRUE;
+  arch->window = 4;
+  arch->bidirectional = TRUE;
+  arch->layer_kind[1] |= SP_LAYER_WINDOW;
   g_assert_false (sp_layout_check (&layout, arch, &framework, &run, 0, &error));
   g_assert_nonnull (strstr (error->message, "rule model: small has "));
 }
