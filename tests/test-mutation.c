@@ -20,6 +20,15 @@ static const RehearseCase programs[] = {
   { "usp-zigzag-full", SMALL_GQA, 0, 16, 2, 1, LAYOUT (.ulysses = 2, .ring = 4, .recompute = SP_RECOMPUTE_FULL) },
   { "ring-contiguous", SMALL_MQA, 0, 16, 2, 1, LAYOUT (.ring = 4, .zero = 0, .token_split = SP_TOKENS_CONTIGUOUS) },
   { "gpt-unfused-selective", SMALL_GPT, 1, 16, 2, 1, LAYOUT (.tensor = 4, .recompute = SP_RECOMPUTE_SELECTIVE), 50 },
+  { "window-ring", SMALL_WINDOW, 0, 32, 2, 1, LAYOUT (.ring = 4, .token_split = SP_TOKENS_CONTIGUOUS) },
+  { "window-zigzag", SMALL_WINDOW, 0, 32, 2, 1, LAYOUT (.ring = 4) },
+  { "sinks-unfused", SMALL_SINKS, 1, 16, 2, 1, LAYOUT (.ulysses = 2, .tensor = 2) },
+  { "gated-usp-full", SMALL_GATED, 0, 16, 2, 1, LAYOUT (.ulysses = 2, .ring = 2, .tensor = 2, .recompute = SP_RECOMPUTE_FULL) },
+  { "latent-usp", SMALL_LATENT, 0, 16, 2, 1, LAYOUT (.ulysses = 2, .ring = 2, .tensor = 2) },
+  { "latent-plain", SMALL_LATENT_PLAIN, 0, 16, 2, 1, LAYOUT (.tensor = 2, .sequence_regions = FALSE) },
+  { "parallel", SMALL_PARALLEL, 0, 16, 2, 1, LAYOUT (.tensor = 2) },
+  { "sandwich", SMALL_SANDWICH, 0, 16, 2, 1, LAYOUT (.tensor = 2) },
+  { "bert", SMALL_BERT, 0, 16, 2, 1, LAYOUT (.tensor = 2, .ring = 2) },
   { "lasp", SMALL_LINEAR, 0, 16, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 1) },
   { "lasp-2-ulysses-tensor", SMALL_LINEAR, 0, 16, 2, 1, LAYOUT (.lasp = 2, .lasp_version = 2, .ulysses = 2, .tensor = 2) },
   { "hybrid-pipeline-zero-3", SMALL_HYBRID, 0, 16, 4, 1, LAYOUT (.ulysses = 4, .lasp = 2, .pipeline = 2, .zero = 3) },
@@ -231,6 +240,26 @@ try_guards (Trial *trial, const Site *site)
   }
 }
 
+/* A window that is one key shorter or not there, and a ring's step less. */
+static void
+try_windows (Trial *trial, const Site *site)
+{
+  SpOp mutant = *site->op;
+
+  if (mutant.guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS)) {
+    mutant.reach--;
+    try_mutant (trial, site, mutant, "reach one less");
+  }
+  mutant = *site->op;
+  if (mutant.window == 0 || (mutant.kind != SP_OP_ATTENTION && mutant.kind != SP_OP_ATTENTION_BWD &&
+                             mutant.kind != SP_OP_SOFTMAX))
+    return;
+  mutant.window--;
+  try_mutant (trial, site, mutant, "window one less");
+  mutant.window = 0;
+  try_mutant (trial, site, mutant, "window dropped");
+}
+
 /* --- tests -------------------------------------------------------------------------------------------------------- */
 
 typedef void (*Try) (Trial *trial, const Site *site);
@@ -272,7 +301,7 @@ test_remove (gconstpointer data)
 static void
 test_spoil (gconstpointer data)
 {
-  const Try tries[] = { try_removal, try_swaps, try_accumulate, try_groups, try_guards };
+  const Try tries[] = { try_removal, try_swaps, try_accumulate, try_groups, try_guards, try_windows };
 
   try_all (data, tries, G_N_ELEMENTS (tries));
 }
