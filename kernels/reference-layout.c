@@ -53,8 +53,7 @@ sp_ref_rope (SpRefShape shape, const SpRefHeads *how, const double *qkv, const g
       double *out = h < heads ? q + (i * heads + h) * k : keys + i * kvw + (h - heads) * k;
 
       if (how->q_gain)
-        stat[i * both + h] =
-            norm_head (k, h < heads ? how->q_gain : how->key_gain, how->epsilon, row + h * k, out);
+        stat[i * both + h] = norm_head (k, h < heads ? how->q_gain : how->key_gain, how->epsilon, row + h * k, out);
       else
         sp_ref_copy (k, row + h * k, out);
       turn_head (k, how->rotated, 1, how->rotated ? pos[i] : 0, how->theta, out);

@@ -253,11 +253,11 @@ void sp_ref_skip_bwd (gint64 m, gint64 heads, gint64 n, const double *d, const d
 
 /* How q and keys are made of their projections. */
 typedef struct {
-  gint64 rotated;                       /* features of a head that turn, from the first on; 0: none */
-  gint64 gate;                          /* features at the end of a row that are not of q, keys or values */
-  double theta;                         /* of the rotation */
-  double epsilon;                       /* of the norms */
-  const double *q_gain, *key_gain;      /* [k], or NULL: no norms */
+  gint64 rotated;                  /* features of a head that turn, from the first on; 0: none */
+  gint64 gate;                     /* features at the end of a row that are not of q, keys or values */
+  double theta;                    /* of the rotation */
+  double epsilon;                  /* of the norms */
+  const double *q_gain, *key_gain; /* [k], or NULL: no norms */
 } SpRefHeads;
 
 /* qkv[m, (heads + 2 kv_heads) k + gate]: all q heads, then all key heads, then all value heads -> q[m,heads,k],

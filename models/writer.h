@@ -32,9 +32,9 @@ typedef struct {
  * after the exchange of heads. */
 typedef struct {
   guint8 q, k, v, o;
-  guint8 lse;       /* softmax: log-sum-exp */
-  guint8 scores[3]; /* unfused: softmax output, mask, dropped */
-  guint8 state;     /* linear: state from before */
+  guint8 lse;          /* softmax: log-sum-exp */
+  guint8 scores[3];    /* unfused: softmax output, mask, dropped */
+  guint8 state;        /* linear: state from before */
   SpWeightSlots sinks; /* softmax: where the model has them */
   guint8 d_o, dq, dk, dv;
   gint32 tokens; /* of one sequence, after the exchange */
@@ -51,7 +51,7 @@ struct _SpWriter {
   SpVariant *variant;
   SpBlock *block;
   guint8 offloaded; /* the layer's input in host memory, 0: it is not there */
-  guint8 traits; /* SpLayerKind bits of the block's layers */
+  guint8 traits;    /* SpLayerKind bits of the block's layers */
   SpPhase phase;
   guint segment_start; /* in program->ops */
   guint8 loop;         /* 1 + index of the open loop, 0 none */
@@ -61,7 +61,7 @@ struct _SpWriter {
   gint32 rows;        /* tokens of this rank's sequence part x batch */
   gint32 region_rows; /* the same outside the tensor-split parts */
   gint32 hidden;
-  gint32 head_size, value_size; /* of queries and keys, and of values, in the open block */
+  gint32 head_size, value_size;            /* of queries and keys, and of values, in the open block */
   gint32 heads, kv_heads, ffn, vocabulary; /* after the tensor split */
   gint32 expert_ffn, shared_ffn;           /* the same, of an expert and of the shared ones */
   SpGroupId exchange;                      /* the head-exchange group of this block */
@@ -139,7 +139,8 @@ void sp_write_op_done (SpWriter *w, SpOp *op);
 /* c[m,n] (+)= a b; see SP_OP_GEMM. `bias` may be 0. */
 void sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags);
 /* The same `batch` times, of operands that follow each other. */
-void sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint flags);
+void sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c,
+                     guint flags);
 /* The three GEMMs of a linear layer y[m,out] = x[m,in] W[out,in]^T. */
 void sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, SpWeightSlots weight, guint8 bias,
                       guint8 y);

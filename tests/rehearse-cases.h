@@ -150,6 +150,7 @@ static const RehearseCase rehearse_cases[] = {
   { "latent-plain-tensor", SMALL_LATENT_PLAIN, 0, 16, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE) },
   { "latent-plain-regions", SMALL_LATENT_PLAIN, 0, 16, 2, 1, LAYOUT (.tensor = 4, .recompute = SP_RECOMPUTE_FULL) },
   { "latent-plain-usp", SMALL_LATENT_PLAIN, 0, 16, 4, 1, LAYOUT (.ulysses = 2, .ring = 2, .pipeline = 2) },
+  { "latent-experts", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .expert = 4, .zero = 1) },
   { "parallel-tensor", SMALL_PARALLEL, 0, 16, 2, 1, LAYOUT (.tensor = 2, .sequence_regions = FALSE) },
   { "parallel-regions", SMALL_PARALLEL, 0, 16, 2, 2, LAYOUT (.tensor = 2, .ulysses = 2) },
   { "parallel-full", SMALL_PARALLEL, 0, 16, 2, 1, LAYOUT (.tensor = 2, .recompute = SP_RECOMPUTE_FULL) },

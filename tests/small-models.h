@@ -22,6 +22,7 @@ typedef enum {
   SMALL_GATED,
   SMALL_LATENT,
   SMALL_LATENT_PLAIN,
+  SMALL_LATENT_EXPERTS,
   SMALL_PARALLEL,
   SMALL_PARALLEL_TWO,
   SMALL_SANDWICH,
@@ -56,12 +57,16 @@ small_softmax_family (SmallModel kind, SpArchitecture *arch)
     arch->attention_gate = TRUE;
     arch->rotary_size = arch->kv_heads = 2;
   }
-  if (kind == SMALL_LATENT || kind == SMALL_LATENT_PLAIN) {
+  if (kind == SMALL_LATENT || kind == SMALL_LATENT_PLAIN || kind == SMALL_LATENT_EXPERTS) {
     arch->kv_heads = 8;
     arch->latent = (SpLatentShape){
-      .q_rank = kind == SMALL_LATENT ? 12 : 0, .kv_rank = 10, .nope_size = 4, .rope_size = 2, .value_size = 3
+      .q_rank = kind == SMALL_LATENT_PLAIN ? 0 : 12, .kv_rank = 10, .nope_size = 4, .rope_size = 2, .value_size = 3
     };
     arch->head_size = 6;
+  }
+  if (kind == SMALL_LATENT_EXPERTS) {
+    arch->moe = (SpExpertShape){ .experts = 4, .experts_per_token = 2, .ffn = 16, .shared_ffn = 24 };
+    arch->layer_kind[1] |= SP_LAYER_EXPERTS;
   }
   if (kind == SMALL_PARALLEL) {
     arch->form = SP_FORM_PARALLEL;
@@ -168,7 +173,8 @@ small_framework (gboolean fused)
                             .fused_attention = fused,
                             .selective_attention = !fused,
                             .recompute_whole = !fused,
-                            .fp32_logits = fused, .loss_copies = fused };
+                            .fp32_logits = fused,
+                            .loss_copies = fused };
 
   return framework;
 }

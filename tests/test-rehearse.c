@@ -146,6 +146,7 @@ static const char *const model_names[N_SMALL] = {
   [SMALL_GATED] = "gated",
   [SMALL_LATENT] = "latent",
   [SMALL_LATENT_PLAIN] = "latent-plain",
+  [SMALL_LATENT_EXPERTS] = "latent-experts",
   [SMALL_PARALLEL] = "parallel",
   [SMALL_PARALLEL_TWO] = "parallel-two",
   [SMALL_SANDWICH] = "sandwich",

@@ -88,8 +88,8 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   gboolean kept = w->arch->qk_norm || w->arch->attention_gate;
 
   guint8 whole = sp_branch_whole (w, port);
-  a->qkv_rows = kept ? sp_write_stash (w, SP_TIER_KEEP, rows * qkv_width (w))
-                     : sp_write_temporary (w, rows * qkv_width (w));
+  a->qkv_rows =
+      kept ? sp_write_stash (w, SP_TIER_KEEP, rows * qkv_width (w)) : sp_write_temporary (w, rows * qkv_width (w));
   sp_write_linear (w, w->rows, qkv_width (w), w->hidden, whole, a->qkv, a->qkv_bias.value, a->qkv_rows);
 
   guint8 q = sp_ulysses_operand (w, rows * w->heads * head);
@@ -101,8 +101,8 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   a->gated = a->core_out = sp_write_core (w, q, k, v);
   if (w->arch->attention_gate) {
     a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, rows * q_width (w));
-    sp_write_gate (w, SP_OP_GATE, q_width (w), qkv_width (w), (const guint8[]){ a->core_out, a->qkv_rows, 0 },
-                   a->gated, 0);
+    sp_write_gate (w, SP_OP_GATE, q_width (w), qkv_width (w), (const guint8[]){ a->core_out, a->qkv_rows, 0 }, a->gated,
+                   0);
   }
   guint8 partial = sp_write_temporary (w, rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, q_width (w), a->gated, a->projection, 0, partial);
@@ -145,8 +145,8 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
     guint8 d_gated = d_out;
     d_out = sp_write_temporary (w, rows * q_width (w));
     du = sp_write_temporary (w, rows * q_width (w));
-    sp_write_gate (w, SP_OP_GATE_BWD, q_width (w), qkv_width (w),
-                   (const guint8[]){ d_gated, a->core_out, a->qkv_rows }, d_out, du);
+    sp_write_gate (w, SP_OP_GATE_BWD, q_width (w), qkv_width (w), (const guint8[]){ d_gated, a->core_out, a->qkv_rows },
+                   d_out, du);
   }
 
   sp_write_core_backward (w, d_out, &dq, &dk, &dv);

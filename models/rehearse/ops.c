@@ -21,7 +21,9 @@
 static SpRefShape
 shape_of (const SpCall *c)
 {
-  return (SpRefShape){ .m = M, .n = N, .k = K, .batch = c->op->batch, .heads = HEADS, .kv_heads = c->op->kv_heads, .v = c->op->value_size };
+  return (SpRefShape){
+    .m = M, .n = N, .k = K, .batch = c->op->batch, .heads = HEADS, .kv_heads = c->op->kv_heads, .v = c->op->value_size
+  };
 }
 
 /* x[m,n] + bias[n], or x itself without a bias. */
@@ -146,7 +148,9 @@ norm_stat_bwd (SpCall *c)
 static SpRefHeads
 heads_of (SpCall *c, const double *q_gain, const double *key_gain)
 {
-  return (SpRefHeads){ .rotated = FLAG (NO_ROTATE) ? 0 : N > 0 ? N : K,
+  return (SpRefHeads){ .rotated = FLAG (NO_ROTATE) ? 0
+                                  : N > 0          ? N
+                                                   : K,
                        .gate = FLAG (GATED) ? HEADS * K : 0,
                        .theta = c->in->program->numbers.rope_theta,
                        .epsilon = c->in->program->numbers.norm_epsilon,
@@ -210,8 +214,7 @@ latent_bwd (SpCall *c)
   double *dq_up = OUT (0, M * HEADS * K), *dkv_up = OUT (1, M * HEADS * (K - N + v)), *dshared = OUT (2, M * N);
 
   if (!c->failed)
-    sp_ref_latent_bwd (shape_of (c), dq, dk, dv, positions, c->in->program->numbers.rope_theta, dq_up, dkv_up,
-                       dshared);
+    sp_ref_latent_bwd (shape_of (c), dq, dk, dv, positions, c->in->program->numbers.rope_theta, dq_up, dkv_up, dshared);
 }
 
 static void

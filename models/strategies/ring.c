@@ -67,7 +67,8 @@ static double
 away_pairs (const SpWriter *w, const SpCoreSlots *c)
 {
   gint32 steps = away_steps (w, c), ring = ring_size (w);
-  double tokens = c->tokens, end = w->program->token_split == SP_TOKENS_ZIGZAG ? (ring + 1) * tokens / 2 : ring * tokens;
+  double tokens = c->tokens,
+         end = w->program->token_split == SP_TOKENS_ZIGZAG ? (ring + 1) * tokens / 2 : ring * tokens;
 
   if (!sp_core_is_causal (w))
     return tokens * tokens;
@@ -176,8 +177,7 @@ backward (SpWriter *w, SpCoreSlots *c)
   guint8 k = loop->carries[0].current, v = loop->carries[1].current;
 
   pass_on (w, &loop->carries[0], &loop->carries[1], SP_GUARD_NOT_LAST_STEP);
-  sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block,
-                               home_pairs (w, c), SP_GUARD_FIRST_STEP);
+  sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block, home_pairs (w, c), SP_GUARD_FIRST_STEP);
   sp_write_attention_backward (w, c, k, v, delta, dk_block, dv_block, away_pairs (w, c), away_guard (w, c));
   add_block (w, c, c->dq, dq_sum);
   add_block (w, c, dk_block, loop->carries[2].current);
