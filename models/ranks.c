@@ -168,7 +168,8 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
   for (guint i = 0; i < program->groups[SP_GROUP_SEQUENCE].n_digits; i++)
     group_add (program, SP_GROUP_ZERO, program->groups[SP_GROUP_SEQUENCE].digits[i]);
   group_add_axis (program, SP_GROUP_ZERO, SP_AXIS_DATA);
-  add_expert_groups (program, experts);
+  if (arch->moe.experts > 0) /* else nobody asks */
+    add_expert_groups (program, experts);
   if (layout->pipeline > 1) {
     group_add_axis (program, SP_GROUP_TIE, SP_AXIS_PIPELINE);
     program->groups[SP_GROUP_TIE].size = 2;

@@ -324,7 +324,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   program->schedule = layout->schedule;
   program->scope = run->scope;
   write_numbers (program, arch);
-  if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS))
+  if (arch->moe.experts > 0)
     program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : MAX (run->expert_imbalance, 1);
   write_stages (program, arch, layout);
   write_layers (program, arch);

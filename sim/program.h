@@ -116,7 +116,7 @@ typedef enum {
   SP_GROUP_DATA,           /* replicas that see other sequences */
   SP_GROUP_ZERO,           /* data x sequence: ranks that hold the same weights, but for experts' */
   SP_GROUP_EXPERT,         /* of these, the ones that experts are spread over; place = index of the experts' part */
-  SP_GROUP_EXPERT_DATA,    /* the rest of ZERO: ranks that hold the same experts */
+  SP_GROUP_EXPERT_DATA,    /* the rest of ZERO: ranks that hold the same experts; of one where there are none */
   SP_GROUP_PIPELINE,
   SP_GROUP_SELF,   /* the rank alone: what it exchanges with its host */
   SP_GROUP_TIE,    /* first and last pipeline stage, for tied embeddings; place 0 and 1 */

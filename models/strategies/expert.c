@@ -12,7 +12,7 @@
 static gboolean
 has_experts (const SpCase *c)
 {
-  return sp_architecture_has_bit (c->arch, SP_LAYER_EXPERTS);
+  return c->arch->moe.experts > 0 && sp_architecture_has_bit (c->arch, SP_LAYER_EXPERTS);
 }
 
 static gboolean
