@@ -26,7 +26,7 @@ typedef struct {
   SpProgram *program;
   SpPlanEntry best; /* of those that fit */
   gint32 gpus;
-  gboolean softmax, linear;
+  gboolean softmax, linear, experts;
   Split splits[MAX_SPLITS]; /* of the degrees at hand */
   guint n_splits;
 } Search;
@@ -253,6 +253,13 @@ is_micro_batch (const Search *s, const Split *split, gint32 b)
   return b == share || (b < share && (b & (b - 1)) == 0);
 }
 
+/* Ranks that experts may be spread over. */
+static gint32
+most_experts (const Search *s, gint32 replicas)
+{
+  return s->experts ? MIN (replicas, s->estimator->arch->moe.experts) : 1;
+}
+
 static void
 try_split (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint32 b)
 {
@@ -260,11 +267,17 @@ try_split (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint
   layout->data = split->data;
   gint32 replicas = layout->data * sp_layout_sequence_ranks (layout, s->estimator->arch);
 
-  for (layout->zero = 0; layout->zero <= (replicas > 1 ? 3 : 0); layout->zero++)
-    for (guint o = 0; o < split->n_orders; o++) {
-      layout->order = split->orders[o];
-      try_layout (s, misses, layout, b);
-    }
+  for (gint32 expert = 1; expert <= most_experts (s, replicas); expert++) {
+    if (replicas % expert != 0 || (expert > 1 && s->estimator->arch->moe.experts % expert != 0))
+      continue;
+    layout->expert = expert;
+    for (layout->zero = 0; layout->zero <= (replicas > 1 ? 3 : 0); layout->zero++)
+      for (guint o = 0; o < split->n_orders; o++) {
+        layout->order = split->orders[o];
+        layout->order.experts_far = s->question->base.order.experts_far;
+        try_layout (s, misses, layout, b);
+      }
+  }
 }
 
 /* What the blocks' work depends on is outermost, so that the cache serves the rest. */
@@ -375,7 +388,8 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
                .program = program,
                .gpus = question->gpus ? question->gpus : cluster,
                .softmax = sp_architecture_has (estimator->arch, SP_LAYER_SOFTMAX),
-               .linear = sp_architecture_has (estimator->arch, SP_LAYER_LINEAR) };
+               .linear = sp_architecture_has (estimator->arch, SP_LAYER_LINEAR),
+               .experts = sp_architecture_has_bit (estimator->arch, SP_LAYER_EXPERTS) };
 
   plan->entries = g_array_new (FALSE, FALSE, sizeof (SpPlanEntry));
   if (s.gpus > cluster) {

@@ -5,7 +5,7 @@
  * The planner: all legal layouts of a model, cluster, sequence and global batch; those that fit, ranked by step_time_s.
  *
  * Candidates: every factorisation of the GPUs into data, tensor, pipeline and sequence ranks, of these into ulysses x
- * ring (or lasp), ring splits, lasp versions, micro-batches (powers of two and the whole share), recompute modes, ZeRO
+ * ring (or lasp), ranks that experts are spread over (of a model that has them), ring splits, lasp versions, micro-batches (powers of two and the whole share), recompute modes, ZeRO
  * stages, and the orders of the axes whose degree is above 1 that differ in which of them stay inside a node. What the
  * rules refuse is counted, not listed.
  */

@@ -24,6 +24,7 @@ static const Question questions[] = {
   { "hybrid-2x2", SMALL_HYBRID, 2, 2, 16384, 2, 1e9 },  { "softmax-1x4", SMALL_SOFTMAX, 1, 4, 4096, 4, 3e6 },
   { "gqa-2x2-long", SMALL_GQA, 2, 2, 65536, 1, 24e6 },  { "gqa-2x2-tight", SMALL_GQA, 2, 2, 65536, 2, 17e6 },
   { "linear-2x2", SMALL_LINEAR, 2, 2, 16384, 2, 9e6 },  { "tied-2x4", SMALL_TIED, 2, 4, 1024, 2, 600e3 },
+  { "experts-2x2", SMALL_EXPERTS, 2, 2, 4096, 2, 1e9 },
   { "gqa-4x2", SMALL_GQA, 4, 2, 4096, 4, 1e6 },         { "gqa-2x2-roomy", SMALL_GQA, 2, 2, 4096, 3, 8e6 },
 };
 
@@ -157,7 +158,8 @@ try_recipes (World *w, SpProgram *program, SpLayout *layout, Brute *brute)
       for (layout->recompute = 0; layout->recompute < SP_N_RECOMPUTES; layout->recompute++)
         for (layout->lasp_version = 1; layout->lasp_version <= 2; layout->lasp_version++)
           for (layout->token_split = 0; layout->token_split < 2; layout->token_split++)
-            try_orders (w, program, layout, batch, 0, brute);
+            for (layout->expert = 1; layout->expert <= MAX (1, w->arch->moe.experts); layout->expert++)
+              try_orders (w, program, layout, batch, 0, brute);
   }
 }
 

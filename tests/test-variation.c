@@ -56,6 +56,62 @@ test_factor (void)
   g_assert_true (fabs (sd - 0.2020) < 0.004);
 }
 
+/* The mean of the largest of n draws, counted, is what was asked for; of one, or for nothing, there is no spread. */
+static void
+test_largest (void)
+{
+  static const struct {
+    gint32 n;
+    double largest;
+  } cases[] = { { 2, 1.1 }, { 8, 1.5 }, { 64, 1.3 }, { 64, 3 } };
+  const guint draws = 20000;
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    double sd = sp_variation_sd_of_largest (cases[i].n, cases[i].largest), sum = 0;
+    const SpVariation variation = { .seed = 3, .load_sd = sd };
+    for (guint j = 0; j < draws; j++) {
+      double most = 0;
+      for (gint32 rank = 0; rank < cases[i].n; rank++)
+        most = MAX (most, sp_variation_load (&variation, rank, (gint32) (j % 100), (gint32) (j / 100)));
+      sum += most;
+    }
+    g_test_message ("%d ranks: sd %.4f, the largest %.4f on average", cases[i].n, sd, sum / draws);
+    g_assert_true (fabs (sum / draws / cases[i].largest - 1) < 0.01);
+  }
+  g_assert_cmpfloat (sp_variation_sd_of_largest (1, 2), ==, 0);
+  g_assert_cmpfloat (sp_variation_sd_of_largest (8, 1), ==, 0);
+}
+
+/* Mixtral's experts on 4 ranks of a node, the busiest of which has half as much again as the mean. Without draws every rank is
+ * that one; with them the step lies between one of even loads and that of ranks that wait for each other in every layer;
+ * nothing folds, and the seed decides. */
+#define MIXTRAL model, "ulysses=4", "ring=1", "data=4", "sequence=32K"
+static void
+test_load (void)
+{
+  g_autofree char *model = g_strconcat ("config=", g_getenv ("SEQPAR_DATA"), "/models/mixtral-8x7b.json", NULL);
+  const char *const even[] = { MIXTRAL, "expert=4", NULL };
+  const char *const busiest[] = { MIXTRAL, "expert=4", "expert-imbalance=1.5", NULL };
+  const char *const drawn[] = { MIXTRAL, "expert=4", "expert-imbalance=1.5", "expert-imbalance-noise=true", NULL };
+  const SpSimulateOptions many = { .samples = 4 };
+  g_autoptr (GError) error = NULL;
+  g_auto (SpSimulated) a = { 0 };
+  g_auto (SpSimulated) b = { 0 };
+
+  double least = step_of (even, &usual), most = step_of (busiest, &usual);
+  simulate (drawn, &many, &a, &error);
+  g_assert_no_error (error);
+  simulate (drawn, &many, &b, &error);
+  g_assert_no_error (error);
+  g_test_message ("even %.5f s, drawn %.5f to %.5f s, all as the busiest %.5f s", least, a.sample_s[0], a.sample_s[3],
+                  most);
+  g_assert_cmpint (a.run->n_roles, ==, 16);
+  g_assert_true (least < a.sample_s[0] && a.sample_s[3] < 1.2 * most);
+  for (guint i = 0; i < 4; i++)
+    g_assert_true (a.sample_s[i] == b.sample_s[i]);
+  g_assert_true (a.sample_s[0] < a.sample_s[3]);
+}
+
 /* Noise draws other times for each seed, the same for the same, and ranks wait for the slowest: the mean step grows. */
 static void
 test_noise (void)
@@ -170,6 +226,8 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/variation/factor", test_factor);
+  g_test_add_func ("/variation/largest", test_largest);
+  g_test_add_func ("/variation/load", test_load);
   g_test_add_func ("/variation/noise", test_noise);
   g_test_add_func ("/variation/slow-rank", test_slow_rank);
   g_test_add_func ("/variation/slow-link", test_slow_link);
