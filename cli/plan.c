@@ -72,7 +72,7 @@ parse (char **args, Options *o, GString *out, GError **error)
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
       "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version. --set takes\n"
-      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, schedule and causal.\n",
+      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, schedule, loss and causal.\n",
       out, error);
 }
 
@@ -109,6 +109,7 @@ check_options (const Options *o, GError **error)
 /* What may be set: not searched. `names` in order of the field's values, from `first`; NULL for a schedule. */
 static const char *const booleans[] = { "false", "true", NULL };
 static const char *const dtypes[] = { "bf16", "fp32", NULL };
+static const char *const losses[] = { "full", "vocab-parallel", "chunked", "fused", NULL };
 #define FIELD(name) G_STRUCT_OFFSET (SpPlanQuestion, name)
 static const struct {
   const char *key;
@@ -119,6 +120,7 @@ static const struct {
   { "reshard", booleans, FIELD (base.reshard) },
   { "overlap", booleans, FIELD (base.overlap) },
   { "causal", booleans, FIELD (causal) },
+  { "loss", losses, FIELD (base.loss) },
   { "gradient-dtype", dtypes, FIELD (base.gradient_dtype) },
   { "ring-gradient-dtype", dtypes, FIELD (base.ring_gradient_dtype) },
   { "schedule", NULL, FIELD (base.schedule) },

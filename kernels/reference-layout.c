@@ -201,3 +201,10 @@ sp_ref_unpack (gint64 m, gint64 n, gint64 k, gint64 parts, const double *in, dou
     for (gint64 i = 0; i < m; i++)
       sp_ref_accumulate (k, in + (j * m + i) * k, x + (i * parts + j * parts / n) * k);
 }
+
+void
+sp_ref_part (gint64 m, gint64 n, gint64 parts, gint64 place, const double *x, double *out)
+{
+  for (gint64 i = 0; i < m; i++)
+    sp_ref_copy (n, x + (i * parts + place) * n, out + i * n);
+}

@@ -296,6 +296,8 @@ void sp_ref_pack (gint64 m, gint64 n, gint64 k, gint64 parts, const double *x, d
 /* in[n][m][k] -> x[m, parts * k]: each part is the sum of its copies. The transpose of pack, hence its backward, and
  * its inverse where parts = n. */
 void sp_ref_unpack (gint64 m, gint64 n, gint64 k, gint64 parts, const double *in, double *x);
+/* out[m,n] = columns [place n, (place + 1) n) of x[m, parts * n]. */
+void sp_ref_part (gint64 m, gint64 n, gint64 parts, gint64 place, const double *x, double *out);
 
 /* --- norms: reference-norm.c -------------------------------------------------------------------------------------- */
 

@@ -70,6 +70,43 @@ sp_layout_virtual_stages (const SpLayout *layout)
                                                       : product (layout->pipeline, layout->virtual_stages);
 }
 
+gint32
+sp_layout_stage_layers (const SpLayout *layout, const SpArchitecture *arch, gint32 virtual_stage)
+{
+  gint32 n = sp_layout_virtual_stages (layout);
+
+  if (layout->stage_split[0])
+    return layout->stage_split[virtual_stage];
+  return arch->layers / n + (virtual_stage < arch->layers % n);
+}
+
+static gint32
+near_divisor (gint64 tokens, gint32 wanted)
+{
+  gint32 n = wanted;
+
+  while (n <= MIN (tokens, 8 * (gint64) wanted) && tokens % n != 0)
+    n++;
+  if (n <= tokens && tokens % n == 0)
+    return n;
+  for (n = (gint32) MIN (tokens, wanted); n > 1 && tokens % n != 0;)
+    n--;
+  return MAX (n, 1);
+}
+
+gint32
+sp_layout_loss_chunks (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run)
+{
+  gint32 vocabulary = (arch->vocabulary + layout->tensor - 1) / layout->tensor;
+
+  if (layout->loss != SP_LOSS_CHUNKED && layout->loss != SP_LOSS_FUSED)
+    return 1;
+  if (layout->loss_chunks > 0)
+    return layout->loss_chunks;
+  return near_divisor (run->sequence / sp_layout_sequence_ranks (layout, arch),
+                       layout->loss == SP_LOSS_CHUNKED ? 8 : (vocabulary + arch->hidden - 1) / arch->hidden);
+}
+
 static void
 append (GString *out, const char *separator, const char *format, ...)
 {
@@ -82,6 +119,7 @@ append (GString *out, const char *separator, const char *format, ...)
   va_end (args);
 }
 
+static const char *const loss_names[] = { "full", "vocab-parallel", "chunked", "fused" };
 static const char *const recompute_names[] = { "none", "selective", "full" };
 
 char *
@@ -114,6 +152,15 @@ sp_layout_describe (const SpLayout *layout)
   if (layout->virtual_stages > 1)
     append (out, ", ", "virtual-stages %d", layout->virtual_stages);
   append (out, ", ", "zero %d", layout->zero);
-  append (out, ", ", "recompute %s", recompute_names[layout->recompute]);
+  if (layout->recompute == SP_RECOMPUTE_FULL && layout->recompute_first > 0)
+    append (out, ", ", "recompute first-%d", layout->recompute_first);
+  else if (layout->recompute == SP_RECOMPUTE_FULL && layout->recompute_every > 1)
+    append (out, ", ", "recompute every-%d", layout->recompute_every);
+  else
+    append (out, ", ", "recompute %s", recompute_names[layout->recompute]);
+  if (layout->loss >= SP_LOSS_CHUNKED || (layout->loss == SP_LOSS_FULL && layout->tensor > 1))
+    append (out, ", ", "loss %s", loss_names[layout->loss]);
+  if (layout->loss >= SP_LOSS_CHUNKED && layout->loss_chunks > 0)
+    append (out, " ", "in %d", layout->loss_chunks);
   return g_string_free (g_steal_pointer (&out), FALSE);
 }

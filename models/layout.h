@@ -15,6 +15,12 @@
 
 G_BEGIN_DECLS
 
+/* The loss on logits that are whole on each rank; split over the tensor ranks by vocabulary, as they come out of the
+ * split output matrix; the same with the output matrix, the loss and their backwards in one pass over chunks of the
+ * tokens (torchtune's CEWithChunkedOutputLoss, ALST's tiled loss); or that in kernels that need no copies (Liger's
+ * FusedLinearCrossEntropy). */
+typedef enum { SP_LOSS_FULL, SP_LOSS_VOCABULARY, SP_LOSS_CHUNKED, SP_LOSS_FUSED, SP_N_LOSSES } SpLoss;
+
 typedef enum { SP_RECOMPUTE_NONE, SP_RECOMPUTE_SELECTIVE, SP_RECOMPUTE_FULL, SP_N_RECOMPUTES } SpRecompute;
 
 /* Axes that a rank order lists, fastest (nearest ranks) first. Experts are spread over data and sequence ranks: the
@@ -50,8 +56,12 @@ typedef struct {
   gboolean reshard;      /* ZeRO-3: gather again for the backward */
   guint8 gradient_dtype; /* SP_DTYPE_BF16 or SP_DTYPE_FP32: of stored and reduced gradients */
   gboolean overlap;
-  guint8 offload;        /* SpOffload bits */
-  guint8 recompute;      /* SpRecompute */
+  guint8 offload;         /* SpOffload bits */
+  guint8 recompute;       /* SpRecompute, of the layers that are recomputed */
+  gint32 recompute_every; /* of FULL: the K-th, 2 K-th ... layer of each virtual stage (torchtitan), 1: all; */
+  gint32 recompute_first; /* the first so many of each (Megatron-LM's method `block`), 0: as the above says */
+  guint8 loss;            /* SpLoss; the first two are the same without tensor ranks */
+  gint32 loss_chunks;     /* of SP_LOSS_CHUNKED and FUSED; 0: see sp_layout_loss_chunks */
   guint8 schedule;       /* row of the schedule table */
   gint32 virtual_stages; /* chunks of a stage, of a schedule that interleaves */
   SpOrder order;
@@ -76,6 +86,8 @@ typedef struct {
     .data = 1, .tensor = 1, .pipeline = 1, .ulysses = 1, .ring = 1, .lasp = 1, .expert = 1, .lasp_version = 2,         \
     .token_split = SP_TOKENS_ZIGZAG, .ring_gradient_dtype = SP_DTYPE_FP32, .sequence_regions = TRUE, .zero = 1,        \
     .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
+    .recompute_every = 1,                                                                                              \
+    .loss = SP_LOSS_VOCABULARY,                                                                                        \
     .virtual_stages = 1,                                                                                               \
     .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE }, 0 }
 #define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
@@ -94,6 +106,24 @@ gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
 /* Chunks of a stage, and virtual stages of the model. */
 gint32 sp_layout_chunks (const SpLayout *layout);
 gint32 sp_layout_virtual_stages (const SpLayout *layout);
+
+/* Layers of a virtual stage, and whether the one at `index` in its own is recomputed. */
+gint32 sp_layout_stage_layers (const SpLayout *layout, const SpArchitecture *arch, gint32 virtual_stage);
+
+static inline gboolean
+sp_layout_recomputes (const SpLayout *layout, gint32 index)
+{
+  if (layout->recompute != SP_RECOMPUTE_FULL)
+    return layout->recompute != SP_RECOMPUTE_NONE;
+  return layout->recompute_first > 0 ? index < layout->recompute_first
+                                     : (index + 1) % MAX (layout->recompute_every, 1) == 0;
+}
+
+/* Chunks of tokens that the loss is computed in; 1 where it is not. Without a number of its own: of CHUNKED 8, as
+ * torchtune's; of FUSED so many that a chunk's logits are no larger than the hidden state, vocabulary / hidden, as
+ * Liger's. If the tokens of a rank do not divide by that, the next number that they do divide by, up to 8 times as many,
+ * or the one before. */
+gint32 sp_layout_loss_chunks (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run);
 
 /* TRUE, or an error that names the rule, the value and the nearest legal choice. `ranks` = GPUs of the cluster, 0 not
  * to ask. The same table with error == NULL is the search's filter (no allocation). */

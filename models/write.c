@@ -71,8 +71,7 @@ mark (const SpWriter *w, Rebuild *r)
   const SpBlock *block = w->block;
   const SpSegment *forward = &block->segments[SP_PHASE_FORWARD];
   const SpOp *ops = w->program->ops + forward->first;
-  gboolean layer = block->kind == SP_BLOCK_SOFTMAX || block->kind == SP_BLOCK_LINEAR;
-  gboolean whole = layer && w->framework->recompute_whole && w->layout->recompute == SP_RECOMPUTE_FULL;
+  gboolean whole = w->framework->recompute_whole && w->recompute == SP_RECOMPUTE_FULL;
   guint kept = 0;
 
   begin_rebuild (block, r, forward->n);
@@ -137,7 +136,7 @@ write_recompute (SpWriter *w)
   Rebuild r;
 
   sp_write_begin (w, SP_PHASE_RECOMPUTE);
-  guint kept = w->layout->recompute == SP_RECOMPUTE_NONE ? 0 : mark (w, &r);
+  guint kept = w->recompute == SP_RECOMPUTE_NONE ? 0 : mark (w, &r);
   guint fetches = w->offloaded != 0;
   kept += fetches;
   if (kept > 0) {
@@ -181,13 +180,15 @@ set_heads (SpWriter *w)
 }
 
 static void
-begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
+begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean recomputes)
 {
   SpBlock *block = w->block = &w->variant->blocks[index];
 
   memset (block, 0, G_STRUCT_OFFSET (SpBlock, loops));
   block->kind = kind;
   block->traits = w->traits = (guint8) traits;
+  block->recomputes = recomputes != FALSE;
+  w->recompute = recomputes ? w->layout->recompute : SP_RECOMPUTE_NONE;
   memset (block->first_use, 0, sizeof block->first_use);
   memset (block->last_use, 0, sizeof block->last_use);
   block->n_buffers = SP_SLOT_FIRST_FREE;
@@ -209,9 +210,9 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
 }
 
 static void
-write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits)
+write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean recomputes)
 {
-  begin_block (w, index, kind, traits);
+  begin_block (w, index, kind, traits, recomputes);
   block_writers[kind](w);
   if (!w->state_only)
     write_recompute (w);
@@ -228,10 +229,12 @@ write_variant (SpWriter *w, SpVariant *variant)
   w->batch = variant->batch;
   w->rows = (gint32) (program->local_sequence * w->batch);
   w->region_rows = w->rows / regions;
-  write_block (w, 0, SP_BLOCK_EMBEDDING, 0);
-  for (guint i = 1; i + 1 < blocks; i++)
-    write_block (w, i, program->variants[0].blocks[i].kind, program->variants[0].blocks[i].traits);
-  write_block (w, blocks - 1, SP_BLOCK_HEAD, 0);
+  write_block (w, 0, SP_BLOCK_EMBEDDING, 0, FALSE);
+  for (guint i = 1; i + 1 < blocks; i++) {
+    const SpBlock *frame = &program->variants[0].blocks[i];
+    write_block (w, i, frame->kind, frame->traits, frame->recomputes);
+  }
+  write_block (w, blocks - 1, SP_BLOCK_HEAD, 0, FALSE);
   sp_pipeline_write (w);
 }
 
@@ -260,7 +263,7 @@ write_numbers (SpProgram *program, const SpArchitecture *arch)
 static void
 write_stages (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout)
 {
-  gint32 n = sp_layout_virtual_stages (layout), each = arch->layers / n, rest = arch->layers % n;
+  gint32 n = sp_layout_virtual_stages (layout);
 
   if ((guint) n + 1 > program->stages_capacity) {
     program->stages_capacity = n + 1;
@@ -270,15 +273,16 @@ write_stages (SpProgram *program, const SpArchitecture *arch, const SpLayout *la
   program->chunks = sp_layout_chunks (layout);
   program->stage_first[0] = 0;
   for (gint32 s = 0; s < n; s++)
-    program->stage_first[s + 1] =
-        program->stage_first[s] + (layout->stage_split[0] ? layout->stage_split[s] : each + (s < rest));
+    program->stage_first[s + 1] = program->stage_first[s] + sp_layout_stage_layers (layout, arch, s);
 }
 
-/* A block for each kind of layer that the model has, in the order of first appearance. */
+/* A block for each kind of layer that the model has, and of those, recomputed or not, that there are, in the order of
+ * first appearance. */
 static void
-write_layers (SpProgram *program, const SpArchitecture *arch)
+write_layers (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout)
 {
-  guint8 block_of[SP_N_LAYER_KINDS] = { 0 };
+  guint8 block_of[SP_N_LAYER_KINDS][2] = { { 0 } };
+  gint32 stage = 0;
 
   if ((guint) arch->layers > program->layers_capacity) {
     program->layers_capacity = arch->layers;
@@ -287,14 +291,18 @@ write_layers (SpProgram *program, const SpArchitecture *arch)
   program->n_layers = arch->layers;
   program->n_blocks = 1;
   for (gint32 l = 0; l < arch->layers; l++) {
-    guint8 kind = arch->layer_kind[l];
-    if (block_of[kind] == 0) {
-      g_assert (program->n_blocks <= SP_MAX_LAYER_KINDS);
-      program->variants[0].blocks[program->n_blocks].kind = block_of_mixer[sp_layer_mixer (kind)];
-      program->variants[0].blocks[program->n_blocks].traits = kind & ~SP_LAYER_MIXER;
-      block_of[kind] = program->n_blocks++;
+    stage += l == program->stage_first[stage + 1];
+    gboolean recomputes = sp_layout_recomputes (layout, l - program->stage_first[stage]);
+    guint8 kind = arch->layer_kind[l], *block = &block_of[kind][recomputes];
+    if (*block == 0) {
+      g_assert (program->n_blocks + 1 < SP_MAX_BLOCKS);
+      SpBlock *frame = &program->variants[0].blocks[program->n_blocks];
+      frame->kind = block_of_mixer[sp_layer_mixer (kind)];
+      frame->traits = kind & ~SP_LAYER_MIXER;
+      frame->recomputes = recomputes != FALSE;
+      *block = program->n_blocks++;
     }
-    program->layer_block[l] = block_of[kind];
+    program->layer_block[l] = *block;
   }
   program->n_blocks++;
 }
@@ -327,7 +335,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   if (arch->moe.experts > 0)
     program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : MAX (run->expert_imbalance, 1);
   write_stages (program, arch, layout);
-  write_layers (program, arch);
+  write_layers (program, arch, layout);
 
   gint32 last = last_batch (layout, run, program->micro_batches);
   program->n_variants = last == run->micro_batch ? 1 : 2;

@@ -64,6 +64,16 @@ sp_write_view (SpWriter *w, guint8 of, gint64 offset, gint64 elements)
 }
 
 guint8
+sp_write_tile (SpWriter *w, guint8 of)
+{
+  gint32 tiles = w->block->loops[w->loop - 1].steps;
+  guint8 slot = sp_write_view (w, of, 0, w->block->buffers[of].elements / tiles);
+
+  w->block->buffers[slot].moves = 1;
+  return slot;
+}
+
+guint8
 sp_write_temporary_of (SpWriter *w, SpDtype dtype, gint64 elements)
 {
   return sp_write_buffer (w, SP_CLASS_ACTIVATIONS, dtype, SP_LIFE_SEGMENT, elements);
@@ -78,11 +88,9 @@ sp_write_temporary (SpWriter *w, gint64 elements)
 static gboolean
 is_dropped (const SpWriter *w, SpTier tier)
 {
-  gboolean layer = w->block->kind == SP_BLOCK_SOFTMAX || w->block->kind == SP_BLOCK_LINEAR;
-
-  if (!layer || w->layout->recompute == SP_RECOMPUTE_NONE)
+  if (w->recompute == SP_RECOMPUTE_NONE)
     return FALSE;
-  if (w->layout->recompute == SP_RECOMPUTE_FULL)
+  if (w->recompute == SP_RECOMPUTE_FULL)
     return TRUE;
   return tier == (w->framework->selective_attention ? SP_TIER_SCORES : SP_TIER_ELEMENTWISE);
 }
@@ -224,7 +232,7 @@ sp_write_op_done (SpWriter *w, SpOp *op)
   gboolean accumulates = (op->flags & SP_OP_ACCUMULATE) != 0;
   gint64 read = 0, written = 0;
 
-  op->flags |= w->flags;
+  op->flags = (op->flags | w->flags) & ~(w->loop ? SP_OP_WEIGHT : 0);
   for (guint i = 0; i < SP_MAX_IN; i++)
     if (op->in[i])
       read += use_slot (w, op, index, op->in[i], TRUE);
@@ -380,19 +388,30 @@ sp_write_host_copy (SpWriter *w, SpOpKind kind, SpStream stream, guint8 in, guin
   sp_write_op_done (w, op);
 }
 
-SpLoop *
-sp_write_loop_begin (SpWriter *w, SpGroupId ring)
+static SpLoop *
+begin_loop (SpWriter *w, SpGroupId group, gint32 steps)
 {
   SpBlock *block = w->block;
 
   g_assert (block->n_loops < SP_MAX_LOOPS && w->loop == 0);
   SpLoop *loop = &block->loops[block->n_loops++];
-  *loop = (SpLoop){ .phase = w->phase,
-                    .group = ring,
-                    .steps = w->program->groups[ring].size,
-                    .first = (guint16) (w->program->n_ops - w->segment_start) };
+  *loop = (SpLoop){
+    .phase = w->phase, .group = group, .steps = steps, .first = (guint16) (w->program->n_ops - w->segment_start)
+  };
   w->loop = block->n_loops;
   return loop;
+}
+
+SpLoop *
+sp_write_loop_begin (SpWriter *w, SpGroupId ring)
+{
+  return begin_loop (w, ring, w->program->groups[ring].size);
+}
+
+SpLoop *
+sp_write_tiles_begin (SpWriter *w, gint32 tiles)
+{
+  return begin_loop (w, SP_GROUP_NONE, tiles);
 }
 
 void
@@ -401,10 +420,18 @@ sp_write_loop_uses (SpBlock *block, const SpLoop *loop)
   guint list = loop->phase == SP_PHASE_FORWARD ? 0 : 1;
   guint16 *first = block->first_use[list], *last = block->last_use[list];
 
+  guint8 is_tiled[SP_MAX_SLOTS] = { 0 };
+
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    is_tiled[block->buffers[slot].alias] |= block->buffers[slot].moves;
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     gboolean starts = (first[slot] > loop->first) & (first[slot] <= loop->end);
     gboolean ends = (last[slot] > loop->first) & (last[slot] <= loop->end);
-    first[slot] = starts ? loop->first + 1 : first[slot];
+    if (loop->group == SP_GROUP_NONE && starts && ends && !is_tiled[slot] &&
+        block->buffers[slot].life == SP_LIFE_SEGMENT)
+      continue;
+    /* In a tile that is the only one there is nothing from an earlier one. */
+    first[slot] = starts && !(loop->group == SP_GROUP_NONE && loop->steps == 1) ? loop->first + 1 : first[slot];
     last[slot] = ends ? loop->end : last[slot];
   }
   for (guint i = 0; i < loop->n_carries; i++)

@@ -52,6 +52,7 @@ struct _SpWriter {
   SpBlock *block;
   guint8 offloaded; /* the layer's input in host memory, 0: it is not there */
   guint8 traits;    /* SpLayerKind bits of the block's layers */
+  guint8 recompute; /* SpRecompute of the open block */
   SpPhase phase;
   guint segment_start; /* in program->ops */
   guint8 loop;         /* 1 + index of the open loop, 0 none */
@@ -106,6 +107,8 @@ guint8 sp_write_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, 
 guint8 sp_write_host_buffer (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
 void sp_write_size (SpWriter *w, guint8 slot, gint64 elements);
 guint8 sp_write_view (SpWriter *w, guint8 of, gint64 offset, gint64 elements);
+/* A view of one of the open loop's equal parts of a buffer, the next one at each step. */
+guint8 sp_write_tile (SpWriter *w, guint8 of);
 /* Activations: a temporary of one list, and one that the backward reads. */
 guint8 sp_write_temporary (SpWriter *w, gint64 elements);
 guint8 sp_write_temporary_of (SpWriter *w, SpDtype dtype, gint64 elements);
@@ -165,8 +168,11 @@ void sp_write_message (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis,
 void sp_write_host_copy (SpWriter *w, SpOpKind kind, SpStream stream, guint8 in, guint8 out, guint flags);
 
 SpLoop *sp_write_loop_begin (SpWriter *w, SpGroupId ring);
+/* A loop over `tiles` equal parts of the rows. Gradients of weights in it are no part of their own of a backward that is
+ * split: what they read does not outlive its tile. */
+SpLoop *sp_write_tiles_begin (SpWriter *w, gint32 tiles);
 void sp_write_loop_end (SpWriter *w, SpLoop *loop);
-/* What is used in a loop is used until its end. For lists that are written without the two above. */
+/* What is used in a loop is used until its end, but for what ends with a tile. For lists that are written without the two above. */
 void sp_write_loop_uses (SpBlock *block, const SpLoop *loop);
 
 /* --- what the layers share ---------------------------------------------------------------------------------------- */

@@ -32,9 +32,15 @@ note_peak (SpListWalk *walk)
 static guint16
 make_storage (SpListWalk *walk, const SpBuffer *buffer)
 {
-  g_assert (walk->n_storages + 1 < G_N_ELEMENTS (walk->storages));
-  walk->storages[++walk->n_storages] = (SpListStorage){ .bytes = buffer->bytes, .class = buffer->class, .refs = 1 };
-  return (guint16) walk->n_storages;
+  guint16 storage = walk->freed; /* of an earlier tile, more often than not */
+
+  if (storage != 0)
+    walk->freed = walk->storages[storage].next_freed;
+  else
+    storage = (guint16) ++walk->n_storages;
+  g_assert (storage < G_N_ELEMENTS (walk->storages));
+  walk->storages[storage] = (SpListStorage){ .bytes = buffer->bytes, .class = buffer->class, .refs = 1 };
+  return storage;
 }
 
 static void
@@ -55,8 +61,11 @@ let_go (SpListWalk *walk, guint8 slot)
   if (walk->at[slot] == 0)
     return;
   walk->at[slot] = 0;
-  if (--storage->refs == 0)
-    add_bytes (walk, storage->class, -storage->bytes);
+  if (--storage->refs > 0)
+    return;
+  add_bytes (walk, storage->class, -storage->bytes);
+  storage->next_freed = walk->freed;
+  walk->freed = (guint16) (storage - walk->storages);
 }
 
 /* --- buffers of the step ------------------------------------------------------------------------------------------ */
@@ -227,9 +236,9 @@ is_used_later (const SpListWalk *walk, guint slot)
   return walk->list == SP_LIST_BACKWARD_INPUT && walk->lives->last_use[SP_LIST_BACKWARD_WEIGHT][slot] != 0;
 }
 
-/* Slots whose last use was op `op`, or the loop that it ends. */
+/* Slots whose last use was op `op`, or the loop that it ends. In a loop over tiles that goes on: those of a tile. */
 static void
-end_used (SpListWalk *walk, guint op)
+end_used (SpListWalk *walk, guint op, const SpLoop *tiles)
 {
   gboolean is_backward = walk->list >= SP_LIST_BACKWARD;
   guint use = op + 1 + (is_backward ? walk->block->segments[SP_PHASE_RECOMPUTE].n : 0);
@@ -239,7 +248,8 @@ end_used (SpListWalk *walk, guint op)
   const guint16 *last_use = walk->lives->last_use[walk->list];
   for (guint slot = 1; slot < walk->block->n_buffers; slot++)
     if (last_use[slot] == use && !is_used_later (walk, slot) &&
-        ends_with_use (walk->block->buffers[slot].life, (guint8) slot, walk->list == SP_LIST_FORWARD))
+        ends_with_use (walk->block->buffers[slot].life, (guint8) slot, walk->list == SP_LIST_FORWARD) &&
+        (tiles == NULL || sp_block_is_of_tile (walk->block, tiles, slot)))
       let_go (walk, (guint8) slot);
 }
 
@@ -283,15 +293,16 @@ run_ops (SpListWalk *walk, const SpOp *ops, guint n, guint wanted, guint mask)
     if (walk->op == walk->stop_op && walk->step == walk->stop_step)
       return FALSE;
     gboolean at_end = loop != NULL && walk->op + 1 == loop->end;
+    gboolean goes_on = loop != NULL && !(at_end && walk->step + 1 == loop->steps);
     if (at_end && runs)
       end_loop_step (walk, loop);
-    if (at_end && walk->step + 1 < loop->steps) {
+    if (!goes_on || loop->group == SP_GROUP_NONE)
+      end_used (walk, walk->op, goes_on ? loop : NULL);
+    if (at_end && goes_on) {
       walk->step++;
       walk->op = loop->first;
       continue;
     }
-    if (loop == NULL || at_end)
-      end_used (walk, walk->op);
     if (at_end)
       walk->step = 0;
     walk->op++;

@@ -59,11 +59,14 @@ use (const Uses *u, guint8 slot, guint at)
     u->last_use[root] = MAX (u->last_use[root], (guint16) at);
 }
 
-/* A use in a loop is one by its last op. */
-static guint
-end_of_use (const Uses *u, const SpOp *op, guint index)
+/* A use in a loop is one by its last op, but of what lives within a tile. */
+static void
+use_in (const Uses *u, guint8 slot, const SpOp *op, guint index)
 {
-  return u->offset + (op->loop != 0 ? u->block->loops[op->loop - 1].end : index + 1);
+  const SpLoop *loop = op->loop != 0 ? &u->block->loops[op->loop - 1] : NULL;
+  gboolean is_whole = loop != NULL && !sp_block_is_of_tile (u->block, loop, sp_memory_root (u->block, slot));
+
+  use (u, slot, u->offset + (is_whole ? loop->end : index + 1));
 }
 
 /* What starts a carry is used by the loop, whose ops call it `current`; its two memories end together. */
@@ -89,11 +92,10 @@ use_list (const SpProgram *program, const Uses *u, guint wanted, guint mask)
   for (guint i = 0; i < n; i++) {
     if ((ops[i].flags & mask) != wanted)
       continue;
-    guint at = end_of_use (u, &ops[i], i);
     for (guint j = 0; j < SP_MAX_IN; j++)
-      use (u, ops[i].in[j], at);
+      use_in (u, ops[i].in[j], &ops[i], i);
     for (guint j = 0; j < SP_MAX_OUT; j++)
-      use (u, ops[i].out[j], at);
+      use_in (u, ops[i].out[j], &ops[i], i);
   }
 }
 

@@ -91,6 +91,7 @@ typedef struct {
   gint64 bytes;
   guint8 class;
   guint8 refs; /* slots that hold it */
+  guint16 next_freed;
 } SpListStorage;
 
 /* One list under way: what each slot holds, and the sums since its start. */
@@ -105,6 +106,7 @@ typedef struct {
   guint16 at[SP_MAX_SLOTS]; /* its storage, 0 none */
   SpListStorage storages[4 * SP_MAX_SLOTS];
   guint n_storages;
+  guint16 freed; /* the last one that nobody holds any more, 0 none */
   SpListKind list;
   guint op;
   gint32 step;

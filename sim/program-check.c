@@ -187,7 +187,7 @@ check_loop (const SpProgram *program, const SpBlock *block, guint index)
 
   if (loop->first >= loop->end || loop->end > block->segments[loop->phase].n)
     FAIL ("loop %u: ops %u to %u of %u", index, loop->first, loop->end, block->segments[loop->phase].n);
-  if (loop->steps < 1 || loop->steps != program->groups[loop->group].size)
+  if (loop->steps < 1 || (loop->group != SP_GROUP_NONE && loop->steps != program->groups[loop->group].size))
     FAIL ("loop %u: %d steps in a group of %d", index, loop->steps, program->groups[loop->group].size);
   for (guint i = 0; i < loop->n_carries; i++) {
     const SpCarry *carry = &loop->carries[i];
@@ -200,6 +200,34 @@ check_loop (const SpProgram *program, const SpBlock *block, guint index)
     if (block->loops[i].phase == loop->phase && block->loops[i].first < loop->end && loop->first < block->loops[i].end)
       FAIL ("loops %u and %u overlap", i, index);
   return NULL;
+}
+
+/* All steps of a view that moves lie within its buffer. */
+static char *
+check_tile (const SpBlock *block, guint8 slot, const SpLoop *loop)
+{
+  const SpBuffer *buffer = &block->buffers[slot], *whole = &block->buffers[buffer->alias];
+
+  if (!buffer->moves)
+    return NULL;
+  if (buffer->alias == 0 || loop == NULL)
+    FAIL ("buffer %u moves, and is %s", slot, loop == NULL ? "used outside a loop" : "no view");
+  if (buffer->elements > 0 && (whole->elements - buffer->offset) / buffer->elements < loop->steps)
+    FAIL ("buffer %u: %d steps reach beyond buffer %u", slot, loop->steps, buffer->alias);
+  return NULL;
+}
+
+static char *
+check_tiles (const SpBlock *block, const SpOp *op)
+{
+  const SpLoop *loop = op->loop != 0 ? &block->loops[op->loop - 1] : NULL;
+  char *problem = NULL;
+
+  for (guint i = 0; i < SP_MAX_IN && problem == NULL; i++)
+    problem = check_tile (block, op->in[i], loop);
+  for (guint i = 0; i < SP_MAX_OUT && problem == NULL; i++)
+    problem = check_tile (block, op->out[i], loop);
+  return problem;
 }
 
 /* A loop's ops name it, and no others do. */
@@ -218,6 +246,9 @@ check_loop_marks (const SpProgram *program, const SpBlock *block)
           expected = j + 1;
       if (ops[i].loop != expected)
         FAIL ("%s op %u: loop %u, expected %u", sp_phase_name (phase), i, ops[i].loop, expected);
+      char *problem = check_tiles (block, &ops[i]);
+      if (problem != NULL)
+        return problem;
     }
   }
   return NULL;

@@ -109,6 +109,7 @@ const SpField sp_fields_variant[] = {
 const SpField sp_fields_block[] = {
   ENUM ("kind", SpBlock, kind, SP_N_BLOCK_KINDS, sp_block_name),
   PLAIN (SpBlock, traits, U8),
+  PLAIN (SpBlock, recomputes, U8),
   PLAIN (SpBlock, regather, U8),
   LAST,
 };
@@ -150,6 +151,7 @@ const SpField sp_fields_buffer[] = {
   ENUM ("dtype", SpBufferLine, b.dtype, SP_N_DTYPES, sp_dtype_name),
   ENUM ("life", SpBufferLine, b.life, SP_N_LIVES, sp_life_name),
   NAMED ("alias", SpBufferLine, b.alias, U8),
+  NAMED ("moves", SpBufferLine, b.moves, U8),
   NAMED ("tied", SpBufferLine, b.tied, U8),
   NAMED ("tied_slot", SpBufferLine, b.tied_slot, U8),
   NAMED ("host", SpBufferLine, b.host, U8),

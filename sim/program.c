@@ -150,6 +150,7 @@ sp_op_name (SpOpKind kind)
     [SP_OP_FEATURE_BWD] = "feature-bwd",
     [SP_OP_PACK] = "pack",
     [SP_OP_UNPACK] = "unpack",
+    [SP_OP_PART] = "part",
     [SP_OP_ATTENTION] = "attention",
     [SP_OP_ATTENTION_MERGE] = "attention-merge",
     [SP_OP_ATTENTION_DELTA] = "attention-delta",

@@ -9,11 +9,13 @@
  * strategy means stands in the ops below.
  *
  * Shape. Nothing is written out per layer, micro-batch or rank:
- *  - a BLOCK is a kind of layer (or the embedding, or the head with the loss). It has one table of buffers and one op
+ *  - a BLOCK is a kind of layer (or the embedding, or the head with the loss); layers of which some are recomputed and
+ *    some are not are two. It has one table of buffers and one op
  *    list per PHASE. A model is a sequence of block instances ("layers"), cut into pipeline stages.
  *  - ranks differ by their place in a GROUP (a set of mixed-radix digits of the rank number) and ops carry GUARDS on
  *    the place; there are no op lists per rank.
- *  - a ring is a LOOP written once; buffers that travel around it are CARRIED.
+ *  - a ring is a LOOP written once; buffers that travel around it are CARRIED. So is work that is done tile by tile:
+ *    views of whole buffers MOVE on with each step.
  *  - the order in which a stage runs its slots (forward or backward of a micro-batch) is the SCHEDULE.
  *
  * Where a step's time goes, in order, on a rank of stage s:
@@ -179,6 +181,7 @@ typedef struct {
  * PACK            in0[m, heads*k] -> out0[n][m][k]: n = group size, destination j gets part floor(j * heads / n) of
  *                 `heads` parts of k features (heads = n, or a divisor of it: K/V heads repeated)
  * UNPACK          in0[n][m][k] -> out0[m, heads*k]: PACK's transpose; what was repeated is summed
+ * PART            in0[m, n * group size] -> out0[m,n]: the columns of this rank's place in the group
  * ATTENTION       in0 = Q[m,batch,heads,k], in1 = K[n,batch,kv_heads,k], in2 = V[n,batch,kv_heads,value_size] -> out0 =
  *                 O[m,batch,heads,value_size], out1 = lse[m,batch,heads] fp32, of these keys alone. Mask: as SOFTMAX
  * ATTENTION_MERGE in0 = O of a block of keys [m,batch,heads,k] (k = features of a value head), in1 = its lse -> out0 =
@@ -276,6 +279,7 @@ typedef enum {
   SP_OP_FEATURE_BWD,
   SP_OP_PACK,
   SP_OP_UNPACK,
+  SP_OP_PART,
   SP_OP_ATTENTION,
   SP_OP_ATTENTION_MERGE,
   SP_OP_ATTENTION_SINK,
@@ -429,6 +433,7 @@ typedef struct {
   guint8 dtype;     /* SpDtype */
   guint8 life;      /* SpLife */
   guint8 alias;     /* slot that it is a view of, 0 none */
+  guint8 moves;     /* 1: a view that lies its own length further on at each step of the loop whose ops use it */
   guint8 tied;      /* 1: the embedding block's buffer of this slot number stands in, where the rank has both blocks */
   guint8 tied_slot; /* slot in block 0 */
   guint8 host;      /* 1: in host memory, `bytes` = 0 */
@@ -445,12 +450,15 @@ typedef struct {
   guint8 init, current, next;
 } SpCarry;
 
+/* Of a loop over tiles (group NONE, no carries) what is written and read within one step, life SEGMENT and none of the
+ * views that move lie in it, ends with the step; what else is used in a loop is used until its end. */
+
 #define SP_MAX_CARRIES 4
-#define SP_MAX_LOOPS 4
+#define SP_MAX_LOOPS 8
 
 typedef struct {
   guint8 phase; /* SpPhase whose list it stands in */
-  guint8 group; /* the ring: steps = its size */
+  guint8 group; /* the ring: steps = its size; NONE: tiles, as many as it says */
   gint32 steps;
   guint16 first, end; /* ops [first, end) of the segment */
   guint8 n_carries;
@@ -514,6 +522,7 @@ typedef enum { SP_BLOCK_EMBEDDING, SP_BLOCK_SOFTMAX, SP_BLOCK_LINEAR, SP_BLOCK_H
 typedef struct {
   guint8 kind;      /* SpBlockKind */
   guint8 traits;    /* of a layer, what else tells its kind from the model's others; 0 is plain. Names alone use it */
+  guint8 recomputes; /* 1: the layout has its layers recomputed, in part or whole */
   guint8 n_buffers; /* slots 1 .. n_buffers - 1 */
   guint8 n_loops;
   guint8 n_weights;
@@ -530,7 +539,7 @@ typedef struct {
   guint16 last_use[2][SP_MAX_SLOTS];
 } SpBlock;
 
-#define SP_MAX_BLOCKS 10
+#define SP_MAX_BLOCKS 18 /* 8 kinds of layers, recomputed or not, and the ends */
 
 /* The blocks at one batch size. Variant 0 is the full micro-batch; variant 1, where it exists, the smaller last one.
  * Slots and parameters are the same in both. blocks[0] is the embedding, blocks[n_blocks - 1] the head. */
@@ -626,6 +635,18 @@ static inline gboolean
 sp_program_is_one_layer (const SpProgram *program)
 {
   return program->scope == SP_SCOPE_LAYER || program->scope == SP_SCOPE_ATTENTION;
+}
+
+/* Whether a buffer lives within a step of a loop over tiles: the writer left its uses as they are. */
+static inline gboolean
+sp_block_is_of_tile (const SpBlock *block, const SpLoop *loop, guint slot)
+{
+  guint list = loop->phase == SP_PHASE_FORWARD ? 0 : 1;
+  guint offset = loop->phase == SP_PHASE_BACKWARD ? block->segments[SP_PHASE_RECOMPUTE].n : 0;
+
+  return loop->group == SP_GROUP_NONE && block->buffers[slot].life == SP_LIFE_SEGMENT &&
+         block->first_use[list][slot] > offset + loop->first && block->last_use[list][slot] <= offset + loop->end &&
+         block->last_use[1 - list][slot] == 0;
 }
 
 /* What ops of FORWARD, RECOMPUTE and BACKWARD must be flagged with to be run: flags, and mask. */

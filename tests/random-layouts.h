@@ -200,6 +200,9 @@ draw_layout (GRand *rand, const DrawLimits *limits, const SpArchitecture *arch, 
   layout->reshard = draw_int (rand, 0, 1);
   layout->overlap = draw_int (rand, 0, 1);
   layout->recompute = (guint8) draw_int (rand, 0, SP_N_RECOMPUTES - 1);
+  layout->recompute_every = draw_int (rand, 0, 2) ? 1 : draw_int (rand, 2, 4);
+  layout->recompute_first = draw_int (rand, 0, 3) ? 0 : draw_int (rand, 1, 4);
+  layout->loss = (guint8) draw_int (rand, 0, SP_N_LOSSES - 1);
   draw_order (rand, &layout->order);
   if (limits->schedules)
     draw_schedule (rand, arch, layout);

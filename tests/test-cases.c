@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/block-cost.h"
 #include "models/estimate/memory.h"
 #include "sim/walk.h"
 #include "tests/shipped.h"
@@ -252,6 +253,60 @@ test_logits (void)
     g_test_message ("%d x %d: %.4f GiB", cases[i].tokens, cases[i].vocabulary, bytes / GIB);
     g_assert_cmpfloat (bytes, ==, 4.0 * cases[i].tokens * cases[i].vocabulary);
     g_assert_true (is_near (bytes / GIB, cases[i].published_gib, 0.001));
+  }
+}
+
+/* The same 32768 x 151936 in the estimate, by itself in the class of logits (Qwen3's hidden size of 4096, one layer,
+ * recomputed). In place: fp32 logits and their copy in bf16 for the output
+ * matrix, 6 bytes each: 27.82 GiB. As PyTorch's cross entropy: log-softmax, its gradient and the logits' in fp32, at
+ * their fullest 12 bytes: 55.65 GiB. A note offers the others: in 8 chunks an eighth of that; fused by Liger's rule in
+ * 151936 / 4096 = 38 chunks, taken to 64 so that they divide, 2 bytes a logit: 0.145 GiB. */
+static void
+test_loss_kinds (void)
+{
+  static const struct {
+    const char *framework;
+    guint8 loss;
+    double bytes_a_logit;
+    gint32 chunks;
+  } cases[] = {
+    { "flash-loss-in-place", SP_LOSS_FULL, 6, 1 },    { "flash", SP_LOSS_VOCABULARY, 12, 1 },
+    { "flash-loss-in-place", SP_LOSS_CHUNKED, 6, 8 }, { "flash", SP_LOSS_CHUNKED, 12, 8 },
+    { "flash-loss-in-place", SP_LOSS_FUSED, 2, 64 },  { "flash", SP_LOSS_FUSED, 2, 64 },
+  };
+  g_autoptr (SpArchitecture) arch =
+      own_model ("layers = 1\nhidden = 4096\nheads = 32\nkv-heads = 8\nffn = 12288\nvocabulary = 151936\n");
+  g_autoptr (SpCluster) cluster = load_cluster ("a100-16x8");
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpRun run = { 32768, 1, 1, SP_DTYPE_BF16, TRUE };
+  double logits = 32768.0 * 151936.0;
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_autoptr (SpFramework) framework = load_framework (cases[i].framework);
+    SpLayout layout = SP_LAYOUT_DEFAULT;
+    SpEstimator estimator;
+    SpEstimate estimate;
+    SpBlockWork head;
+    gboolean offers = FALSE;
+    layout.recompute = SP_RECOMPUTE_FULL;
+    layout.loss = cases[i].loss;
+    g_assert_cmpint (sp_layout_loss_chunks (&layout, arch, &run), ==, cases[i].chunks);
+    write_legal (program, arch, framework, &layout, &run);
+    sp_estimator_init (&estimator, arch, cluster, framework, SP_MFU_SEQPAR);
+    sp_estimate_program (&estimator, program, &run, &estimate);
+    g_autoptr (GPtrArray) notes = sp_estimate_notes (&estimator, &layout, &run);
+    for (guint n = 0; n < notes->len; n++)
+      offers |= strstr (notes->pdata[n], "32768 tokens x 151936 x 4 bytes = 18.55 GiB") != NULL &&
+                strstr (notes->pdata[n], "loss = chunked or fused") != NULL;
+    sp_block_work_memory (program, &program->variants[0].blocks[program->n_blocks - 1], &head);
+    gint64 counted = MAX (head.peak[SP_LIST_FORWARD][SP_CLASS_LOGITS], head.peak[SP_LIST_BACKWARD][SP_CLASS_LOGITS]);
+    g_test_message ("%s, %d chunks: logits %.4f GiB in the head, %.4f at the peak in %s", cases[i].framework,
+                    cases[i].chunks, (double) counted / GIB, estimate.memory.by_class[SP_CLASS_LOGITS] / GIB,
+                    estimate.memory.moment);
+    g_assert_cmpfloat ((double) counted, ==, cases[i].bytes_a_logit * logits / cases[i].chunks);
+    if (cases[i].chunks == 1)
+      g_assert_cmpfloat (estimate.memory.by_class[SP_CLASS_LOGITS], ==, (double) counted);
+    g_assert_true (offers == (cases[i].loss < SP_LOSS_CHUNKED));
   }
 }
 
@@ -541,6 +596,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cases/megatron-22b", test_megatron);
   g_test_add_func ("/cases/activation-formula", test_formula);
   g_test_add_func ("/cases/logits", test_logits);
+  g_test_add_func ("/cases/loss-kinds", test_loss_kinds);
   g_test_add_func ("/cases/vocabulary", test_vocabulary);
   g_test_add_func ("/cases/zero-3-states", test_zero3_states);
   g_test_add_func ("/cases/layer-inputs", test_layer_inputs);

@@ -40,6 +40,7 @@ static const char full[] = "[model]\n"
                            "recompute = selective\n"
                            "offload = none\n"
                            "loss = full\n"
+                           "loss-chunks = 16\n"
                            "schedule = 1f1b\n"
                            "virtual-stages = 1\n"
                            "stage-split = 17, 15\n"
@@ -108,6 +109,8 @@ test_full (void)
   g_assert_cmpint (layout->zero, ==, 2);
   g_assert_cmpint (layout->gradient_dtype, ==, SP_DTYPE_BF16);
   g_assert_cmpint (layout->recompute, ==, SP_RECOMPUTE_SELECTIVE);
+  g_assert_cmpint (layout->loss, ==, SP_LOSS_FULL);
+  g_assert_cmpint (layout->loss_chunks, ==, 16);
   g_assert_cmpmem (layout->order.axis, SP_N_RANK_AXES, order, sizeof order);
   g_assert_cmpint (layout->order.experts_far, ==, TRUE);
   g_assert_cmpint (layout->expert, ==, 4);
@@ -239,8 +242,8 @@ static const struct Bad {
   { "zero", "zero = 2", "zero = 4", { ": [layout] zero = \"4\"", "from 0 to 3" } },
   { "version", "lasp-version = 1", "lasp-version = 3", { ": [layout] lasp-version = \"3\"", "from 1 to 2" } },
   { "recompute", "selective", "selctive", { ": [layout] recompute = ", "did you mean selective?" } },
-  { "recompute-every", "selective", "every-2",
-    { ": [layout] recompute = \"every-2\"", "not available yet; choose none" } },
+  { "recompute-every", "selective", "every-0", { ": [layout] recompute = \"every-0\"", "such as every-2" } },
+  { "recompute-first", "selective", "first-", { ": [layout] recompute = \"first-\"", "such as first-2" } },
   { "dtype", "gradient-dtype = bf16", "gradient-dtype = fp64", { ": [layout] ring-gradient-dtype = ", "bf16, fp32" } },
   { "flag", "overlap = false", "overlap = no", { ": [layout] overlap = \"no\"", "expected one of false, true" } },
   { "unknown", "ring = 4", "rnig = 4", { ": [layout] rnig = \"4\": unknown key; did you mean ring?" } },
@@ -263,7 +266,8 @@ static const struct Bad {
     { ": [layout] ring-split = \"striped\"", "not available yet; choose contiguous or zigzag" } },
   { "offload", "offload = none", "offload = optimiser", { ": [layout] offload = ", "did you mean optimizer?" } },
   { "zero-group", "zero-group = all", "zero-group = node", { ": [layout] zero-group = ", "choose all" } },
-  { "loss", "loss = full", "loss = chunked", { ": [layout] loss = ", "choose full" } },
+  { "loss", "loss = full", "loss = chunk", { ": [layout] loss = \"chunk\"", "did you mean chunked?" } },
+  { "loss-chunks", "loss-chunks = 16", "loss-chunks = many", { ": [layout] loss-chunks = ", "expected auto, or" } },
   { "virtual", "virtual-stages = 1", "virtual-stages = 0", { ": [layout] virtual-stages = ", "expected a whole number" } },
   { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "choose bf16 or fp16" } },
   { "packing", "packing = none", "packing = a.txt", { ": [run] packing = ", "choose none" } },

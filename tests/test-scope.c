@@ -20,6 +20,8 @@ draw_scoped (GRand *rand, SpScope scope, Draw *d, Machine *m)
   draw_legal (rand, &any, d);
   d->framework.lasp_local_after = draw_int (rand, 0, 1);
   d->run.scope = (guint8) scope;
+  if (scope == SP_SCOPE_FORWARD && d->layout.loss >= SP_LOSS_CHUNKED)
+    d->layout.loss = SP_LOSS_VOCABULARY;
   if (scope == SP_SCOPE_LAYER || scope == SP_SCOPE_ATTENTION) {
     d->layout.pipeline = d->layout.virtual_stages = 1;
     d->layout.schedule = 0;
@@ -200,6 +202,8 @@ test_layers (void)
     Draw d;
     Machine m;
     draw_legal (rand, &one, &d);
+    d.layout.recompute_every = 1; /* all layers alike */
+    d.layout.recompute_first = 0;
     gint32 micro_batches = draw_int (rand, 1, 5);
     d.run.global_batch = micro_batches * d.run.micro_batch;
     draw_machine (rand, sp_layout_world (&d.layout, d.arch), draw_slowdown (rand), &m);

@@ -249,7 +249,7 @@ part_seconds (const SpCost *cost, const SpProgram *program, const SpBlock *block
 
   for (guint i = 0; i < n; i++)
     if (((ops[i].flags & SP_OP_WEIGHT) != 0) == weight)
-      sum += sp_cost_op (cost, &ops[i]);
+      sum += (ops[i].loop ? block->loops[ops[i].loop - 1].steps : 1) * sp_cost_op (cost, &ops[i]);
   return sum;
 }
 

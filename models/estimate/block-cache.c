@@ -99,6 +99,20 @@ recipe (const SpProgram *program, const SpLayout *layout, const SpRun *run)
   return bits << 1 | (program->stages > 1);
 }
 
+/* Which blocks the sets are of. */
+static guint64
+blocks_of (const SpProgram *program)
+{
+  guint64 hash = program->n_blocks;
+
+  for (guint i = 1; i + 1 < program->n_blocks; i++) {
+    const SpBlock *block = &program->variants[0].blocks[i];
+    hash = (hash << 17 | hash >> 47) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
+    hash += (guint64) block->kind << 16 | (guint64) block->traits << 8 | block->recomputes;
+  }
+  return hash;
+}
+
 /* Two identities in one word: the odds of two pairs with one are 1 in 2^64. */
 static guint64
 mixed (guint64 a, guint64 b)
@@ -130,6 +144,8 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   memcpy (&key[6], &layout->expert_capacity, sizeof key[6]);
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
   key[6] = mixed (key[6], (guint64) layout->expert);
+  key[8] = blocks_of (program);
+  key[9] = pair (layout->loss_chunks, layout->loss);
 }
 
 static void
@@ -151,6 +167,8 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   key[5] = paths[SP_GROUP_MIRROR].identity;
   key[6] = paths[SP_GROUP_EXPERT_DATA].identity;
   key[7] = pair (layout->expert, program->groups[SP_GROUP_EXPERT_DATA].size);
+  key[8] = blocks_of (program);
+  key[9] = 0;
 }
 
 static guint64

@@ -16,7 +16,7 @@
 
 G_BEGIN_DECLS
 
-#define SP_CACHE_WORDS 8
+#define SP_CACHE_WORDS 10
 
 typedef struct {
   guint64 key[SP_CACHE_WORDS];

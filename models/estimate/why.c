@@ -138,8 +138,9 @@ blocks (const SpCost *cost, const SpProgram *program, GString *out)
     guint times = b == 0 || b == program->n_blocks - 1;
     for (guint l = 0; l < program->n_layers; l++)
       times += program->layer_block[l] == b;
-    g_string_append_printf (out, "Block %s, %u in the model: always %.6g MiB, stash a micro-batch %.6g MiB\n",
-                            sp_block_name (block->kind), times, sp_memory_block_always (program, block) / 1048576.0,
+    g_string_append_printf (out, "Block %s%s, %u in the model: always %.6g MiB, stash a micro-batch %.6g MiB\n",
+                            sp_block_name (block->kind), block->recomputes ? ", recomputed" : "", times,
+                            sp_memory_block_always (program, block) / 1048576.0,
                             sp_memory_block_stash (block) / 1048576.0);
     for (guint phase = 0; phase < SP_N_PHASES; phase++)
       list (cost, program, block, phase, out);
@@ -200,6 +201,29 @@ sp_estimate_why (SpEstimator *estimator, const SpProgram *program, const SpRun *
 
 /* --- notes -------------------------------------------------------------------------------------------------------- */
 
+/* From here on of the device's memory, one set of logits is worth a note. */
+#define MUCH_LOGITS 0.05
+
+static void
+note_logits (const SpEstimator *e, const SpLayout *layout, const SpRun *run, GPtrArray *notes)
+{
+  gint32 split = layout->loss == SP_LOSS_FULL ? 1 : layout->tensor;
+  gint64 rows = run->sequence / sp_layout_sequence_ranks (layout, e->arch) * run->micro_batch;
+  gint64 columns = (e->arch->vocabulary + split - 1) / split;
+  guint size = e->framework->fp32_logits ? 4 : sp_dtype_bytes (run->precision);
+  double bytes = (double) rows * (double) columns * size;
+
+  if (layout->loss >= SP_LOSS_CHUNKED || bytes < MUCH_LOGITS * e->cluster->device->memory_bytes.value)
+    return;
+  g_ptr_array_add (notes,
+                   g_strdup_printf ("logits: %" G_GINT64_FORMAT " tokens x %" G_GINT64_FORMAT
+                                    " x %u bytes = %.2f GiB%s%s; loss = chunked or fused keeps those of a part of "
+                                    "the tokens at a time",
+                                    rows, columns, size, bytes / 1073741824.0,
+                                    e->framework->loss_copies ? ", three times in the loss" : "",
+                                    split < layout->tensor ? ", vocab-parallel would split them over tensor" : ""));
+}
+
 GPtrArray *
 sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)
 {
@@ -230,6 +254,7 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
   if (arch->layers % layout->pipeline != 0 && layout->stage_split[0] == 0)
     g_ptr_array_add (notes, g_strdup_printf ("%d layers over %d stages: the first %d stages have one more",
                                              arch->layers, layout->pipeline, arch->layers % layout->pipeline));
+  note_logits (estimator, layout, run, notes);
   if (run->scope != SP_SCOPE_STEP) {
     static const char *const runs[SP_N_SCOPES] = {
       [SP_SCOPE_FORWARD] = "the forward of all micro-batches",

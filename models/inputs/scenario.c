@@ -53,6 +53,10 @@ static gboolean read_imbalance (SpIni *ini, const Key *key, Values *values, GErr
 static void write_imbalance (const Values *values, GString *out);
 static gboolean read_offload (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_offload (const Values *values, GString *out);
+static gboolean read_chunks (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_chunks (const Values *values, GString *out);
+static gboolean read_recompute (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_recompute (const Values *values, GString *out);
 static gboolean read_schedule (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_schedule (const Values *values, GString *out);
 
@@ -93,10 +97,11 @@ static const Key keys[] = {
   FLAG ("reshard", reshard),
   GRADIENT ("gradient-dtype", gradient_dtype),
   FLAG ("overlap", overlap),
-  { "layout", "recompute", KEY_CHOICE, FIELD (layout.recompute), .names = { "none", "selective", "full" },
-    .available = SP_N_RECOMPUTES },
+  { "layout", "recompute", KEY_SPECIAL, .read = read_recompute, .write = write_recompute },
   { "layout", "offload", KEY_SPECIAL, .read = read_offload, .write = write_offload },
-  ONLY ("layout", "loss", "full"),
+  { "layout", "loss", KEY_CHOICE, FIELD (layout.loss), .names = { "full", "vocab-parallel", "chunked", "fused" },
+    .available = SP_N_LOSSES },
+  { "layout", "loss-chunks", KEY_SPECIAL, .read = read_chunks, .write = write_chunks },
   { "layout", "schedule", KEY_SPECIAL, .read = read_schedule, .write = write_schedule },
   { "layout", "virtual-stages", KEY_INT, .min = 1, .max = SP_MAX_CHUNKS, FIELD (layout.virtual_stages) },
   { "layout", "stage-split", KEY_SPECIAL, .read = read_split, .write = write_split },
@@ -286,6 +291,76 @@ write_split (const Values *values, GString *out)
     g_string_append_printf (out, "%s%d", i > 0 ? "," : "", split[i]);
 }
 
+static gboolean
+read_chunks (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  g_autofree char *text = NULL;
+  double chunks = 0;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  g_autofree char *problem = text == NULL || g_str_equal (text, "auto")
+                                 ? NULL
+                                 : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &chunks);
+  if (problem != NULL)
+    return sp_ini_refuse (ini, key->group, key->name, error, "expected auto, or a whole number of chunks, such as 8");
+  values->layout.loss_chunks = (gint32) chunks;
+  return TRUE;
+}
+
+static void
+write_chunks (const Values *values, GString *out)
+{
+  if (values->layout.loss_chunks > 0)
+    g_string_append_printf (out, "%d", values->layout.loss_chunks);
+  else
+    g_string_append (out, "auto");
+}
+
+/* A word, or every-K, first-K: all that the layout has to say of it. */
+static gboolean
+read_recompute (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  static const char *const names[] = { "none", "selective", "full", "every-K", "first-K", NULL };
+  static const char *const prefixes[] = { "every-", "first-" };
+  SpLayout *layout = &values->layout;
+  g_autofree char *text = NULL;
+  guint8 index = layout->recompute;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  layout->recompute_every = 1;
+  layout->recompute_first = 0;
+  for (guint i = 0; text != NULL && i < G_N_ELEMENTS (prefixes); i++) {
+    double layers;
+    if (!g_str_has_prefix (text, prefixes[i]))
+      continue;
+    g_autofree char *problem =
+        sp_quantity_problem (text + strlen (prefixes[i]), SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers);
+    if (problem != NULL)
+      return sp_ini_refuse (ini, key->group, key->name, error, "expected a whole number of layers, such as %s2",
+                            prefixes[i]);
+    layout->recompute = SP_RECOMPUTE_FULL;
+    *(i == 0 ? &layout->recompute_every : &layout->recompute_first) = (gint32) layers;
+    return TRUE;
+  }
+  if (!sp_ini_choice (ini, key->group, key->name, SP_INI_OPTIONAL, names, &index, error))
+    return FALSE;
+  layout->recompute = index;
+  return TRUE;
+}
+
+static void
+write_recompute (const Values *values, GString *out)
+{
+  static const char *const names[] = { "none", "selective", "full" };
+  const SpLayout *layout = &values->layout;
+  if (layout->recompute == SP_RECOMPUTE_FULL && layout->recompute_first > 0)
+    g_string_append_printf (out, "first-%d", layout->recompute_first);
+  else if (layout->recompute == SP_RECOMPUTE_FULL && layout->recompute_every > 1)
+    g_string_append_printf (out, "every-%d", layout->recompute_every);
+  else
+    g_string_append (out, names[layout->recompute]);
+}
+
 /* The row of the schedule table, which grows without this file. */
 static gboolean
 read_schedule (SpIni *ini, const Key *key, Values *values, GError **error)
@@ -319,8 +394,6 @@ read_choice (SpIni *ini, const Key *key, guint8 *field, GError **error)
   guint8 index = G_MAXUINT8;
   if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &value, error))
     return FALSE;
-  if (value != NULL && key->available == SP_N_RECOMPUTES && g_str_has_prefix (value, "every-"))
-    return sp_ini_refuse (ini, key->group, key->name, error, "not available yet; choose none, selective or full");
   if (!sp_ini_choice (ini, key->group, key->name, SP_INI_OPTIONAL, key->names, &index, error))
     return FALSE;
   if (index == G_MAXUINT8)

@@ -4,9 +4,14 @@
 
 /*
  * Final norm, BERT's transform (a square matrix, gelu, a norm; on each tensor rank's own rows), output matrix and the
- * loss, split over tensor ranks by vocabulary: the softmax's maximum and sum are
- * reduced over the group (Megatron-LM's vocabulary-parallel cross entropy). Its gradient
- * takes the logits' place, or, as PyTorch's does, a copy of its own with another one beside it.
+ * loss. The matrix is split over tensor ranks by vocabulary, and so is the loss: the
+ * softmax's maximum and sum are reduced over the group (Megatron-LM's vocabulary-parallel cross entropy); or the logits
+ * are gathered and each rank computes all of it (frameworks without a parallel loss). Its gradient takes the logits'
+ * place, or, as PyTorch's does, a copy of its own with another one beside it.
+ *
+ * In chunks of the tokens (SP_LOSS_CHUNKED, SP_LOSS_FUSED) only one chunk's logits live; the gradient of the matrix is
+ * summed chunk by chunk. Frameworks do this within the forward, here it stands in BACKWARD, which follows: so a step is
+ * the same, but FORWARD by itself lacks the output matrix and the loss.
  */
 
 typedef struct {
@@ -45,6 +50,94 @@ tie (SpWriter *w, Head *h, SpTied *ret_tied)
   h->matrix.grad = sp_write_view (w, gradients, table->offset, table->elements);
   if (embedding->regather)
     *ret_tied = (SpTied){ .shard = tied_slot (w, flat->shard_parameters), .values = values };
+}
+
+/* The head, the loss and their backwards run over chunks of the tokens, all of it in BACKWARD: a chunk's logits do not
+ * outlive it, so its gradient has to be taken at once. */
+static gboolean
+is_one_pass (const SpWriter *w)
+{
+  return w->layout->loss == SP_LOSS_CHUNKED || w->layout->loss == SP_LOSS_FUSED;
+}
+
+/* Each tensor rank computes the loss from all logits. */
+static gboolean
+is_gathered (const SpWriter *w)
+{
+  return w->layout->loss == SP_LOSS_FULL && w->layout->tensor > 1;
+}
+
+static gint32
+columns (const SpWriter *w)
+{
+  return is_gathered (w) ? w->vocabulary * w->layout->tensor : w->vocabulary;
+}
+
+static gboolean
+copies_logits (const SpWriter *w)
+{
+  return w->framework->fp32_logits && w->layout->loss != SP_LOSS_FUSED;
+}
+
+static guint8
+logits_buffer (SpWriter *w, SpDtype dtype, SpLife life, gint32 rows, gint32 n)
+{
+  return sp_write_buffer (w, SP_CLASS_LOGITS, dtype, life, (gint64) rows * n);
+}
+
+/* From rows of the normed hidden state to what the loss and its gradient read. */
+static void
+write_logits (SpWriter *w, Head *h, gint32 rows, guint8 x)
+{
+  gboolean copies = copies_logits (w), gathered = is_gathered (w);
+  SpLife life = is_one_pass (w) ? SP_LIFE_SEGMENT : SP_LIFE_STASH;
+  gint32 n = columns (w);
+
+  h->logits = logits_buffer (w, w->dtype, copies || gathered ? SP_LIFE_SEGMENT : life, rows, w->vocabulary);
+  sp_write_linear (w, rows, w->vocabulary, w->hidden, x, h->matrix, h->bias.value, h->logits);
+  if (gathered) {
+    guint8 whole = logits_buffer (w, w->dtype, copies ? SP_LIFE_SEGMENT : life, rows, n);
+    sp_tensor_gather_columns (w, rows, w->vocabulary, h->logits, whole);
+    h->logits = whole;
+  }
+  if (copies) {
+    guint8 wide = logits_buffer (w, SP_DTYPE_FP32, life, rows, n);
+    sp_write_rows (w, SP_OP_COPY, rows, n, h->logits, 0, 0, wide, 0, 0);
+    h->logits = wide;
+  }
+  h->maximum = sp_write_buffer (w, SP_CLASS_ACTIVATIONS, SP_DTYPE_FP32, life, rows);
+  sp_write_rows (w, SP_OP_LOSS_MAX, rows, n, h->logits, 0, 0, h->maximum, 0, 0);
+  if (!gathered)
+    sp_tensor_sum (w, h->maximum, SP_OP_MAX);
+  h->sums = sp_write_buffer (w, SP_CLASS_ACTIVATIONS, SP_DTYPE_FP32, life, 2 * (gint64) rows);
+  sp_write_rows (w, SP_OP_LOSS_SUM, rows, n, h->logits, h->maximum, 0, h->sums, 0, 0);
+  if (!gathered)
+    sp_tensor_sum (w, h->sums, 0);
+}
+
+/* The loss and its gradient, in the columns that the output matrix has here. */
+static guint8
+write_loss (SpWriter *w, Head *h, gint32 rows)
+{
+  gint32 n = columns (w);
+  guint8 scratch = 0, wide = h->logits;
+
+  if (w->framework->loss_copies && w->layout->loss != SP_LOSS_FUSED) {
+    SpDtype dtype = w->block->buffers[h->logits].dtype;
+    wide = logits_buffer (w, dtype, SP_LIFE_SEGMENT, rows, n);
+    scratch = logits_buffer (w, dtype, SP_LIFE_SEGMENT, rows, n);
+  }
+  sp_write_rows (w, SP_OP_LOSS, rows, n, h->logits, h->maximum, h->sums, wide, scratch, 0);
+  guint8 d_logits = wide;
+  if (copies_logits (w)) {
+    d_logits = logits_buffer (w, w->dtype, SP_LIFE_SEGMENT, rows, n);
+    sp_write_rows (w, SP_OP_COPY, rows, n, wide, 0, 0, d_logits, 0, 0);
+  }
+  if (!is_gathered (w))
+    return d_logits;
+  guint8 own = logits_buffer (w, w->dtype, SP_LIFE_SEGMENT, rows, w->vocabulary);
+  sp_tensor_own_columns (w, rows, w->vocabulary, d_logits, own);
+  return own;
 }
 
 static void
@@ -92,41 +185,37 @@ write_rows_backward (SpWriter *w, Head *h, guint8 d)
 static void
 write_forward (SpWriter *w, Head *h)
 {
-  gint64 logits = (gint64) w->rows * w->vocabulary;
-  gboolean copies = w->framework->fp32_logits;
-
   write_rows (w, h);
+  if (!is_one_pass (w))
+    write_logits (w, h, w->rows, sp_tensor_enter (w, h->rows));
+}
+
+static void
+write_chunks (SpWriter *w, Head *h, guint8 d_rows)
+{
+  gint32 chunks = sp_layout_loss_chunks (w->layout, w->arch, w->run), rows = w->rows / chunks;
   guint8 whole = sp_tensor_enter (w, h->rows);
-  h->logits = sp_write_buffer (w, SP_CLASS_LOGITS, w->dtype, copies ? SP_LIFE_SEGMENT : SP_LIFE_STASH, logits);
-  sp_write_linear (w, w->rows, w->vocabulary, w->hidden, whole, h->matrix, h->bias.value, h->logits);
-  if (copies) {
-    guint8 wide = sp_write_buffer (w, SP_CLASS_LOGITS, SP_DTYPE_FP32, SP_LIFE_STASH, logits);
-    sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, h->logits, 0, 0, wide, 0, 0);
-    h->logits = wide;
-  }
-  h->maximum = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, w->rows);
-  sp_write_rows (w, SP_OP_LOSS_MAX, w->rows, w->vocabulary, h->logits, 0, 0, h->maximum, 0, 0);
-  sp_tensor_sum (w, h->maximum, SP_OP_MAX);
-  h->sums = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, 2 * (gint64) w->rows);
-  sp_write_rows (w, SP_OP_LOSS_SUM, w->rows, w->vocabulary, h->logits, h->maximum, 0, h->sums, 0, 0);
-  sp_tensor_sum (w, h->sums, 0);
+  SpLoop *loop = sp_write_tiles_begin (w, chunks);
+  guint8 x = sp_write_tile (w, whole);
+
+  write_logits (w, h, rows, x);
+  guint8 d_logits = write_loss (w, h, rows);
+  sp_write_linear_dgrad (w, rows, w->vocabulary, w->hidden, d_logits, h->matrix, sp_write_tile (w, d_rows));
+  sp_write_linear_wgrad (w, rows, w->vocabulary, w->hidden, d_logits, x, h->matrix);
+  sp_write_bias_grad (w, rows, w->vocabulary, d_logits, h->bias);
+  sp_write_loop_end (w, loop);
 }
 
 static void
 write_backward (SpWriter *w, Head *h)
 {
-  guint8 scratch = 0, wide = h->logits;
-  if (w->framework->loss_copies) {
-    SpDtype dtype = w->block->buffers[h->logits].dtype;
-    wide = sp_write_buffer (w, SP_CLASS_LOGITS, dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
-    scratch = sp_write_buffer (w, SP_CLASS_LOGITS, dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
+  if (is_one_pass (w)) {
+    guint8 d_rows = sp_write_temporary (w, (gint64) w->rows * w->hidden);
+    write_chunks (w, h, d_rows);
+    write_rows_backward (w, h, sp_tensor_enter_backward (w, d_rows));
+    return;
   }
-  sp_write_rows (w, SP_OP_LOSS, w->rows, w->vocabulary, h->logits, h->maximum, h->sums, wide, scratch, 0);
-  guint8 d_logits = wide;
-  if (w->framework->fp32_logits) {
-    d_logits = sp_write_buffer (w, SP_CLASS_LOGITS, w->dtype, SP_LIFE_SEGMENT, (gint64) w->rows * w->vocabulary);
-    sp_write_rows (w, SP_OP_COPY, w->rows, w->vocabulary, wide, 0, 0, d_logits, 0, 0);
-  }
+  guint8 d_logits = write_loss (w, h, w->rows);
   guint8 d_rows = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_rows);
   sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, sp_tensor_regather (w, h->rows), h->matrix);

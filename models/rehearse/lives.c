@@ -25,15 +25,15 @@ loop_uses (const SpBlock *block, const SpLoop *loop, guint list, guint *ret_firs
                    : loop->phase == SP_PHASE_RECOMPUTE || loop->phase == SP_PHASE_BACKWARD;
 }
 
-/* Of a use in a loop, the loop's last op. */
+/* Of a use in a loop, the loop's last op; but of what lives within a tile the use itself. */
 static guint16
-end_of_loop (const SpBlock *block, guint list, guint16 use)
+end_of_loop (const SpBlock *block, guint list, guint8 slot, guint16 use)
 {
   guint first, last;
 
   for (guint i = 0; i < block->n_loops; i++)
     if (loop_uses (block, &block->loops[i], list, &first, &last) && use >= first && use <= last)
-      return (guint16) last;
+      return sp_block_is_of_tile (block, &block->loops[i], slot) ? use : (guint16) last;
   return use;
 }
 
@@ -68,10 +68,13 @@ plan_parts (const SpProgram *program, const SpBlock *block, SpUses *uses)
 
     for (guint i = 0; i < n; i++) {
       guint16 *last = uses->last[ops[i].flags & SP_OP_WEIGHT ? SP_USES_WEIGHT : SP_USES_INPUT];
-      guint16 end = end_of_loop (block, 1, (guint16) ++use);
 
-      for (guint j = 0; j < SP_MAX_IN + SP_MAX_OUT; j++)
-        last[root_of (block, j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN])] = end;
+      use++;
+      for (guint j = 0; j < SP_MAX_IN + SP_MAX_OUT; j++) {
+        guint8 root = root_of (block, j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN]);
+
+        last[root] = end_of_loop (block, 1, root, (guint16) use);
+      }
     }
   }
   for (guint i = 0; i < block->n_loops; i++)
@@ -86,7 +89,7 @@ plan_block (const SpProgram *program, const SpBlock *block, SpUses *uses)
 
     for (guint slot = 1; slot < block->n_buffers; slot++) {
       guint8 root = root_of (block, slot);
-      guint16 use = end_of_loop (block, list, block->last_use[list][slot]);
+      guint16 use = end_of_loop (block, list, root, block->last_use[list][slot]);
 
       last[root] = MAX (last[root], use);
     }
@@ -150,7 +153,7 @@ ends_with_use (const SpBuffer *buffer, guint8 slot, guint list)
 }
 
 void
-sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op)
+sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op, const SpLoop *tiles)
 {
   const SpVariant *variant = sp_item_variant (in, item);
   guint8 index = rank->agenda->positions[item->position].block;
@@ -165,7 +168,8 @@ sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, gui
   frame = sp_rank_frame (rank, item->position, item->micro_batch);
   for (guint slot = 1; slot < block->n_buffers; slot++)
     if (uses->last[part][slot] == use && !(part == SP_USES_INPUT && uses->last[SP_USES_WEIGHT][slot] > 0) &&
-        ends_with_use (&block->buffers[slot], slot, list))
+        ends_with_use (&block->buffers[slot], slot, list) &&
+        (tiles == NULL || sp_block_is_of_tile (block, tiles, slot)))
       sp_storage_release (rank, &frame->slots[slot]);
 }
 

@@ -127,7 +127,7 @@ locate (const SpCall *call, guint8 slot)
       place.block = &call->variant->blocks[0];
       place.position = 0;
     } else if (buffer->alias != 0) {
-      place.offset += buffer->offset;
+      place.offset += buffer->offset + (buffer->moves ? call->rank->step * buffer->elements : 0);
       place.root = buffer->alias;
     } else
       break;

@@ -280,6 +280,18 @@ unpack (SpCall *c)
     sp_ref_unpack (M, N, K, HEADS, x, out);
 }
 
+static void
+part (SpCall *c)
+{
+  gint32 parts = c->in->program->groups[c->op->group].size;
+  gint32 place = sp_program_place (c->in->program, c->op->group, c->rank->number);
+  const double *x = IN (0, M * N * parts);
+  double *out = OUT (0, M * N);
+
+  if (!c->failed)
+    sp_ref_part (M, N, parts, place, x, out);
+}
+
 /* --- elementwise -------------------------------------------------------------------------------------------------- */
 
 static SpRefGate
@@ -563,6 +575,7 @@ static const SpHandler handlers[SP_OP_ALL_GATHER] = {
   [SP_OP_FEATURE_BWD] = feature_bwd,
   [SP_OP_PACK] = pack,
   [SP_OP_UNPACK] = unpack,
+  [SP_OP_PART] = part,
   [SP_OP_ATTENTION] = sp_run_attention,
   [SP_OP_ATTENTION_MERGE] = sp_run_attention_merge,
   [SP_OP_ATTENTION_SINK] = sp_run_attention_sink,

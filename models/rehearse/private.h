@@ -132,8 +132,9 @@ void sp_call_check_written (SpCall *call);
 
 void sp_loop_step_begin (SpCall *call);
 void sp_loop_step_end (SpCall *call);
-/* After the op at the cursor, outside a loop or at its end: slots whose last use it was. */
-void sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op);
+/* After the op at the cursor: slots whose last use it was. In a loop over tiles that goes on: those of a tile alone. Not
+ * within other loops. */
+void sp_memory_release_used (SpInterpreter *in, SpRank *rank, const SpItem *item, guint op, const SpLoop *tiles);
 void sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item);
 void sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item);
 

@@ -142,17 +142,18 @@ pass (SpCall *call)
 {
   SpRank *rank = call->rank;
   gboolean at_end = call->loop != NULL && rank->op + 1 == call->loop->end;
+  gboolean goes_on = call->loop != NULL && !(at_end && rank->step + 1 == call->loop->steps);
 
   if (at_end)
     sp_loop_step_end (call);
   rank->begun = FALSE;
-  if (at_end && rank->step + 1 < call->loop->steps) {
+  if (call->item->kind == SP_ITEM_LIST && (!goes_on || call->loop->group == SP_GROUP_NONE))
+    sp_memory_release_used (call->in, rank, call->item, rank->op, goes_on ? call->loop : NULL);
+  if (at_end && goes_on) {
     rank->step++;
     rank->op = call->loop->first;
     return;
   }
-  if (call->item->kind == SP_ITEM_LIST && (call->loop == NULL || at_end))
-    sp_memory_release_used (call->in, rank, call->item, rank->op);
   if (at_end)
     rank->step = 0;
   rank->op++;

@@ -6,7 +6,8 @@
  *
  * A rank of the sequence group has local_sequence rows of each sequence. An op sees, by its number of rows: these; or,
  * with sequence regions, the part of them that is this tensor rank's; or, after an exchange of heads, those of all
- * members of its exchange group in order of place.
+ * members of its exchange group in order of place. In a loop over tiles it sees, at each step, one of as many equal
+ * parts of these.
  */
 
 guint64
@@ -56,6 +57,13 @@ is_region (const SpProgram *program, gint64 tokens)
   return program->sequence_regions && tensor > 1 && tokens * tensor == program->local_sequence;
 }
 
+/* Of a loop over tiles, its steps; else 1. */
+static gint64
+tiles_of (const SpCall *call)
+{
+  return call->loop != NULL && call->loop->group == SP_GROUP_NONE ? call->loop->steps : 1;
+}
+
 /* The tokens that `rank` has where an op sees `tokens` of a sequence. */
 static void
 positions_of (SpCall *call, gint32 rank, gint64 tokens, gint64 *out)
@@ -79,13 +87,13 @@ positions_of (SpCall *call, gint32 rank, gint64 tokens, gint64 *out)
 const gint64 *
 sp_call_positions (SpCall *call, gint64 tokens)
 {
-  gint64 *positions;
+  gint64 *positions, tiles = tiles_of (call);
 
   if (call->failed)
     return NULL;
-  positions = sp_call_temporary (call, tokens * sizeof *positions);
-  positions_of (call, call->rank->number, tokens, positions);
-  return positions;
+  positions = sp_call_temporary (call, tiles * tokens * sizeof *positions);
+  positions_of (call, call->rank->number, tiles * tokens, positions);
+  return positions + (tiles > 1 ? call->rank->step * tokens : 0);
 }
 
 const gint64 *
@@ -140,7 +148,7 @@ sp_call_row_positions (SpCall *call, gint64 m)
 gboolean
 sp_call_rows_are_shared (const SpCall *call, gint64 m)
 {
-  return !is_region (call->in->program, m / call->variant->batch);
+  return !is_region (call->in->program, tiles_of (call) * m / call->variant->batch);
 }
 
 void
@@ -207,6 +215,9 @@ sp_call_weights (SpCall *call, gint64 m)
 gint64
 sp_call_vocabulary_first (const SpCall *call, gint64 n)
 {
+  /* Or what all ranks have of it, put together. */
+  if (n >= call->in->program->numbers.vocabulary && call->in->program->numbers.vocabulary > 1)
+    return 0;
   return place_of (call, SP_GROUP_TENSOR) * n;
 }
 

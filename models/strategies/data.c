@@ -134,6 +134,60 @@ explain_scores (const SpCase *c, GString *out)
       c->framework->name, c->run->sequence);
 }
 
+/* The loss's chunks are equal. */
+static gint64
+rank_tokens (const SpCase *c)
+{
+  return c->run->sequence / sp_layout_sequence_ranks (c->layout, c->arch);
+}
+
+static gboolean
+chunks_divide (const SpCase *c)
+{
+  return rank_tokens (c) % sp_layout_loss_chunks (c->layout, c->arch, c->run) == 0;
+}
+
+/* Appends the divisors of the tokens of a rank on either side of a number of parts. */
+static void
+append_divisors (const SpCase *c, gint32 parts, GString *out)
+{
+  gint64 tokens = rank_tokens (c), below = MIN ((gint64) parts, tokens), above = (gint64) parts + 1;
+
+  while (below > 1 && tokens % below != 0)
+    below--;
+  while (above < tokens && tokens % above != 0)
+    above++;
+  g_string_append_printf (out, "%" G_GINT64_FORMAT, MAX (below, 1));
+  if (above <= tokens)
+    g_string_append_printf (out, " or %" G_GINT64_FORMAT, above);
+}
+
+static void
+explain_chunks (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "loss-chunks = %d must divide the %" G_GINT64_FORMAT " tokens that a rank has of a sequence; "
+                          "nearest: ",
+                          c->layout->loss_chunks, rank_tokens (c));
+  append_divisors (c, c->layout->loss_chunks, out);
+}
+
+/* What it would leave out is most of the head's work. */
+static gboolean
+loss_is_in_scope (const SpCase *c)
+{
+  return c->run->scope != SP_SCOPE_FORWARD || c->layout->loss < SP_LOSS_CHUNKED;
+}
+
+static void
+explain_loss_scope (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "scope = forward, and loss = %s computes the loss and its gradient in one pass, which is "
+                          "counted with the backward; use loss = full or vocab-parallel",
+                          c->layout->loss == SP_LOSS_CHUNKED ? "chunked" : "fused");
+}
+
 static const SpRule rules[] = {
   { "world", world_matches, explain_world },
   { "data-batch", batch_suffices, explain_batch },
@@ -141,6 +195,8 @@ static const SpRule rules[] = {
   { "tokens", tokens_divide, explain_tokens },
   { "rows", rows_fit, explain_rows },
   { "scores", scores_fit, explain_scores },
+  { "loss-chunks", chunks_divide, explain_chunks },
+  { "loss-scope", loss_is_in_scope, explain_loss_scope },
 };
 
 const SpStrategy sp_strategy_data = {

@@ -10,9 +10,7 @@
 static gboolean
 is_used (const SpWriter *w)
 {
-  gboolean layer = w->block->kind != SP_BLOCK_EMBEDDING && w->block->kind != SP_BLOCK_HEAD;
-
-  return layer && (w->layout->offload & SP_OFFLOAD_ACTIVATIONS) != 0;
+  return w->recompute == SP_RECOMPUTE_FULL && (w->layout->offload & SP_OFFLOAD_ACTIVATIONS) != 0;
 }
 
 void

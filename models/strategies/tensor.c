@@ -80,6 +80,38 @@ sp_tensor_sum (SpWriter *w, guint8 vector, guint flags)
     sp_write_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, vector, vector, flags);
 }
 
+void
+sp_tensor_gather_columns (SpWriter *w, gint32 rows, gint32 columns, guint8 part, guint8 whole)
+{
+  gint32 n = w->layout->tensor;
+  guint8 parts = sp_write_buffer (w, w->block->buffers[part].class, w->block->buffers[part].dtype, SP_LIFE_SEGMENT,
+                                  (gint64) rows * columns * n);
+
+  collective (w, SP_OP_ALL_GATHER, part, parts, 0);
+  SpOp *op = sp_write_op (w, SP_OP_UNPACK);
+  op->m = rows;
+  op->n = op->heads = n;
+  op->k = columns;
+  op->group = SP_GROUP_TENSOR;
+  op->in[0] = parts;
+  op->out[0] = whole;
+  sp_write_op_done (w, op);
+}
+
+void
+sp_tensor_own_columns (SpWriter *w, gint32 rows, gint32 columns, guint8 whole, guint8 part)
+{
+  SpOp *op = sp_write_op (w, SP_OP_PART);
+
+  op->m = rows;
+  op->n = columns;
+  op->group = SP_GROUP_TENSOR;
+  op->in[0] = whole;
+  op->out[0] = part;
+  op->bytes = 2 * w->block->buffers[part].bytes; /* what it takes of `whole` alone moves */
+  sp_write_op_done (w, op);
+}
+
 /* --- rules -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
