@@ -46,7 +46,7 @@ test_cards (void)
     gboolean no_bf16;
   } rows[] = {
     { "p100-16", 21.2e12, 732e9, 80e9, 0, TRUE },
-    { "p100-pcie-16", 18.7e12, 732e9, 12.3e9, 0, TRUE },
+    { "p100-pcie-16", 18.7e12, 732e9, 15.75e9, 0, TRUE },
     { "v100-32", 125e12, 900e9, 150e9, 0, TRUE },
     { "titan-rtx", 130.5e12, 672e9, 15.75e9, 0, TRUE },
     { "a100-40", 312e12, 1555e9, 300e9, 0, FALSE },
@@ -103,7 +103,8 @@ test_kinds_of_node (void)
   g_assert_cmpfloat_with_epsilon (spec.uplink_bytes_per_s, 3.86e9, 0.01e9);
   g_assert_cmpfloat_with_epsilon (spec.socket_bytes_per_s, 1.40e9, 0.01e9);
   g_assert_cmpfloat (efa->host_memory_bytes.value, ==, 1.9e12);
-  g_assert_cmpfloat (efa->host_bytes_per_s.value, ==, efa->device->pcie_bytes_per_s.value); /* by default */
+  g_assert_cmpfloat (efa->host_bytes_per_s.value, ==, 0.88 * 63e9);
+  g_assert_cmpint (efa->host_bytes_per_s.provenance, ==, SP_ASSUMED);
   g_assert_cmpfloat (efa->nics.value * efa->nic_bytes_per_s.value, ==, 400e9);
   g_assert_cmpfloat (pairs->host_memory_bytes.value, ==, 0);
 }
@@ -155,6 +156,44 @@ test_resize (void)
     gint32 nodes = rows[i].nodes > 0 ? rows[i].nodes : 1, gpus = rows[i].gpus > 0 ? rows[i].gpus : 8;
     g_assert_cmpuint (sp_topology_n_gpus (topology), ==, (guint) (nodes * gpus));
   }
+}
+
+static SpScenario *
+scenario_on (const char *cluster, const char *run, GError **error)
+{
+  g_autofree char *text = g_strdup_printf ("[model]\nconfig = tiny\n[cluster]\nfile = %s\n[layout]\ndata = 8\n"
+                                           "[run]\nsequence = 1K\n%s",
+                                           cluster, run);
+  char *path = input_file_new ("scenario.ini", text, -1);
+  SpScenario *scenario = sp_scenario_load (path, NULL, error);
+
+  input_file_remove (path);
+  return scenario;
+}
+
+/* A card without bf16 runs fp16, when asked to; a cluster of more nodes says so when written out. */
+static void
+test_in_scenario (void)
+{
+  static const char *const runs[] = { "", "precision = bf16\n" };
+  g_autoptr (GError) error = NULL;
+
+  for (guint i = 0; i < G_N_ELEMENTS (runs); i++) {
+    g_assert_null (scenario_on ("v100-1x8", runs[i], &error));
+    g_assert_nonnull (strstr (error->message, "V100 SXM2 32GB has no bf16, expected fp16"));
+    g_clear_error (&error);
+  }
+  g_autoptr (SpScenario) fp16 = scenario_on ("v100-1x8", "precision = fp16\n", &error);
+  g_assert_no_error (error);
+  g_assert_true (fp16->cluster->device->no_bf16);
+  g_autoptr (SpScenario) efa = scenario_on ("h100-64x8-efa\nnodes = 4", "", &error);
+  g_assert_no_error (error);
+  g_assert_cmpint (efa->cluster->nodes, ==, 4);
+  g_autoptr (GString) text = g_string_new (NULL);
+  sp_scenario_write (efa, text);
+  g_assert_nonnull (strstr (text->str, "file = h100-64x8-efa.ini\nnodes = 4\n"));
+  g_assert_null (scenario_on ("l20-1x8\ngpus-per-node = 4", "", &error));
+  g_assert_nonnull (strstr (error->message, "[cluster] gpus-per-node = \"4\": only of one node with a switch"));
 }
 
 static void
@@ -403,6 +442,7 @@ main (int argc, char **argv)
   g_test_add_func ("/hardware/cards", test_cards);
   g_test_add_func ("/hardware/kinds-of-node", test_kinds_of_node);
   g_test_add_func ("/hardware/resize", test_resize);
+  g_test_add_func ("/hardware/in-scenario", test_in_scenario);
   g_test_add_func ("/hardware/frameworks", test_frameworks);
   g_test_add_func ("/hardware/all-shipped", test_all_shipped);
   g_test_add_func ("/hardware/unsourced", test_unsourced);

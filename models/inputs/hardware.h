@@ -73,7 +73,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
  *                           other groups
  *    of all but flat        hop-latency 0
  *    network-noise = 0
- *    host-memory = 0; host-rate: the device's pcie-rate, else 25 GB/s, assumed: PCIe 4.0 x16 as copies reach it;
+ *    host-memory = 0; host-rate: 88 % of the device's pcie-rate, else 25 GB/s, assumed: as copies reach it;
  *    host-memory-rate = 136 GB/s, assumed: two sockets of six channels, about half their peak */
 typedef struct {
   char *name;
