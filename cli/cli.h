@@ -31,6 +31,8 @@ typedef enum { SP_CLI_ERROR_USAGE, SP_CLI_ERROR_INPUT, SP_CLI_ERROR_INTERNAL } S
 typedef gboolean (*SpCommandFunc) (char **args, GString *out, GError **error);
 
 gboolean sp_command_run (char **args, GString *out, GError **error);
+gboolean sp_command_export (char **args, GString *out, GError **error);
+gboolean sp_command_import (char **args, GString *out, GError **error);
 gboolean sp_command_plan (char **args, GString *out, GError **error);
 gboolean sp_command_show (char **args, GString *out, GError **error);
 
@@ -60,6 +62,13 @@ gint32 sp_cli_gpus (const SpCluster *cluster);
 
 /* Writes under a temporary name and renames; refuses what is there and no regular file. */
 gboolean sp_cli_write_file (const char *path, const GString *text, GError **error);
+
+/* --- export.c ----------------------------------------------------------------------------------------------------- */
+
+/* A line on stderr each. */
+void sp_cli_notes (const GPtrArray *notes);
+/* A usage error of `option`, unless `name` is a format that is written. */
+gboolean sp_cli_export_format (const char *option, const char *name, GError **error);
 
 /* --- output.c ----------------------------------------------------------------------------------------------------- */
 

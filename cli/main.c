@@ -24,6 +24,8 @@ typedef struct {
 static const Command commands[] = {
   { "run", sp_command_run, "what one scenario costs: memory, bytes on links, step time, tokens/s, MFU" },
   { "plan", sp_command_plan, "the layouts that fit a model on a cluster, best first" },
+  { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, flame or Calculon as a scenario" },
+  { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan or flame" },
   { "show", sp_command_show, "a model, cluster, device, framework, scenario; strategies and legal degrees" },
 };
 

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "models/inputs/ini.h"
+#include "models/inputs/run-files/run-file.h"
 #include "models/planner.h"
 #include "sim/schedules.h"
 
@@ -63,8 +64,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
-    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export, "megatron, deepspeed or torchtitan (not available yet)",
-      "NAME" },
+    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export, "The best layout as a run file: megatron, deepspeed, torchtitan or flame", "NAME" },
     { G_OPTION_REMAINING, 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, NULL },
     { NULL },
   };
@@ -103,7 +103,9 @@ check_options (const Options *o, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (needed); i++)
     if (needed[i].value == NULL)
       return sp_cli_usage (error, "%s is missing", needed[i].option);
-  return o->export == NULL || sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--export is not available yet");
+  if (o->export != NULL && o->json)
+    return sp_cli_usage (error, "--export writes a run file, --json does not go with it");
+  return sp_cli_export_format ("--export", o->export, error);
 }
 
 /* What may be set: not searched. `names` in order of the field's values, from `first`; NULL for a schedule. */
@@ -392,6 +394,54 @@ add_text (const Question *q, const SpEstimator *estimator, const SpPlan *plan, G
   sp_result_notes_text (notes, out);
 }
 
+/* --- as a run file ------------------------------------------------------------------------------------------------ */
+
+static gboolean
+export_entry (const Options *o, Question *q, const SpPlanEntry *entry, GString *out, GPtrArray *lost, GError **error)
+{
+  g_autofree char *model = sp_find_model (o->model, error);
+  char none[] = "none";
+  if (model == NULL)
+    return FALSE;
+  const SpScenario scenario = {
+    .model_path = model,
+    .cluster_path = none,
+    .framework_path = none,
+    .arch = q->arch,
+    .cluster = q->cluster,
+    .framework = q->framework,
+    .layout = entry->layout,
+    .run = entry->run,
+  };
+  return sp_run_file_export (&scenario, o->export, out, lost, error);
+}
+
+/* The best of those listed whose degrees the format has words for. */
+static gboolean
+add_export (const Options *o, Question *q, const SpPlan *plan, GString *out, GError **error)
+{
+  g_autoptr (GError) first = NULL;
+  g_autoptr (GPtrArray) lost = g_ptr_array_new_with_free_func (g_free);
+  if (plan->entries->len == 0)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "no layout fits, so there is none to export");
+  for (guint i = 0; i < plan->entries->len; i++) {
+    const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, i);
+    g_autoptr (GError) cause = NULL;
+    if (export_entry (o, q, entry, out, lost, &cause)) {
+      if (i > 0)
+        g_ptr_array_insert (lost, 0,
+                            g_strdup_printf ("note: layout %u of the plan; of the better ones, %s", i + 1,
+                                             first->message));
+      sp_cli_notes (lost);
+      return TRUE;
+    }
+    if (first == NULL)
+      first = g_steal_pointer (&cause);
+  }
+  g_propagate_error (error, g_steal_pointer (&first));
+  return FALSE;
+}
+
 gboolean
 sp_command_plan (char **args, GString *out, GError **error)
 {
@@ -415,6 +465,8 @@ sp_command_plan (char **args, GString *out, GError **error)
     return FALSE;
   if (options.json)
     return add_json (&estimator, plan, out, error);
+  if (options.export != NULL)
+    return add_export (&options, &q, plan, out, error);
   add_text (&q, &estimator, plan, out);
   return TRUE;
 }

@@ -61,6 +61,11 @@ static const struct {
   { "output-gate", FIELD (linear.output_gate) },
 };
 
+static const char *const norms[] = { "rms", "layer", "rms-no-gain", NULL };
+static const char *const mlps[] = { "swiglu", "linear-glu", "geglu", "gelu", "relu", "relu2", NULL };
+static const char *const forms[] = { "pre-norm",  "parallel", "parallel-two-norms", "sandwich", "branch-norm",
+                                     "post-norm", NULL };
+
 static gboolean
 read_ints (SpIni *ini, SpArchitecture *arch, GError **error)
 {
@@ -94,10 +99,6 @@ read_ints (SpIni *ini, SpArchitecture *arch, GError **error)
 static gboolean
 read_choices (SpIni *ini, SpArchitecture *arch, GError **error)
 {
-  static const char *const norms[] = { "rms", "layer", "rms-no-gain", NULL };
-  static const char *const mlps[] = { "swiglu", "linear-glu", "geglu", "gelu", "relu", "relu2", NULL };
-  static const char *const forms[] = { "pre-norm",  "parallel", "parallel-two-norms", "sandwich", "branch-norm",
-                                       "post-norm", NULL };
   guint8 norm = SP_NORM_RMS, mlp = SP_MLP_SWIGLU, form = SP_FORM_PRE_NORM;
   if (!sp_ini_choice (ini, GROUP, "norm", SP_INI_OPTIONAL, norms, &norm, error) ||
       !sp_ini_choice (ini, GROUP, "mlp", SP_INI_OPTIONAL, mlps, &mlp, error) ||
@@ -178,17 +179,18 @@ check (SpIni *ini, SpArchitecture *arch, GError **error)
   return TRUE;
 }
 
+static const struct {
+  const char *word;
+  guint8 kind;
+} words[] = {
+  { "softmax", SP_LAYER_SOFTMAX }, { "linear", SP_LAYER_LINEAR }, { "experts", SP_LAYER_EXPERTS },
+  { "window", SP_LAYER_WINDOW },   { "no-mlp", SP_LAYER_NO_MLP },
+};
+
 /* Words of a layer's kind, joined by '+': a mixer, and what else it has. */
 static gboolean
 layer_kind_of (char *text, guint8 *ret)
 {
-  static const struct {
-    const char *word;
-    guint8 kind;
-  } words[] = {
-    { "softmax", SP_LAYER_SOFTMAX }, { "linear", SP_LAYER_LINEAR }, { "experts", SP_LAYER_EXPERTS },
-    { "window", SP_LAYER_WINDOW },   { "no-mlp", SP_LAYER_NO_MLP },
-  };
   g_auto (GStrv) parts = g_strsplit (text, "+", -1);
   *ret = 0;
   for (guint i = 0; parts[i] != NULL; i++) {
@@ -239,12 +241,9 @@ read_layer_kinds (SpIni *ini, SpArchitecture *arch, GError **error)
   return TRUE;
 }
 
-SpArchitecture *
-sp_architecture_load_ini (const char *path, GError **error)
+static SpArchitecture *
+read_model (SpIni *ini, GError **error)
 {
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  if (ini == NULL)
-    return NULL;
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
   arch->family = g_strdup ("own");
   if (!sp_ini_string (ini, GROUP, "name", SP_INI_OPTIONAL, &arch->name, error) || !read_ints (ini, arch, error) ||
@@ -252,4 +251,129 @@ sp_architecture_load_ini (const char *path, GError **error)
       !sp_ini_finish (ini, error))
     return NULL;
   return g_steal_pointer (&arch);
+}
+
+SpArchitecture *
+sp_architecture_load_ini (const char *path, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  return ini != NULL ? read_model (ini, error) : NULL;
+}
+
+SpArchitecture *
+sp_architecture_parse_ini (const char *path, const char *text, gsize length, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
+  return ini != NULL ? read_model (ini, error) : NULL;
+}
+
+/* --- written ------------------------------------------------------------------------------------------------------ */
+
+static void
+append_kind (guint kind, GString *out)
+{
+  g_string_append (out, words[sp_layer_mixer (kind)].word);
+  for (guint i = 2; i < G_N_ELEMENTS (words); i++)
+    if (kind & words[i].kind)
+      g_string_append_printf (out, "+%s", words[i].word);
+}
+
+static gboolean
+repeats (const SpArchitecture *arch, gint32 period)
+{
+  for (gint32 i = period; i < arch->layers; i++)
+    if (arch->layer_kind[i] != arch->layer_kind[i - period])
+      return FALSE;
+  return arch->layers % period == 0;
+}
+
+/* The shortest pattern that repeats through the model, equal neighbours as kind*n. */
+static void
+write_kinds (const SpArchitecture *arch, GString *out)
+{
+  gint32 period = 1;
+  while (!repeats (arch, period))
+    period++;
+  if (period == 1 && arch->layer_kind[0] == SP_LAYER_SOFTMAX)
+    return;
+  g_string_append (out, "layer-kinds = ");
+  for (gint32 i = 0, next; i < period; i = next) {
+    for (next = i + 1; next < period && arch->layer_kind[next] == arch->layer_kind[i];)
+      next++;
+    g_string_append (out, i > 0 ? "," : "");
+    append_kind (arch->layer_kind[i], out);
+    if (next > i + 1)
+      g_string_append_printf (out, "*%d", next - i);
+  }
+  g_string_append_c (out, '\n');
+}
+
+/* What the INI has no key for. */
+static void
+write_lost (const SpArchitecture *arch, GPtrArray *lost)
+{
+  const struct {
+    gboolean there;
+    const char *what;
+  } parts[] = {
+    { arch->head_bias, "a bias of the output matrix" },
+    { arch->embedding_norm, "a norm after the embedding" },
+    { arch->no_final_norm, "no norm before the output matrix" },
+    { arch->head_transform, "a transform before the output matrix" },
+    { arch->bidirectional, "attention that is not causal" },
+    { arch->position_offset > 0, "position rows before the first position" },
+    { arch->token_types > 0, "a table of token types" },
+    { arch->moe.bias, "biases of the experts and their router" },
+    { arch->linear.conv_bias, "a bias of the short convolution" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
+    if (parts[i].there)
+      g_ptr_array_add (lost, g_strdup (parts[i].what));
+}
+
+static void
+write_number (const char *key, double value, double missing, GString *out)
+{
+  char text[G_ASCII_DTOSTR_BUF_SIZE];
+  if (value != missing)
+    g_string_append_printf (out, "%s = %s\n", key, g_ascii_formatd (text, sizeof text, "%.9g", value));
+}
+
+void
+sp_architecture_write_ini (const SpArchitecture *arch, GString *out, GPtrArray *lost)
+{
+  g_autoptr (SpArchitecture) plain = sp_architecture_new ();
+  gboolean softmax = sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0;
+  plain->kv_heads = arch->heads;
+  plain->head_size = arch->heads > 0 && arch->hidden % arch->heads == 0 ? arch->hidden / arch->heads : 0;
+  plain->rotary = arch->positions == 0 && softmax;
+  g_string_append (out, "[" GROUP "]\n");
+  if (arch->name != NULL)
+    g_string_append_printf (out, "name = %s\n", arch->name);
+  for (guint i = 0; i < G_N_ELEMENTS (int_keys); i++) {
+    gint32 value = *(const gint32 *) G_STRUCT_MEMBER_P (arch, int_keys[i].offset);
+    gint32 missing = *(gint32 *) G_STRUCT_MEMBER_P (plain, int_keys[i].offset);
+    if (int_keys[i].need == SP_INI_REQUIRED || value != missing)
+      g_string_append_printf (out, "%s = %d\n", int_keys[i].key, value);
+  }
+  write_kinds (arch, out);
+  write_number ("positions", arch->positions, 0, out);
+  write_number ("trained-positions", arch->trained_positions, arch->positions, out);
+  if (arch->norm != SP_NORM_RMS)
+    g_string_append_printf (out, "norm = %s\n", norms[arch->norm]);
+  if (arch->mlp != SP_MLP_SWIGLU)
+    g_string_append_printf (out, "mlp = %s\n", mlps[arch->mlp]);
+  if (arch->form != SP_FORM_PRE_NORM)
+    g_string_append_printf (out, "form = %s\n", forms[arch->form]);
+  if (arch->linear.family != 0)
+    g_string_append_printf (out, "linear-family = %s\n", sp_linear_names[arch->linear.family]);
+  for (guint i = 0; i < G_N_ELEMENTS (bool_keys); i++) {
+    gboolean value = *(const gboolean *) G_STRUCT_MEMBER_P (arch, bool_keys[i].offset);
+    if (value != *(gboolean *) G_STRUCT_MEMBER_P (plain, bool_keys[i].offset))
+      g_string_append_printf (out, "%s = %s\n", bool_keys[i].key, value ? "true" : "false");
+  }
+  write_number ("rope-theta", arch->rope_theta, plain->rope_theta, out);
+  write_number ("norm-epsilon", arch->norm_epsilon, plain->norm_epsilon, out);
+  write_number ("dropout", arch->dropout, 0, out);
+  write_lost (arch, lost);
 }

@@ -167,6 +167,11 @@ SpArchitecture *sp_architecture_load (const char *path, GError **error);
 /* The two that it chooses from. */
 SpArchitecture *sp_architecture_load_ini (const char *path, GError **error);
 SpArchitecture *sp_architecture_load_json (const char *path, GError **error);
+/* Our own INI as a text, with a 0 after its `length` bytes; `path` is for messages. */
+SpArchitecture *sp_architecture_parse_ini (const char *path, const char *text, gsize length, GError **error);
+/* The [model] group as our own INI has it: what it must have, and what is not its default. `lost` (of char*) gets a
+ * phrase for each part that an INI has no key for. */
+void sp_architecture_write_ini (const SpArchitecture *arch, GString *out, GPtrArray *lost);
 
 void sp_architecture_note (SpArchitecture *arch, const char *format, ...) G_GNUC_PRINTF (2, 3);
 

@@ -37,8 +37,8 @@ sp_input_fail (GError **error, SpInputError code, const char *format, ...)
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-static gboolean
-check_text (const char *path, const char *text, gsize length, GError **error)
+gboolean
+sp_check_input (const char *path, const char *text, gsize length, GError **error)
 {
   if (length == 0)
     return sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: the file is empty", path);
@@ -98,7 +98,7 @@ sp_read_input (const char *path, gsize *ret_length, GError **error)
     length -= 3; /* a byte order mark, as some editors write */
     memmove (text, text + 3, length + 1);
   }
-  if (!check_text (path, text, length, error))
+  if (!sp_check_input (path, text, length, error))
     return NULL;
   if (ret_length != NULL)
     *ret_length = length;
@@ -182,7 +182,13 @@ sp_ini_load (const char *path, GError **error)
 {
   gsize length;
   g_autofree char *text = sp_read_input (path, &length, error);
-  if (text == NULL || !scan (path, text, error))
+  return text != NULL ? sp_ini_parse (path, text, length, error) : NULL;
+}
+
+SpIni *
+sp_ini_parse (const char *path, const char *text, gsize length, GError **error)
+{
+  if (!sp_check_input (path, text, length, error) || !scan (path, text, error))
     return NULL;
   g_autoptr (SpIni) ini = g_new0 (SpIni, 1);
   ini->path = g_strdup (path);

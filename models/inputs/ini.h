@@ -22,6 +22,8 @@ typedef struct _SpIni SpIni;
 
 /* Loads and checks syntax: a regular file, at most 1 MiB, UTF-8, no group or key twice. */
 SpIni *sp_ini_load (const char *path, GError **error);
+/* The same of a text, with a 0 after its `length` bytes; `path` is for messages. */
+SpIni *sp_ini_parse (const char *path, const char *text, gsize length, GError **error);
 void sp_ini_free (SpIni *ini);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpIni, sp_ini_free)
 
@@ -69,6 +71,8 @@ gboolean sp_input_fail (GError **error, SpInputError code, const char *format, .
 char *sp_read_input (const char *path, gsize *ret_length, GError **error);
 /* The same without a look at what is in it: any bytes, or none. */
 char *sp_read_input_bytes (const char *path, gsize *ret_length, GError **error);
+/* These checks alone, of a text. */
+gboolean sp_check_input (const char *path, const char *text, gsize length, GError **error);
 /* A value as messages show it: at most 60 characters, no control characters, valid UTF-8. */
 char *sp_shown (const char *value);
 

@@ -161,7 +161,13 @@ sp_json_load (const char *path, GError **error)
 {
   gsize length;
   g_autofree char *text = sp_read_input (path, &length, error);
-  if (text == NULL || !check_text (path, text, error))
+  return text != NULL ? sp_json_parse (path, text, length, error) : NULL;
+}
+
+JsonObject *
+sp_json_parse (const char *path, const char *text, gsize length, GError **error)
+{
+  if (!sp_check_input (path, text, length, error) || !check_text (path, text, error))
     return NULL;
   g_autoptr (JsonParser) parser = json_parser_new ();
   g_autoptr (GError) cause = NULL;

@@ -493,6 +493,16 @@ values_clear (Values *values)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Values, values_clear)
 
+static Values
+values_default (void)
+{
+  return (Values){
+    .framework = g_strdup ("flash"),
+    .layout = SP_LAYOUT_DEFAULT,
+    .run = { .micro_batch = 1, .global_batch = 1, .precision = SP_DTYPE_BF16, .causal = TRUE },
+  };
+}
+
 static gboolean
 read_values (SpIni *ini, Values *values, SpVariations *variations, GError **error)
 {
@@ -637,28 +647,35 @@ load_files (SpScenario *scenario, const SpIni *ini, const Values *values, GError
   return scenario->framework != NULL;
 }
 
-SpScenario *
-sp_scenario_load (const char *path, const char *const *sets, GError **error)
+static SpScenario *
+load (SpIni *ini, const char *const *sets, GError **error)
 {
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  if (ini == NULL)
-    return NULL;
   for (guint i = 0; sets != NULL && sets[i] != NULL; i++)
     if (!apply_set (ini, sets[i], error))
       return NULL;
-  g_auto (Values) values = {
-    .framework = g_strdup ("flash"),
-    .layout = SP_LAYOUT_DEFAULT,
-    .run = { .micro_batch = 1, .global_batch = 1, .precision = SP_DTYPE_BF16, .causal = TRUE },
-  };
+  g_auto (Values) values = values_default ();
   g_autoptr (SpScenario) scenario = g_new0 (SpScenario, 1);
   scenario->variations = (SpVariations) SP_VARIATIONS_DEFAULT;
   if (!read_values (ini, &values, &scenario->variations, error) || !load_files (scenario, ini, &values, error))
     return NULL;
-  scenario->path = g_strdup (path);
+  scenario->path = g_strdup (sp_ini_path (ini));
   scenario->layout = values.layout;
   scenario->run = values.run;
   return g_steal_pointer (&scenario);
+}
+
+SpScenario *
+sp_scenario_load (const char *path, const char *const *sets, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  return ini != NULL ? load (ini, sets, error) : NULL;
+}
+
+SpScenario *
+sp_scenario_parse (const char *path, const char *text, gsize length, const char *const *sets, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
+  return ini != NULL ? load (ini, sets, error) : NULL;
 }
 
 void
@@ -711,4 +728,46 @@ sp_scenario_write (const SpScenario *scenario, GString *out)
     g_string_append_c (out, '\n');
   }
   sp_variations_write (&scenario->variations, out);
+}
+
+/* --- for who writes scenarios ------------------------------------------------------------------------------------- */
+
+gboolean
+sp_scenario_key (guint i, const char **ret_group, const char **ret_name, char **ret_default)
+{
+  if (i >= G_N_ELEMENTS (keys))
+    return FALSE;
+  g_auto (Values) values = values_default ();
+  g_autoptr (GString) text = g_string_new (NULL);
+  if (keys[i].type != KEY_WORD)
+    write_value (&keys[i], &values, text);
+  else
+    g_string_append (text, keys[i].offset == G_STRUCT_OFFSET (Values, framework) ? values.framework : "");
+  *ret_group = keys[i].group;
+  *ret_name = keys[i].name;
+  if (ret_default != NULL)
+    *ret_default = g_strdup (text->str);
+  return TRUE;
+}
+
+SpValueVerdict
+sp_scenario_takes (const char *group, const char *key, const char *value, char **ret_expected)
+{
+  static const char nothing[] = "[layout]\n";
+  g_autoptr (SpIni) ini = sp_ini_parse ("", nothing, strlen (nothing), NULL);
+  g_auto (Values) values = values_default ();
+  g_autoptr (GError) error = NULL;
+  guint i = 0;
+  while (i < G_N_ELEMENTS (keys) && !(g_str_equal (keys[i].group, group) && g_str_equal (keys[i].name, key)))
+    i++;
+  if (i == G_N_ELEMENTS (keys))
+    return SP_VALUE_LATER;
+  sp_ini_set (ini, group, key, value);
+  if (read_key (ini, &keys[i], &values, &error))
+    return SP_VALUE_TAKEN;
+  if (strstr (error->message, "not available yet") != NULL)
+    return SP_VALUE_LATER;
+  const char *expected = strstr (error->message, "\": "); /* behind the value */
+  *ret_expected = g_strdup (expected != NULL ? expected + strlen ("\": ") : error->message);
+  return SP_VALUE_REFUSED;
 }

@@ -32,11 +32,22 @@ typedef struct {
  * one. `sets` is a NULL-terminated list of "key=value" or "group.key=value", applied over the file (may be NULL). The
  * layout is parsed, not checked for legality: that is sp_layout_check. */
 SpScenario *sp_scenario_load (const char *path, const char *const *sets, GError **error);
+/* The same of a text, with a 0 after its `length` bytes, as if it were the file `path`. */
+SpScenario *sp_scenario_parse (const char *path, const char *text, gsize length, const char *const *sets,
+                               GError **error);
 void sp_scenario_free (SpScenario *scenario);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpScenario, sp_scenario_free)
 
 /* The scenario with every default written out, as `show` prints it. */
 void sp_scenario_write (const SpScenario *scenario, GString *out);
+
+/* The keys, for who writes scenarios of other files: FALSE beyond the last. *ret_default is what the writer above says
+ * of a key that a file leaves out, empty of [model] and [cluster]; free with g_free. */
+gboolean sp_scenario_key (guint i, const char **ret_group, const char **ret_name, char **ret_default);
+/* Would a scenario take this value? LATER: the key or the value is not available yet; REFUSED: *ret_expected says what
+ * was expected (free with g_free). Whether it suits the rest of the scenario is not asked. */
+typedef enum { SP_VALUE_TAKEN, SP_VALUE_LATER, SP_VALUE_REFUSED } SpValueVerdict;
+SpValueVerdict sp_scenario_takes (const char *group, const char *key, const char *value, char **ret_expected);
 
 /* Directory of the shipped scenarios: $SEQPAR_DATA, else where the build or the installation put them. */
 const char *sp_data_dir (void);

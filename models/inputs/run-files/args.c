@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Flags as on a command line. */
+#include <string.h>
+
+#include "models/inputs/ini.h"
+#include "models/inputs/run-files/items.h"
+
+typedef struct {
+  char *text;
+  guint line;
+} Word;
+
+static void
+word_clear (gpointer data)
+{
+  g_free (((Word *) data)->text);
+}
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  const char *name, *at;
+  guint line;
+} Scan;
+
+static gboolean
+at_line_end (const char *at)
+{
+  return at[0] == '\n' || (at[0] == '\r' && at[1] == '\n');
+}
+
+/* White space, comments, and backslashes at a line's end. */
+static void
+skip_blank (Scan *scan)
+{
+  for (;; scan->at++) {
+    if (*scan->at == '\\' && at_line_end (scan->at + 1))
+      continue;
+    if (*scan->at == '#')
+      while (scan->at[1] != '\0' && scan->at[1] != '\n')
+        scan->at++;
+    else if (*scan->at == '\n')
+      scan->line++;
+    else if (*scan->at == '\0' || !g_ascii_isspace (*scan->at))
+      return;
+  }
+}
+
+/* In quotes: up to the same quote. */
+static gboolean
+take_quoted (Scan *scan, GString *word, GError **error)
+{
+  char quote = *scan->at++;
+  guint first = scan->line;
+  for (; *scan->at != quote; scan->at++) {
+    if (*scan->at == '\0')
+      return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%u: a quote without an end", scan->name, first);
+    scan->line += *scan->at == '\n';
+    g_string_append_c (word, g_ascii_isspace (*scan->at) ? ' ' : *scan->at);
+  }
+  scan->at++;
+  return TRUE;
+}
+
+static gboolean
+take_word (Scan *scan, GArray *words, GError **error)
+{
+  g_autoptr (GString) word = g_string_new (NULL);
+  Word taken = { .line = scan->line };
+  while (*scan->at != '\0' && !g_ascii_isspace (*scan->at)) {
+    if (*scan->at == '"' || *scan->at == '\'') {
+      if (!take_quoted (scan, word, error))
+        return FALSE;
+      continue;
+    }
+    if (*scan->at == '\\') {
+      if (at_line_end (scan->at + 1))
+        break;
+      scan->at++;
+      if (*scan->at == '\0')
+        break;
+    }
+    g_string_append_c (word, *scan->at++);
+  }
+  taken.text = g_strdup (word->str);
+  g_array_append_val (words, taken);
+  return TRUE;
+}
+
+static GArray *
+split (const char *name, const char *text, GError **error)
+{
+  Scan scan = { name, text, 1 };
+  g_autoptr (GArray) words = g_array_new (FALSE, FALSE, sizeof (Word));
+  g_array_set_clear_func (words, word_clear);
+  for (skip_blank (&scan); *scan.at != '\0'; skip_blank (&scan))
+    if (!take_word (&scan, words, error))
+      return NULL;
+  return g_steal_pointer (&words);
+}
+
+/* --- flags -------------------------------------------------------------------------------------------------------- */
+
+/* Words of a launcher: up to the script that it starts. */
+static guint
+launcher_words (const GArray *words)
+{
+  for (guint i = words->len; i > 0; i--)
+    if (g_str_has_suffix (g_array_index (words, Word, i - 1).text, ".py"))
+      return i;
+  return 0;
+}
+
+static gboolean
+is_flag (const char *word)
+{
+  return g_str_has_prefix (word, "--") && g_ascii_isalpha (word[2]);
+}
+
+/* The flag at words[i] with all values that follow; *ret_next is behind them. */
+static gboolean
+take_flag (SpRunItems *items, const GArray *words, guint i, guint end, guint *ret_next, GError **error)
+{
+  const Word *flag = &g_array_index (words, Word, i);
+  const char *equals = strchr (flag->text, '=');
+  g_autofree char *key = equals ? g_strndup (flag->text, (gsize) (equals - flag->text)) : g_strdup (flag->text);
+  g_autoptr (GString) value = g_string_new (equals ? equals + 1 : NULL);
+  guint next = i + 1;
+  for (; next < end && !is_flag (g_array_index (words, Word, next).text); next++)
+    g_string_append_printf (value, "%s%s", value->len > 0 ? " " : "", g_array_index (words, Word, next).text);
+  gboolean bare = equals == NULL && next == i + 1;
+  *ret_next = next;
+  return sp_run_items_add (items, key, bare ? SP_ITEM_FLAG : SP_ITEM_WORD, bare ? "true" : value->str, flag->line,
+                           error);
+}
+
+/* torchrun spells its flags with _ or -. */
+static gboolean
+take_launcher (SpRunItems *items, const GArray *words, guint end, GError **error)
+{
+  for (guint i = 0; i + 1 < end; i++) {
+    const Word *word = &g_array_index (words, Word, i);
+    if (!is_flag (word->text))
+      continue;
+    g_auto (GStrv) halves = g_strsplit (word->text, "=", 2);
+    g_autofree char *plain = g_strdelimit (g_strdup (halves[0]), "_", '-');
+    gboolean counts = g_str_equal (plain, "--nnodes") || g_str_equal (plain, "--nproc-per-node");
+    const char *value = halves[1] != NULL ? halves[1] : g_array_index (words, Word, i + 1).text;
+    if (counts && !sp_run_items_add (items, plain, SP_ITEM_WORD, value, word->line, error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+SpRunItems *
+sp_run_items_parse_args (const char *name, const char *text, gsize length, GError **error)
+{
+  g_autoptr (GArray) words = split (name, text, error);
+  if (words == NULL)
+    return NULL;
+  g_autoptr (SpRunItems) items = sp_run_items_new (name);
+  guint i = launcher_words (words);
+  if (!take_launcher (items, words, i, error))
+    return NULL;
+  while (i < words->len) {
+    const Word *word = &g_array_index (words, Word, i);
+    if (!is_flag (word->text)) {
+      g_autofree char *shown = sp_shown (word->text);
+      sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%u: \"%s\": expected --flag or --flag value", name, word->line,
+                     shown);
+      return NULL;
+    }
+    if (!take_flag (items, words, i, words->len, &i, error))
+      return NULL;
+  }
+  return g_steal_pointer (&items);
+}
+
+void
+sp_run_items_write_args (const SpRunItems *items, const GPtrArray *comments, GString *out)
+{
+  for (guint i = 0; comments != NULL && i < comments->len; i++)
+    g_string_append_printf (out, "# %s\n", (const char *) comments->pdata[i]);
+  for (guint i = 0; i < items->list->len; i++) {
+    const SpRunItem *item = items->list->pdata[i];
+    if (item->type == SP_ITEM_FLAG)
+      g_string_append_printf (out, "%s\n", item->key);
+    else
+      g_string_append_printf (out, "%s %s\n", item->key, item->text);
+  }
+}

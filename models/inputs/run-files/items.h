@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What a run file says, flat: each item a key, a value and its line. Keys of nested tables and objects are joined by
+ * dots ("parallelism.tensor_parallel_degree"), a flag keeps its dashes. Three syntaxes, each a pure function of a text
+ * (`length` bytes and a 0 after them) and of the name that messages begin with; each refuses a key that stands twice.
+ *
+ *   args   --flag, --flag value ..., --flag=value; quotes, # comments and \ at a line's end as in a shell. Words before
+ *          the first flag that belong to a launcher (python x.py, torchrun ... x.py) give launcher flags their own keys
+ *   json   one object; see models/inputs/json-text.h
+ *   toml   see toml.c for what is read of it
+ */
+
+#include <glib.h>
+
+G_BEGIN_DECLS
+
+typedef enum {
+  SP_ITEM_WORD,
+  SP_ITEM_INT,
+  SP_ITEM_FLOAT,
+  SP_ITEM_BOOL, /* "true" or "false" */
+  SP_ITEM_LIST, /* as text, for messages; a list of one value is that value, without its brackets */
+  SP_ITEM_NULL,
+  SP_ITEM_FLAG /* without a value: text "true" */
+} SpItemType;
+
+typedef struct {
+  char *key, *text;
+  guint8 type; /* SpItemType; of args FLAG or WORD */
+  guint line;  /* 0 unknown */
+} SpRunItem;
+
+typedef struct {
+  char *name;         /* of the file, for messages */
+  GPtrArray *list;    /* of SpRunItem*, in the file's order */
+  GHashTable *by_key; /* the same, by their key */
+} SpRunItems;
+
+SpRunItems *sp_run_items_new (const char *name);
+void sp_run_items_free (SpRunItems *items);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpRunItems, sp_run_items_free)
+
+/* FALSE with an error if the key stands there already. */
+gboolean sp_run_items_add (SpRunItems *items, const char *key, SpItemType type, const char *text, guint line,
+                           GError **error);
+const SpRunItem *sp_run_items_get (const SpRunItems *items, const char *key);
+/* "name:12: key" or "name: key". Free with g_free. */
+char *sp_run_item_place (const SpRunItems *items, const SpRunItem *item);
+
+SpRunItems *sp_run_items_parse_args (const char *name, const char *text, gsize length, GError **error);
+SpRunItems *sp_run_items_parse_json (const char *name, const char *text, gsize length, GError **error);
+SpRunItems *sp_run_items_parse_toml (const char *name, const char *text, gsize length, GError **error);
+
+/* The items as text of that syntax, in their order; `comments` (of char*) where it has comments. */
+void sp_run_items_write_args (const SpRunItems *items, const GPtrArray *comments, GString *out);
+void sp_run_items_write_json (const SpRunItems *items, const GPtrArray *comments, GString *out);
+void sp_run_items_write_toml (const SpRunItems *items, const GPtrArray *comments, GString *out);
+
+G_END_DECLS

@@ -1,0 +1,664 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Megatron-LM arguments (megatron/training/arguments.py). The file describes the model too; the data degree is what is
+ * left of the GPUs. Without a flag Megatron has: tensor, pipeline and context degrees 1, no sequence parallelism, states
+ * not sharded, layer norm, learned positions, gelu, biases, tied embeddings, dropout 0.1, ffn 4 x hidden (8/3 x hidden
+ * rounded down to 64 with --swiglu), two experts a token.
+ */
+#include <string.h>
+
+#include "models/inputs/ini.h"
+#include "models/inputs/run-files/formats.h"
+
+#define BY_LAYER "seqpar communicates layer by layer, without buckets"
+#define LATENT "latent attention"
+
+static const SpRunRow rows[] = {
+  /* the model */
+  { "--num-layers", "model.layers", SP_ROW_INT },
+  { "--hidden-size", "model.hidden", SP_ROW_INT },
+  { "--num-attention-heads", "model.heads", SP_ROW_INT },
+  { "--kv-channels", "model.head-size", SP_ROW_INT },
+  { "--group-query-attention", "file.grouped", SP_ROW_BOOL },
+  { "--num-query-groups", "file.groups", SP_ROW_INT },
+  { "--ffn-hidden-size", "model.ffn", SP_ROW_INT },
+  { "--swiglu", "model.mlp", SP_ROW_BOOL, .values = "true=swiglu" },
+  { "--squared-relu", "model.mlp", SP_ROW_BOOL, .values = "true=relu2" },
+  { "--normalization", "model.norm", SP_ROW_WORD, .values = "LayerNorm=layer RMSNorm=rms", .absent = "LayerNorm" },
+  { "--norm-epsilon", "model.norm-epsilon", SP_ROW_FLOAT },
+  { "--layernorm-epsilon", "model.norm-epsilon", SP_ROW_FLOAT, .flags = SP_ROW_READ },
+  { "--qk-layernorm", "model.qk-norm", SP_ROW_BOOL },
+  { "--disable-bias-linear", "file.no-bias", SP_ROW_BOOL },
+  { "--add-qkv-bias", "file.qkv-bias", SP_ROW_BOOL },
+  { "--untie-embeddings-and-output-weights", "model.tied", SP_ROW_BOOL, .values = "true=false false=true",
+    .absent = "false" },
+  { "--position-embedding-type", "file.positions", SP_ROW_WORD,
+    .values = "learned_absolute=learned_absolute rope=rope none=none", .absent = "learned_absolute" },
+  { "--use-rotary-position-embeddings", "file.positions", SP_ROW_BOOL, .values = "true=rope", .flags = SP_ROW_READ },
+  { "--max-position-embeddings", "file.max-positions", SP_ROW_INT },
+  { "--rotary-base", "model.rope-theta", SP_ROW_INT },
+  { "--rotary-percent", "file.rotary-percent", SP_ROW_FLOAT },
+  { "--vocab-size", "model.vocabulary", SP_ROW_INT },
+  { "--padded-vocab-size", "model.vocabulary", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "--hidden-dropout", "model.dropout", SP_ROW_FLOAT, .absent = "0.1" },
+  { "--attention-dropout", "file.attention-dropout", SP_ROW_FLOAT, .absent = "0.1" },
+  { "--num-experts", "model.experts", SP_ROW_INT },
+  { "--moe-router-topk", "model.experts-per-token", SP_ROW_INT, .absent = "2" },
+  { "--moe-ffn-hidden-size", "model.expert-ffn", SP_ROW_INT },
+  { "--moe-shared-expert-intermediate-size", "model.shared-ffn", SP_ROW_INT },
+  { "--moe-shared-expert-gate", "model.shared-gate", SP_ROW_BOOL },
+  { "--moe-layer-freq", "file.expert-layers", SP_ROW_WORD },
+  { "--multi-latent-attention", "file.latent", SP_ROW_BOOL },
+  { "--q-lora-rank", "model.query-rank", SP_ROW_INT },
+  { "--kv-lora-rank", "model.latent-rank", SP_ROW_INT },
+  { "--qk-head-dim", "model.latent-plain-size", SP_ROW_INT },
+  { "--qk-pos-emb-head-dim", "model.latent-rotary-size", SP_ROW_INT },
+  { "--v-head-dim", "model.latent-value-size", SP_ROW_INT },
+  { "--window-size", .why = "give a model file with window layers: --model FILE" },
+  { "--mtp-num-layers", .why = "extra prediction layers are not counted" },
+  { "--make-vocab-size-divisible-by", .why = "seqpar pads the vocabulary to the tensor degree alone" },
+  { "--apply-residual-connection-post-layernorm", .why = "residuals here are of the plain pre-norm form" },
+
+  /* the layout */
+  { "--tensor-model-parallel-size", "layout.tensor", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
+  { "--pipeline-model-parallel-size", "layout.pipeline", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
+  { "--context-parallel-size", "file.context", SP_ROW_INT, .absent = "1" },
+  { "--cp-comm-type", "file.context-kind", SP_ROW_WORD,
+    .values = "p2p=p2p all_gather=all_gather a2a=a2a a2a+p2p=a2a+p2p", .absent = "p2p" },
+  { "--hierarchical-context-parallel-sizes", "file.context-sizes", SP_ROW_WORD },
+  { "--expert-model-parallel-size", "layout.expert", SP_ROW_INT, .absent = "1" },
+  { "--expert-tensor-parallel-size", "file.expert-tensor", SP_ROW_INT },
+  { "--moe-expert-capacity-factor", "layout.expert-capacity", SP_ROW_FLOAT },
+  { "--moe-token-dispatcher-type", "file.dispatcher", SP_ROW_WORD, .values = "alltoall=alltoall" },
+  { "--sequence-parallel", "layout.sequence-regions", SP_ROW_BOOL, .absent = "false" },
+  { "--num-layers-per-virtual-pipeline-stage", "file.virtual-layers", SP_ROW_INT },
+  { "--num-virtual-stages-per-pipeline-rank", "layout.virtual-stages", SP_ROW_INT },
+  { "--decoder-first-pipeline-num-layers", "file.first-layers", SP_ROW_INT },
+  { "--decoder-last-pipeline-num-layers", "file.last-layers", SP_ROW_INT },
+  { "--pipeline-model-parallel-layout", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
+  { "--use-tp-pp-dp-mapping", "layout.order", SP_ROW_BOOL,
+    .values = "true=tensor,ulysses,ring,lasp,pipeline,data false=tensor,ulysses,ring,lasp,data,pipeline",
+    .absent = "false" },
+  { "--use-distributed-optimizer", "file.distributed", SP_ROW_BOOL },
+  { "--use-megatron-fsdp", "file.fsdp", SP_ROW_BOOL },
+  { "--use-custom-fsdp", "file.fsdp", SP_ROW_BOOL, .flags = SP_ROW_READ },
+  { "--use-torch-fsdp2", "file.fsdp", SP_ROW_BOOL, .values = "true=torch", .flags = SP_ROW_READ },
+  { "--data-parallel-sharding-strategy", "file.sharding", SP_ROW_WORD,
+    .values = "no_shard=0 optim=1 optim_grads=2 optim_grads_params=3" },
+  { "--overlap-grad-reduce", "layout.overlap", SP_ROW_BOOL, .absent = "false" },
+  { "--overlap-param-gather", "file.overlap-gather", SP_ROW_BOOL },
+  { "--tp-comm-overlap", .why = "seqpar does not split a matrix product to overlap its own communication" },
+  { "--ddp-bucket-size", .why = BY_LAYER },
+  { "--ddp-num-buckets", .why = BY_LAYER },
+  { "--recompute-activations", "file.recompute", SP_ROW_BOOL, .values = "true=selective", .flags = SP_ROW_READ },
+  { "--recompute-granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective" },
+  { "--recompute-method", "file.recompute-method", SP_ROW_WORD, .values = "uniform=uniform block=block" },
+  { "--recompute-num-layers", "file.recompute-layers", SP_ROW_INT },
+  { "--recompute-modules", .why = "selective recomputation is seqpar's own choice: norms and activations" },
+  { "--distribute-saved-activations", .why = "what full recomputation keeps is not split over tensor ranks" },
+  { "--cpu-offloading", "layout.offload", SP_ROW_BOOL, .values = "true=activations" },
+  { "--optimizer-cpu-offload", "layout.offload", SP_ROW_BOOL, .values = "true=optimizer" },
+  { "--cpu-offloading-num-layers", .why = "offloading is of all layers" },
+  { "--optimizer-offload-fraction", .why = "offloading is of the whole optimizer" },
+  { "--cross-entropy-loss-fusion", "layout.loss", SP_ROW_BOOL, .values = "true=fused" },
+  { "--cross-entropy-fusion-impl", .why = "which fused kernel is not said here" },
+  { "--accumulate-allreduce-grads-in-fp32", "layout.gradient-dtype", SP_ROW_BOOL, .values = "true=fp32" },
+  { "--grad-reduce-in-bf16", "layout.gradient-dtype", SP_ROW_BOOL, .values = "true=bf16" },
+
+  /* the run */
+  { "--seq-length", "run.sequence", SP_ROW_INT },
+  { "--encoder-seq-length", "run.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "--micro-batch-size", "run.micro-batch", SP_ROW_INT },
+  { "--global-batch-size", "run.global-batch", SP_ROW_INT },
+  { "--rampup-batch-size", .why = "a step of the full batch is priced" },
+  { "--bf16", "run.precision", SP_ROW_BOOL, .values = "true=bf16 true=fp8" },
+  { "--fp16", "run.precision", SP_ROW_BOOL, .values = "true=fp16" },
+  { "--fp8-format", "file.fp8", SP_ROW_WORD, .values = "hybrid=fp8 e4m3=fp8" },
+  { "--optimizer", "run.optimizer", SP_ROW_WORD, .values = "adam=adamw muon=muon", .absent = "adam" },
+  { "--use-precision-aware-optimizer", .why = "optimizer states are fp32" },
+  { "--reset-attention-mask", .why = "documents are packed only by run.packing" },
+  { "--reset-position-ids" },
+  { "--nnodes", "file.nodes", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "--nproc-per-node", "file.gpus-per-node", SP_ROW_INT, .flags = SP_ROW_READ },
+
+  /* how the stack runs it is the framework profile's */
+  { "--use-flash-attn", .why = "which attention kernel runs is the framework profile's: --set run.framework=NAME" },
+  { "--attention-backend", .why = "which attention kernel runs is the framework profile's: --set run.framework=NAME" },
+  { "--transformer-impl", .why = "which kernels run is the framework profile's: --set run.framework=NAME" },
+  { "--no-*", .why = "which kernels are fused is the framework profile's: --set run.framework=NAME" },
+  { "--enable-cuda-graph", .why = "what the host costs is the framework profile's: --set run.framework=NAME" },
+  { "--external-cuda-graph", .why = "what the host costs is the framework profile's: --set run.framework=NAME" },
+  { "--manual-gc" },
+  { "--manual-gc-interval" },
+
+  /* no cost depends on these */
+  { "--moe-grouped-gemm" }, /* experts are grouped products here, always */
+  { "--moe-router-load-balancing-type" },
+  { "--moe-aux-loss-coeff" },
+  { "--moe-z-loss-coeff" },
+  { "--moe-router-*" },
+  { "--moe-permute-fusion" },
+  { "--no-load-*" },
+  { "--no-save-*" },
+  { "--no-check-for-nan-in-loss-and-grad" },
+  { "--no-create-attention-mask-in-dataloader" },
+  { "--use-mcore-models" },
+  { "--train-iters" },
+  { "--train-samples" },
+  { "--exit-*" },
+  { "--lr" },
+  { "--lr-*" },
+  { "--min-lr" },
+  { "--weight-decay*" },
+  { "--start-weight-decay" },
+  { "--end-weight-decay" },
+  { "--clip-grad" },
+  { "--adam-*" },
+  { "--sgd-momentum" },
+  { "--init-method-std" },
+  { "--seed" },
+  { "--data-path" },
+  { "--data-args-path" },
+  { "--data-cache-path" },
+  { "--mock-data" },
+  { "--split" },
+  { "--train-data-path" },
+  { "--valid-data-path" },
+  { "--num-workers" },
+  { "--num-dataset-builder-threads" },
+  { "--tokenizer-*" },
+  { "--vocab-file" },
+  { "--merge-file" },
+  { "--log-*" },
+  { "--timing-*" },
+  { "--eval-*" },
+  { "--save" },
+  { "--save-*" },
+  { "--load" },
+  { "--ckpt-*" },
+  { "--async-save" },
+  { "--use-dist-ckpt" },
+  { "--dist-ckpt-*" },
+  { "--auto-detect-ckpt-format" },
+  { "--tensorboard-*" },
+  { "--wandb-*" },
+  { "--distributed-*" },
+  { "--initial-loss-scale" },
+  { "--loss-scale*" },
+  { "--min-loss-scale" },
+  { "--hysteresis" },
+  { "--override-opt_param-scheduler" },
+  { "--use-checkpoint-*" },
+  { "--check-*" },
+  { "--profile*" },
+  { "--use-pytorch-profiler" },
+  { "--finetune" },
+};
+
+static gboolean
+recognise (const SpRunItems *items)
+{
+  for (guint i = 0; i < items->list->len; i++) {
+    const char *key = ((const SpRunItem *) items->list->pdata[i])->key;
+    if (g_str_has_prefix (key, "--") && sp_run_row (&sp_run_megatron, key) != NULL)
+      return TRUE;
+  }
+  return FALSE;
+}
+
+/* --- the model ---------------------------------------------------------------------------------------------------- */
+
+static gboolean
+is_true (const SpFacts *facts, const char *key)
+{
+  return sp_facts_is (facts, key, "true");
+}
+
+/* [0]*3+[1]*58, in brackets or not: the pattern of dense and expert layers. FALSE if it is anything else. */
+static gboolean
+expand_pattern (const char *text, GString *bits)
+{
+  g_auto (GStrv) terms = g_strsplit (text, "+", -1);
+  for (guint i = 0; terms[i] != NULL; i++) {
+    const char *at = terms[i] + strspn (terms[i], " (");
+    gsize inside = *at == '[' ? strcspn (at, "]") : 0;
+    if (inside == 0 || at[inside] != ']')
+      return FALSE;
+    g_autofree char *list = g_strndup (at + 1, inside - 1);
+    const char *star = at + inside + 1 + strspn (at + inside + 1, " ");
+    gint64 times = *star == '*' ? g_ascii_strtoll (star + 1, NULL, 10) : 1;
+    gsize first = bits->len;
+    for (const char *c = list; *c != '\0'; c++)
+      if (*c == '0' || *c == '1')
+        g_string_append_c (bits, *c);
+      else if (strchr (", ", *c) == NULL)
+        return FALSE;
+    g_autofree char *once = g_strdup (bits->str + first);
+    if (*once == '\0' || times < 1 || times * (gint64) strlen (once) > SP_MAX_LAYERS || bits->len > SP_MAX_LAYERS)
+      return FALSE;
+    for (gint64 j = 1; j < times; j++)
+      g_string_append (bits, once);
+  }
+  return bits->len > 0;
+}
+
+/* Which layers have experts. */
+static gboolean
+resolve_expert_layers (SpRunFile *file, GError **error)
+{
+  const char *text = sp_facts_get (file->facts, "file.expert-layers");
+  g_autoptr (GString) bits = g_string_new (NULL), kinds = g_string_new (NULL);
+  gint64 every = text != NULL ? g_ascii_strtoll (text, NULL, 10) : 1;
+  if (every > 0 && every <= SP_MAX_LAYERS)
+    for (gint64 i = 0; i < every; i++)
+      g_string_append_c (bits, i == 0 ? '1' : '0');
+  else if (text == NULL || !expand_pattern (text, bits))
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                          "%s: --moe-layer-freq = \"%s\": expected a number, or lists of 0 and 1 such as "
+                          "([0]*3+[1]*58)",
+                          file->name, text);
+  for (gsize i = 0, next; i < bits->len; i = next) {
+    for (next = i + 1; next < bits->len && bits->str[next] == bits->str[i];)
+      next++;
+    g_string_append_printf (kinds, "%ssoftmax%s", i > 0 ? "," : "", bits->str[i] == '1' ? "+experts" : "");
+    if (next > i + 1)
+      g_string_append_printf (kinds, "*%u", (guint) (next - i));
+  }
+  return sp_run_set (file, "model.layer-kinds", kinds->str, SP_FACT_RESOLVED, "--moe-layer-freq", error);
+}
+
+static void
+remove_facts (SpFacts *facts, const char *const *keys)
+{
+  for (guint i = 0; keys[i] != NULL; i++)
+    g_hash_table_remove (facts, keys[i]);
+}
+
+static gboolean
+resolve_experts (SpRunFile *file, GError **error)
+{
+  static const char *const keys[] = { "model.experts-per-token", "model.expert-ffn", "model.shared-ffn",
+                                      "model.shared-gate", NULL };
+  if (sp_facts_get (file->facts, "model.experts") == NULL) {
+    remove_facts (file->facts, keys);
+    return TRUE;
+  }
+  return (sp_facts_get (file->facts, "model.expert-ffn") != NULL ||
+          sp_run_set_int (file, "model.expert-ffn", sp_facts_int (file->facts, "model.ffn", 0), error)) &&
+         resolve_expert_layers (file, error);
+}
+
+/* Without its flag the ranks say nothing; with it the rest has Megatron's sizes. */
+static gboolean
+resolve_latent (SpRunFile *file, GError **error)
+{
+  static const char *const keys[] = { "model.query-rank", "model.latent-rank", "model.latent-plain-size",
+                                      "model.latent-rotary-size", "model.latent-value-size", NULL };
+  static const gint64 missing[] = { 0, 32, 128, 64, 128 };
+  if (!is_true (file->facts, "file.latent")) {
+    remove_facts (file->facts, keys);
+    return TRUE;
+  }
+  for (guint i = 0; keys[i] != NULL; i++)
+    if (missing[i] > 0 && sp_facts_get (file->facts, keys[i]) == NULL &&
+        !sp_run_set_int (file, keys[i], missing[i], error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+resolve_positions (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  gboolean learned = sp_facts_is (facts, "file.positions", "learned_absolute");
+  gboolean rope = sp_facts_is (facts, "file.positions", "rope");
+  const char *most = sp_facts_get (facts, "file.max-positions");
+  const char *percent = sp_facts_get (facts, "file.rotary-percent");
+  if (learned && most == NULL && sp_facts_get (facts, "model.positions") == NULL)
+    sp_run_ask (file, "the learned positions' count: --max-position-embeddings in the file, or --set "
+                      "model.positions=N");
+  if (most != NULL && !sp_run_set (file, learned ? "model.positions" : "model.trained-positions", most,
+                                   SP_FACT_RESOLVED, "--max-position-embeddings", error))
+    return FALSE;
+  if (!rope && !sp_run_set (file, "model.rotary", "false", SP_FACT_RESOLVED, "--position-embedding-type", error))
+    return FALSE;
+  gint64 heads = sp_facts_int (facts, "model.heads", 1);
+  gint64 size = sp_facts_int (facts, "model.head-size", sp_facts_int (facts, "model.hidden", 0) / MAX (heads, 1));
+  double part = percent != NULL ? g_ascii_strtod (percent, NULL) : 1;
+  return !rope || part >= 1 || part <= 0 || sp_run_set_int (file, "model.rotary-size", (gint64) (size * part), error);
+}
+
+static gboolean
+resolve_model (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  gboolean biased = !is_true (facts, "file.no-bias");
+  gint64 hidden = sp_facts_int (facts, "model.hidden", 0);
+  gboolean swiglu = sp_facts_is (facts, "model.mlp", "swiglu");
+  const char *groups = sp_facts_get (facts, "file.groups");
+  if (hidden > 0 && sp_facts_get (facts, "model.ffn") == NULL &&
+      !sp_run_set_int (file, "model.ffn", swiglu ? hidden * 8 / 3 / 64 * 64 : 4 * hidden, error))
+    return FALSE;
+  if (sp_facts_get (facts, "model.mlp") == NULL &&
+      !sp_run_set (file, "model.mlp", "gelu", SP_FACT_RESOLVED, "without --swiglu", error))
+    return FALSE;
+  if (groups != NULL && !is_true (facts, "file.grouped"))
+    sp_run_note (file, "note: --num-query-groups says nothing without --group-query-attention");
+  if (is_true (facts, "file.grouped") &&
+      !sp_run_set (file, "model.kv-heads", groups != NULL ? groups : "1", SP_FACT_RESOLVED, "--num-query-groups", error))
+    return FALSE;
+  const char *const biases[] = { "model.projection-bias", "model.mlp-bias", "model.qkv-bias" };
+  for (guint i = 0; i < G_N_ELEMENTS (biases); i++)
+    if ((biased || (i == 2 && is_true (facts, "file.qkv-bias"))) &&
+        !sp_run_set (file, biases[i], "true", SP_FACT_RESOLVED, "without --disable-bias-linear", error))
+      return FALSE;
+  if (!sp_facts_is (facts, "file.attention-dropout", sp_facts_get (facts, "model.dropout")))
+    sp_run_note (file, "note: --attention-dropout and --hidden-dropout differ; seqpar has one dropout, the second");
+  if (sp_facts_get (facts, "model.name") == NULL) {
+    g_autofree char *stem = g_path_get_basename (file->name);
+    char *dot = strrchr (stem, '.');
+    if (dot != NULL && dot != stem)
+      *dot = '\0';
+    sp_facts_put (file->facts, "model.name", g_strcanon (stem, G_CSET_A_2_Z G_CSET_a_2_z G_CSET_DIGITS "-._", '-'),
+                  SP_FACT_RESOLVED, file->name);
+  }
+  return resolve_experts (file, error) && resolve_latent (file, error) && resolve_positions (file, error);
+}
+
+/* --- the layout --------------------------------------------------------------------------------------------------- */
+
+/* Context ranks: a ring, an all-gather, Ulysses, or both. */
+static gboolean
+resolve_context (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  gint64 degree = sp_facts_int (facts, "file.context", 1), ulysses = 1;
+  const char *kind = sp_facts_get (facts, "file.context-kind");
+  if (g_strcmp0 (kind, "a2a") == 0)
+    ulysses = degree;
+  if (g_strcmp0 (kind, "a2a+p2p") == 0) {
+    const char *sizes = sp_facts_get (facts, "file.context-sizes");
+    g_auto (GStrv) both = g_strsplit (sizes != NULL ? sizes : "", " ", -1);
+    ulysses = g_strv_length (both) == 2 ? g_ascii_strtoll (both[0], NULL, 10) : 0;
+    if (ulysses < 1 || g_ascii_strtoll (both[1], NULL, 10) * ulysses != degree)
+      return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                            "%s: --hierarchical-context-parallel-sizes = \"%s\": expected two numbers, their product "
+                            "--context-parallel-size = %" G_GINT64_FORMAT,
+                            file->name, sizes != NULL ? sizes : "", degree);
+  }
+  if (g_strcmp0 (kind, "all_gather") == 0 && degree > 1 &&
+      !sp_run_set (file, "layout.ring-kind", "all-gather", SP_FACT_RESOLVED, "--cp-comm-type all_gather", error))
+    return FALSE;
+  if (degree > 1 && sp_facts_is (facts, "layout.overlap", "false"))
+    sp_run_note (file, "note: layout.overlap is one switch, off without --overlap-grad-reduce; Megatron overlaps the "
+                       "ring all the same");
+  return sp_run_set_int (file, "layout.ulysses", ulysses, error) &&
+         sp_run_set_int (file, "layout.ring", degree / ulysses, error);
+}
+
+static gboolean
+resolve_sharding (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  const char *zero = is_true (facts, "file.distributed") ? "1" : "0";
+  const char *fsdp = sp_facts_get (facts, "file.fsdp");
+  if (g_strcmp0 (fsdp, "torch") == 0)
+    zero = "3";
+  else if (fsdp != NULL)
+    zero = sp_facts_get (facts, "file.sharding") != NULL ? sp_facts_get (facts, "file.sharding") : "0";
+  gboolean gathers = is_true (facts, "file.overlap-gather"), reduces = sp_facts_is (facts, "layout.overlap", "true");
+  if (g_str_equal (zero, "1") && gathers != reduces)
+    sp_run_note (file, "note: layout.overlap is one switch: that of --overlap-grad-reduce, not of "
+                       "--overlap-param-gather");
+  return sp_run_set (file, "layout.zero", zero, SP_FACT_RESOLVED, "--use-distributed-optimizer", error);
+}
+
+static gint64
+layers (const SpRunFile *file, const SpRunPlace *place)
+{
+  return place->arch != NULL ? place->arch->layers : sp_facts_int (file->facts, "model.layers", 0);
+}
+
+static gboolean
+resolve_stages (SpRunFile *file, const SpRunPlace *place, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  gint64 stages = sp_facts_int (facts, "layout.pipeline", 1), all = layers (file, place);
+  gint64 each = sp_facts_int (facts, "file.virtual-layers", 0);
+  gint64 first = sp_facts_int (facts, "file.first-layers", 0), last = sp_facts_int (facts, "file.last-layers", 0);
+  if (stages == 1)
+    return TRUE;
+  if (each > 0 && all % (stages * each) != 0)
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                          "%s: --num-layers-per-virtual-pipeline-stage = %" G_GINT64_FORMAT
+                          ": expected a divisor of the %" G_GINT64_FORMAT " layers / %" G_GINT64_FORMAT " stages",
+                          file->name, each, all, stages);
+  if (each > 0 && !sp_run_set_int (file, "layout.virtual-stages", all / stages / each, error))
+    return FALSE;
+  if (sp_facts_int (facts, "layout.virtual-stages", 1) > 1 &&
+      !sp_run_set (file, "layout.schedule", "interleaved", SP_FACT_RESOLVED, "virtual stages", error))
+    return FALSE;
+  if (first == 0 && last == 0)
+    return TRUE;
+  gint64 inner = stages - (first > 0) - (last > 0), left = all - first - last;
+  if (sp_facts_int (facts, "layout.virtual-stages", 1) > 1 || inner < 1 || left < inner || left % inner != 0) {
+    sp_run_note (file, "not mapped: layers of the first and the last stage: give --set layout.stage-split=8,8,7,7");
+    return TRUE;
+  }
+  g_autoptr (GString) split = g_string_new (NULL);
+  for (gint64 i = 0; i < stages; i++)
+    g_string_append_printf (split, "%s%" G_GINT64_FORMAT, i > 0 ? "," : "",
+                            i == 0 && first > 0            ? first
+                            : i == stages - 1 && last > 0 ? last
+                                                          : left / inner);
+  return sp_run_set (file, "layout.stage-split", split->str, SP_FACT_RESOLVED, "--decoder-first-pipeline-num-layers",
+                     error);
+}
+
+/* Uniform: all layers, what is kept being every N-th input. Block: the first N of each virtual stage. */
+static gboolean
+resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  const char *what = sp_facts_get (facts, "file.recompute");
+  gint64 n = sp_facts_int (facts, "file.recompute-layers", 1), all = layers (file, place);
+  gint64 parts = sp_facts_int (facts, "layout.pipeline", 1) * sp_facts_int (facts, "layout.virtual-stages", 1);
+  g_autofree char *first = g_strdup_printf ("first-%" G_GINT64_FORMAT, n);
+  if (g_strcmp0 (what, "full") == 0 && sp_facts_is (facts, "file.recompute-method", "block") && n * parts < all)
+    what = first;
+  else if (g_strcmp0 (what, "full") == 0 && n > 1)
+    sp_run_note (file, "not mapped: --recompute-num-layers: with the uniform method seqpar keeps every layer's input");
+  return sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED,
+                     "--recompute-granularity", error);
+}
+
+static gboolean
+resolve_precision (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  if (sp_facts_get (facts, "run.precision") == NULL)
+    sp_run_ask (file, "the precision: neither --bf16 nor --fp16 means fp32, which seqpar does not have: --set "
+                      "run.precision=bf16");
+  /* fp16 gradients are kept in fp16 without the flag, bf16 ones in fp32; bf16 here is any of 2 bytes. */
+  const char *dtype = sp_facts_is (facts, "run.precision", "fp16") ? "bf16" : "fp32";
+  if (sp_facts_get (facts, "layout.gradient-dtype") == NULL &&
+      !sp_run_set (file, "layout.gradient-dtype", dtype, SP_FACT_RESOLVED, "gradients", error))
+    return FALSE;
+  return sp_facts_get (facts, "file.fp8") == NULL ||
+         sp_run_set (file, "run.precision", "fp8", SP_FACT_RESOLVED, "--fp8-format", error);
+}
+
+static gboolean
+resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  gint64 tensor = sp_facts_int (facts, "layout.tensor", 1);
+  if (tensor == 1 && sp_facts_is (facts, "layout.sequence-regions", "true"))
+    sp_run_note (file, "note: --sequence-parallel changes nothing with a tensor degree of 1");
+  if (sp_facts_int (facts, "file.expert-tensor", tensor) != tensor)
+    sp_run_note (file, "not mapped: --expert-tensor-parallel-size: experts are split as the rest is, by the tensor "
+                       "degree");
+  if (!resolve_context (file, error) || !resolve_sharding (file, error) || !resolve_stages (file, place, error) ||
+      !resolve_recompute (file, place, error) || !resolve_precision (file, error) ||
+      !sp_run_resolve_data (file, place, error))
+    return FALSE;
+  gint64 replica = sp_run_replica (facts);
+  gint64 gpus = sp_facts_int (facts, "file.nodes", 0) * sp_facts_int (facts, "file.gpus-per-node", 0);
+  sp_run_note (file, "note: a replica takes %" G_GINT64_FORMAT " GPUs", replica);
+  if (gpus > 0 && place->gpus > 0 && gpus != place->gpus)
+    sp_run_note (file, "note: the launcher starts %" G_GINT64_FORMAT " processes, the cluster has %d GPUs", gpus,
+                 place->gpus);
+  /* One micro-batch a replica, without a global batch. */
+  if (sp_facts_get (facts, "run.global-batch") == NULL && sp_facts_get (facts, "run.micro-batch") != NULL)
+    sp_facts_put (file->facts, "file.accumulation", "1", SP_FACT_RESOLVED, "one micro-batch");
+  return sp_run_resolve_batches (file, error);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+static void
+prepare_context (SpFacts *facts)
+{
+  gint64 ulysses = sp_facts_int (facts, "layout.ulysses", 1), ring = sp_facts_int (facts, "layout.ring", 1);
+  gboolean gathers = sp_facts_is (facts, "layout.ring-kind", "all-gather");
+  const char *kind = ulysses > 1 ? ring > 1 ? "a2a+p2p" : "a2a" : gathers ? "all_gather" : "p2p";
+  sp_facts_put_int (facts, "file.context", ulysses * ring, SP_FACT_FILE, "");
+  if (ulysses * ring > 1)
+    sp_facts_put (facts, "file.context-kind", kind, SP_FACT_FILE, "");
+  if (ulysses > 1 && ring > 1) {
+    g_autofree char *sizes = g_strdup_printf ("%" G_GINT64_FORMAT " %" G_GINT64_FORMAT, ulysses, ring);
+    sp_facts_put (facts, "file.context-sizes", sizes, SP_FACT_FILE, "");
+  }
+}
+
+static void
+prepare_sharding (SpFacts *facts)
+{
+  gint64 zero = sp_facts_int (facts, "layout.zero", 0);
+  if (zero == 1)
+    sp_facts_put (facts, "file.distributed", "true", SP_FACT_FILE, "");
+  if (zero == 1 && sp_facts_is (facts, "layout.overlap", "true"))
+    sp_facts_put (facts, "file.overlap-gather", "true", SP_FACT_FILE, "");
+  if (zero < 2)
+    return;
+  sp_facts_put (facts, "file.fsdp", "true", SP_FACT_FILE, "");
+  sp_facts_put_int (facts, "file.sharding", zero, SP_FACT_FILE, "");
+}
+
+static void
+prepare_recompute (SpFacts *facts)
+{
+  const char *what = sp_facts_get (facts, "layout.recompute");
+  gboolean first = what != NULL && g_str_has_prefix (what, "first-");
+  if (g_strcmp0 (what, "selective") == 0)
+    sp_facts_put (facts, "file.recompute", what, SP_FACT_FILE, "");
+  if (g_strcmp0 (what, "full") != 0 && !first)
+    return;
+  sp_facts_put (facts, "file.recompute", "full", SP_FACT_FILE, "");
+  sp_facts_put (facts, "file.recompute-method", first ? "block" : "uniform", SP_FACT_FILE, "");
+  sp_facts_put (facts, "file.recompute-layers", first ? what + strlen ("first-") : "1", SP_FACT_FILE, "");
+}
+
+/* layer-kinds of softmax layers as the list of bits that Megatron reads. */
+static void
+prepare_expert_layers (SpFacts *facts)
+{
+  const char *kinds = sp_facts_get (facts, "model.layer-kinds");
+  if (kinds == NULL || g_str_equal (kinds, "softmax+experts") || sp_facts_get (facts, "model.experts") == NULL)
+    return;
+  g_autoptr (GString) list = g_string_new (NULL);
+  g_auto (GStrv) terms = g_strsplit (kinds, ",", -1);
+  for (guint i = 0; terms[i] != NULL; i++) {
+    const char *star = strchr (terms[i], '*');
+    g_string_append_printf (list, "%s[%d]*%s", i > 0 ? "+" : "", strstr (terms[i], "+experts") != NULL,
+                            star != NULL ? star + 1 : "1");
+  }
+  g_autofree char *whole = g_strdup_printf ("(%s)", list->str);
+  /* The list is the whole model's, the pattern repeats. */
+  g_autoptr (GString) bits = g_string_new (NULL);
+  gint64 length = expand_pattern (whole, bits) ? (gint64) bits->len : 0;
+  gint64 times = length > 0 ? sp_facts_int (facts, "model.layers", 0) / length : 0;
+  g_autoptr (GString) text = g_string_new ("(");
+  for (gint64 i = 0; i < times; i++)
+    g_string_append_printf (text, "%s%s", i > 0 ? "+" : "", list->str);
+  g_string_append_c (text, ')');
+  sp_facts_put (facts, "file.expert-layers", text->str, SP_FACT_FILE, "");
+}
+
+static void
+prepare_model (SpFacts *facts)
+{
+  const char *const biases[] = { "model.projection-bias", "model.mlp-bias" };
+  gboolean biased = is_true (facts, biases[0]) && is_true (facts, biases[1]) && is_true (facts, "model.qkv-bias");
+  gboolean learned = sp_facts_int (facts, "model.positions", 0) > 0;
+  const char *trained = sp_facts_get (facts, learned ? "model.positions" : "model.trained-positions");
+  const char *kv_heads = sp_facts_get (facts, "model.kv-heads");
+  gint64 heads = sp_facts_int (facts, "model.heads", 1), hidden = sp_facts_int (facts, "model.hidden", 0);
+  gint64 size = sp_facts_int (facts, "model.head-size", hidden / MAX (heads, 1));
+  if (!biased)
+    sp_facts_put (facts, "file.no-bias", "true", SP_FACT_FILE, "");
+  if (!biased && is_true (facts, "model.qkv-bias"))
+    sp_facts_put (facts, "file.qkv-bias", "true", SP_FACT_FILE, "");
+  if (kv_heads != NULL) {
+    sp_facts_put (facts, "file.grouped", "true", SP_FACT_FILE, "");
+    sp_facts_put (facts, "file.groups", kv_heads, SP_FACT_FILE, "");
+  }
+  if (trained != NULL)
+    sp_facts_put (facts, "file.max-positions", trained, SP_FACT_FILE, "");
+  sp_facts_put (facts, "file.positions",
+                learned                                         ? "learned_absolute"
+                : sp_facts_is (facts, "model.rotary", "false") ? "none"
+                                                                : "rope",
+                SP_FACT_FILE, "");
+  if (sp_facts_get (facts, "model.rotary-size") != NULL && size > 0) {
+    g_autofree char *part = g_strdup_printf ("%.9g", (double) sp_facts_int (facts, "model.rotary-size", 0) / (double) size);
+    sp_facts_put (facts, "file.rotary-percent", part, SP_FACT_FILE, "");
+  }
+  if (sp_facts_get (facts, "model.latent-rank") != NULL)
+    sp_facts_put (facts, "file.latent", "true", SP_FACT_FILE, "");
+  prepare_expert_layers (facts);
+}
+
+/* What an INI leaves out is not what Megatron takes without a flag. */
+static void
+fill_model (SpFacts *facts)
+{
+  static const struct {
+    const char *key, *value;
+  } missing[] = {
+    { "model.mlp", "swiglu" }, { "model.norm", "rms" }, { "model.tied", "false" }, { "model.dropout", "0" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (missing); i++)
+    if (sp_facts_get (facts, missing[i].key) == NULL)
+      sp_facts_put (facts, missing[i].key, missing[i].value, SP_FACT_FILE, "");
+  sp_facts_put (facts, "file.attention-dropout", sp_facts_get (facts, "model.dropout"), SP_FACT_FILE, "");
+}
+
+static void
+prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
+{
+  prepare_model (facts);
+  fill_model (facts);
+  prepare_context (facts);
+  prepare_sharding (facts);
+  prepare_recompute (facts);
+  if (sp_facts_is (facts, "run.precision", "fp8"))
+    sp_facts_put (facts, "file.fp8", "fp8", SP_FACT_FILE, "");
+  if (sp_facts_is (facts, "layout.virtual-stages", "1"))
+    g_hash_table_remove (facts, "layout.virtual-stages");
+  if (sp_facts_is (facts, "layout.expert-capacity", "none"))
+    g_hash_table_remove (facts, "layout.expert-capacity");
+}
+
+const SpRunFormat sp_run_megatron = {
+  .name = "megatron",
+  .title = "Megatron-LM arguments",
+  .parse = sp_run_items_parse_args,
+  .recognise = recognise,
+  .rows = rows,
+  .n_rows = G_N_ELEMENTS (rows),
+  .resolve_model = resolve_model,
+  .resolve = resolve,
+  .prepare = prepare,
+  .write = sp_run_items_write_args,
+};

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of formats, and which of them a text is. */
+#include "models/inputs/run-files/formats.h"
+
+#include <string.h>
+
+#include "models/inputs/ini.h"
+
+/* The first that recognises a file reads it. */
+static const SpRunFormat *const formats[] = {
+  &sp_run_megatron, &sp_run_calculon, &sp_run_deepspeed, &sp_run_flame, &sp_run_torchtitan,
+};
+
+const char *const sp_run_format_names[] = { "megatron", "deepspeed", "torchtitan", "flame", NULL };
+
+const SpRunFormat *
+sp_run_format_find (const char *name)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
+    if (g_str_equal (formats[i]->name, name))
+      return formats[i];
+  return NULL;
+}
+
+/* --- recognition -------------------------------------------------------------------------------------------------- */
+
+/* By the first line that is more than white space and a comment: { is JSON, [ or key = is TOML, the rest flags. */
+static SpRunItems *
+parse_items (const char *name, const char *text, gsize length, GError **error)
+{
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  const char *first = "";
+  for (guint i = 0; lines[i] != NULL && *first == '\0'; i++)
+    first = *g_strstrip (lines[i]) != '#' ? lines[i] : "";
+  if (*first == '{')
+    return sp_run_items_parse_json (name, text, length, error);
+  gsize word = strcspn (first, " \t=");
+  gboolean pair = first[word + strspn (first + word, " \t")] == '=' && !g_str_has_prefix (first, "--");
+  if (*first == '[' || pair)
+    return sp_run_items_parse_toml (name, text, length, error);
+  return sp_run_items_parse_args (name, text, length, error);
+}
+
+static const SpRunFormat *
+recognise (const SpRunItems *items, GError **error)
+{
+  static const struct {
+    const char *key, *what;
+  } others[] = {
+    { "model_type", "a model's config.json; it goes with --model" },
+    { "model.config", "a scenario already" },
+    { "layout.tensor", "a scenario already" },
+    { "run.sequence", "a scenario already" },
+    { "cluster.nodes", "a cluster; it goes with --cluster" },
+    { "model.layers", "a model of our own; it goes with --model" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
+    if (formats[i]->recognise (items))
+      return formats[i];
+  const char *what = "";
+  for (guint i = 0; i < G_N_ELEMENTS (others) && *what == '\0'; i++)
+    if (sp_run_items_get (items, others[i].key) != NULL)
+      what = others[i].what;
+  sp_input_fail (error, SP_INPUT_ERROR_FILE,
+                 "%s: expected Megatron-LM arguments, DeepSpeed JSON, torchtitan or flame TOML, or a Calculon run%s%s",
+                 items->name, *what != '\0' ? "; this is " : "", what);
+  return NULL;
+}
+
+SpRunFile *
+sp_run_file_parse (const char *name, const char *text, gsize length, GError **error)
+{
+  g_autofree char *copy = g_malloc (length + 1);
+  memcpy (copy, text, length);
+  copy[length] = '\0';
+  if (!sp_check_input (name, copy, length, error))
+    return NULL;
+  g_autoptr (SpRunItems) items = parse_items (name, copy, length, error);
+  const SpRunFormat *format = items != NULL ? recognise (items, error) : NULL;
+  if (format == NULL)
+    return NULL;
+  g_autoptr (SpRunFile) file = g_new0 (SpRunFile, 1);
+  file->name = g_strdup (name);
+  file->format = format;
+  file->items = g_steal_pointer (&items);
+  file->facts = sp_facts_new ();
+  file->automatic = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  file->notes = g_ptr_array_new_with_free_func (g_free);
+  file->asked = g_ptr_array_new_with_free_func (g_free);
+  return sp_run_read_rows (file, error) ? g_steal_pointer (&file) : NULL;
+}
+
+void
+sp_run_file_free (SpRunFile *file)
+{
+  if (file == NULL)
+    return;
+  g_free (file->name);
+  sp_run_items_free (file->items);
+  g_hash_table_unref (file->facts);
+  g_hash_table_unref (file->automatic);
+  g_ptr_array_unref (file->notes);
+  g_ptr_array_unref (file->asked);
+  g_free (file);
+}
+
+const char *
+sp_run_file_format (const SpRunFile *file)
+{
+  return file->format->name;
+}
+
+const char *
+sp_run_file_fact (const SpRunFile *file, const char *key)
+{
+  return sp_facts_get (file->facts, key);
+}
+
+const GPtrArray *
+sp_run_file_notes (const SpRunFile *file)
+{
+  return file->notes;
+}
+
+/* --- notes and questions ------------------------------------------------------------------------------------------ */
+
+/* Each once. */
+static void
+add_once (GPtrArray *list, char *text)
+{
+  if (g_ptr_array_find_with_equal_func (list, text, g_str_equal, NULL))
+    g_free (text);
+  else
+    g_ptr_array_add (list, text);
+}
+
+void
+sp_run_note (SpRunFile *file, const char *format, ...)
+{
+  va_list arguments;
+  va_start (arguments, format);
+  if (!file->quiet)
+    add_once (file->notes, g_strdup_vprintf (format, arguments));
+  va_end (arguments);
+}
+
+void
+sp_run_ask (SpRunFile *file, const char *format, ...)
+{
+  va_list arguments;
+  va_start (arguments, format);
+  if (!file->quiet)
+    add_once (file->asked, g_strdup_vprintf (format, arguments));
+  va_end (arguments);
+}
