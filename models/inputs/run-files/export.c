@@ -44,7 +44,8 @@ is_relevant (const SpFacts *facts, const char *key)
   return !g_str_equal (key, "run.framework");
 }
 
-/* An order without the axes of degree 1; other values as they are. */
+/* An order without the axes of degree 1, and with that of experts, which come before data unless they are said to come
+ * after it; other values as they are. */
 static char *
 essence (const SpFacts *facts, const char *key, const char *value)
 {
@@ -52,8 +53,11 @@ essence (const SpFacts *facts, const char *key, const char *value)
     return g_strdup (value);
   g_autoptr (GString) out = g_string_new (NULL);
   g_auto (GStrv) axes = g_strsplit (value, ",", -1);
+  gboolean experts = sp_facts_int (facts, "layout.expert", 1) > 1 && strstr (value, "expert") == NULL;
   for (guint i = 0; axes[i] != NULL; i++) {
-    g_autofree char *degree = g_strconcat ("layout.", axes[i], NULL);
+    g_autofree char *degree = g_strconcat ("layout.", g_strstrip (axes[i]), NULL);
+    if (experts && g_str_equal (axes[i], "data"))
+      g_string_append (out, "expert,");
     if (sp_facts_int (facts, degree, 1) > 1)
       g_string_append_printf (out, "%s,", axes[i]);
   }
@@ -89,11 +93,13 @@ compare_scenario (Comparison *c)
   for (guint i = 0;; i++) {
     g_autofree char *missing = NULL;
     if (!sp_scenario_key (i, &group, &name, &missing))
-      return;
+      break;
     g_autofree char *key = g_strconcat (group, ".", name, NULL);
-    if (g_str_equal (group, "layout") || g_str_equal (group, "run"))
+    if ((g_str_equal (group, "layout") || g_str_equal (group, "run")) && !g_str_equal (key, "layout.data"))
       compare (c, key, g_str_equal (key, "run.sequence") ? "" : missing);
   }
+  if (!c->degree) /* another that is lost takes it along */
+    compare (c, "layout.data", "1");
 }
 
 static void
@@ -174,6 +180,8 @@ sp_run_file_export (const SpScenario *scenario, const char *name, GString *ret_t
   g_autoptr (GString) text = g_string_new (NULL);
   format->write (items, NULL, text);
 
+  if (format->resolve_model == NULL && sp_facts_get (facts, "file.model") == NULL)
+    g_ptr_array_add (lost, g_strdup_printf ("the model, %s", model));
   Comparison c = { .there = there, .lost = lost };
   if (!read_back (format, text, &place, &c, error))
     return FALSE;

@@ -125,6 +125,8 @@ SpRunItems *sp_run_write_rows (const SpRunFormat *format, const SpFacts *facts);
 
 /* --- what formats share (resolve.c) ------------------------------------------------------------------------------- */
 
+/* A product, at most G_MAXINT32: beyond what a scenario takes. */
+gint64 sp_run_times (gint64 a, gint64 b);
 /* GPUs of one replica: tensor x pipeline x ulysses x ring x lasp. */
 gint64 sp_run_replica (const SpFacts *facts);
 /* layout.data = GPUs / replica, unless it is known. */

@@ -50,7 +50,7 @@ apply_set (SpRunFile *file, const char *set, GError **error)
     const char *near = sp_nearest (name, (const char *const *) names->pdata);
     return sp_input_fail (error, SP_INPUT_ERROR_KEY,
                           "--set %s: unknown key, expected one of [layout], [run] or [model], such as "
-                          "layout.data=8%s%s%s",
+                          "layout.data=8 or model.vocabulary=32000%s%s%s",
                           shown, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
   }
   g_hash_table_remove (file->automatic, key);
@@ -179,7 +179,7 @@ ask_automatic (SpRunFile *file)
   for (guint g = 0; g < G_N_ELEMENTS (groups); g++)
     for (guint i = 0; keys[i] != NULL; i++)
       if (g_str_has_prefix (keys[i], groups[g]) && sp_facts_get (file->facts, keys[i]) == NULL &&
-          !g_str_has_suffix (keys[i], "-batch")) /* has its own question */
+          !g_str_has_suffix (keys[i], "-batch") && !g_str_equal (keys[i], "run.precision")) /* have their own */
         sp_run_ask (file, "%s = auto: --set %s=VALUE", (const char *) g_hash_table_lookup (file->automatic, keys[i]),
                     keys[i]);
 }

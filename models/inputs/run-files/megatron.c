@@ -234,7 +234,8 @@ expand_pattern (const char *text, GString *bits)
       else if (strchr (", ", *c) == NULL)
         return FALSE;
     g_autofree char *once = g_strdup (bits->str + first);
-    if (*once == '\0' || times < 1 || times * (gint64) strlen (once) > SP_MAX_LAYERS || bits->len > SP_MAX_LAYERS)
+    if (*once == '\0' || times < 1 || sp_run_times (times, (gint64) strlen (once)) > SP_MAX_LAYERS ||
+        bits->len > SP_MAX_LAYERS)
       return FALSE;
     for (gint64 j = 1; j < times; j++)
       g_string_append (bits, once);
@@ -380,7 +381,7 @@ resolve_context (SpRunFile *file, GError **error)
     const char *sizes = sp_facts_get (facts, "file.context-sizes");
     g_auto (GStrv) both = g_strsplit (sizes != NULL ? sizes : "", " ", -1);
     ulysses = g_strv_length (both) == 2 ? g_ascii_strtoll (both[0], NULL, 10) : 0;
-    if (ulysses < 1 || g_ascii_strtoll (both[1], NULL, 10) * ulysses != degree)
+    if (ulysses < 1 || sp_run_times (ulysses, g_ascii_strtoll (both[1], NULL, 10)) != degree)
       return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                             "%s: --hierarchical-context-parallel-sizes = \"%s\": expected two numbers, their product "
                             "--context-parallel-size = %" G_GINT64_FORMAT,
@@ -426,7 +427,7 @@ resolve_stages (SpRunFile *file, const SpRunPlace *place, GError **error)
   gint64 stages = sp_facts_int (facts, "layout.pipeline", 1), all = layers (file, place);
   gint64 each = sp_facts_int (facts, "file.virtual-layers", 0);
   gint64 first = sp_facts_int (facts, "file.first-layers", 0), last = sp_facts_int (facts, "file.last-layers", 0);
-  if (stages == 1)
+  if (stages == 1 || all == 0)
     return TRUE;
   if (each > 0 && all % (stages * each) != 0)
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
@@ -494,7 +495,9 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   const SpFacts *facts = file->facts;
   gint64 tensor = sp_facts_int (facts, "layout.tensor", 1);
   if (tensor == 1 && sp_facts_is (facts, "layout.sequence-regions", "true"))
-    sp_run_note (file, "note: --sequence-parallel changes nothing with a tensor degree of 1");
+    sp_run_note (file, "note: --sequence-parallel is a no-op with a tensor degree of 1");
+  if (tensor == 1)
+    g_hash_table_remove (file->facts, "layout.sequence-regions");
   if (sp_facts_int (facts, "file.expert-tensor", tensor) != tensor)
     sp_run_note (file, "not mapped: --expert-tensor-parallel-size: experts are split as the rest is, by the tensor "
                        "degree");
@@ -557,6 +560,22 @@ prepare_recompute (SpFacts *facts)
   sp_facts_put (facts, "file.recompute", "full", SP_FACT_FILE, "");
   sp_facts_put (facts, "file.recompute-method", first ? "block" : "uniform", SP_FACT_FILE, "");
   sp_facts_put (facts, "file.recompute-layers", first ? what + strlen ("first-") : "1", SP_FACT_FILE, "");
+}
+
+/* A split that is even but for its ends. */
+static void
+prepare_stages (SpFacts *facts)
+{
+  const char *text = sp_facts_get (facts, "layout.stage-split");
+  g_auto (GStrv) split = g_strsplit (text != NULL ? text : "auto", ",", -1);
+  guint n = g_strv_length (split);
+  gboolean even = n >= 3;
+  for (guint i = 2; even && i + 1 < n; i++)
+    even = g_str_equal (split[i], split[1]);
+  if (!even)
+    return;
+  sp_facts_put (facts, "file.first-layers", split[0], SP_FACT_FILE, "");
+  sp_facts_put (facts, "file.last-layers", split[n - 1], SP_FACT_FILE, "");
 }
 
 /* layer-kinds of softmax layers as the list of bits that Megatron reads. */
@@ -642,6 +661,9 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   prepare_context (facts);
   prepare_sharding (facts);
   prepare_recompute (facts);
+  prepare_stages (facts);
+  if (sp_facts_is (facts, "layout.tensor", "1"))
+    g_hash_table_remove (facts, "layout.sequence-regions");
   if (sp_facts_is (facts, "run.precision", "fp8"))
     sp_facts_put (facts, "file.fp8", "fp8", SP_FACT_FILE, "");
   if (sp_facts_is (facts, "layout.virtual-stages", "1"))

@@ -4,15 +4,19 @@
 #include "models/inputs/run-files/formats.h"
 
 gint64
+sp_run_times (gint64 a, gint64 b)
+{
+  return a > 0 && b > G_MAXINT32 / a ? G_MAXINT32 : MIN (a * b, G_MAXINT32);
+}
+
+gint64
 sp_run_replica (const SpFacts *facts)
 {
   static const char *const axes[] = { "layout.tensor", "layout.pipeline", "layout.ulysses", "layout.ring",
                                       "layout.lasp" };
   gint64 product = 1;
-  for (guint i = 0; i < G_N_ELEMENTS (axes); i++) {
-    product *= MAX (sp_facts_int (facts, axes[i], 1), 1);
-    product = MIN (product, G_MAXINT32);
-  }
+  for (guint i = 0; i < G_N_ELEMENTS (axes); i++)
+    product = sp_run_times (product, MAX (sp_facts_int (facts, axes[i], 1), 1));
   return product;
 }
 
@@ -41,7 +45,7 @@ sp_run_resolve_data (SpRunFile *file, const SpRunPlace *place, GError **error)
 static gboolean
 resolve_micro (SpRunFile *file, gint64 data, gint64 global, gint64 steps, GError **error)
 {
-  gint64 share = data * steps;
+  gint64 share = sp_run_times (data, steps);
   if (global % share != 0)
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                           "%s: a global batch of %" G_GINT64_FORMAT " is no multiple of data %" G_GINT64_FORMAT
@@ -75,11 +79,12 @@ sp_run_resolve_batches (SpRunFile *file, GError **error)
     sp_run_ask (file, "the micro-batch, which follows from global batch, data degree and accumulation steps: --set "
                       "run.micro-batch=N");
   if (global == 0 && micro > 0 && steps > 0 && data > 0)
-    return sp_run_set_int (file, "run.global-batch", micro * steps * data, error);
+    return sp_run_set_int (file, "run.global-batch", sp_run_times (sp_run_times (micro, steps), data), error);
   if (global == 0 && (micro == 0 || steps == 0))
     sp_run_ask (file, "the global batch, which is micro-batch x data degree x accumulation steps: --set "
                       "run.global-batch=N");
-  if (global > 0 && micro > 0 && steps > 0 && data > 0 && global != micro * steps * data && !given (file))
+  if (global > 0 && micro > 0 && steps > 0 && data > 0 &&
+      global != sp_run_times (sp_run_times (micro, steps), data) && !given (file))
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                           "%s: the global batch of %" G_GINT64_FORMAT " is not micro-batch %" G_GINT64_FORMAT
                           " x accumulation steps %" G_GINT64_FORMAT " x data %" G_GINT64_FORMAT,

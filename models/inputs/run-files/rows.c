@@ -51,7 +51,7 @@ whole_number (const char *text, gint64 *ret)
 {
   char *end;
   double value = g_ascii_strtod (text, &end);
-  if (end == text || *end != '\0' || !isfinite (value) || value != floor (value) || fabs (value) > 0x1p53 ||
+  if (end == text || *end != '\0' || !isfinite (value) || value != floor (value) || fabs (value) > G_MAXINT32 ||
       strpbrk (text, "xX") != NULL)
     return FALSE;
   *ret = (gint64) value;
@@ -226,14 +226,16 @@ gboolean
 sp_run_read_rows (SpRunFile *file, GError **error)
 {
   g_autoptr (GString) ignored = g_string_new (NULL);
+  g_autoptr (GHashTable) listed = g_hash_table_new (g_direct_hash, g_direct_equal); /* rows, each once */
   for (guint i = 0; i < file->items->list->len; i++) {
     const SpRunItem *item = file->items->list->pdata[i];
     const SpRunRow *row = sp_run_row (file->format, item->key);
     if (row == NULL)
       note_unknown (file, item);
-    else if (row->ours == NULL && row->why == NULL)
-      g_string_append_printf (ignored, "%s%s", ignored->len > 0 ? ", " : "", item->key);
-    else if (!read_item (file, row, item, error))
+    else if (row->ours == NULL && row->why == NULL) {
+      if (g_hash_table_add (listed, (gpointer) row))
+        g_string_append_printf (ignored, "%s%s", ignored->len > 0 ? ", " : "", row->key);
+    } else if (!read_item (file, row, item, error))
       return FALSE;
   }
   if (ignored->len > 0)

@@ -26,7 +26,7 @@
       { "training.dataset*" }, { "training.data_*" }, { "training.max_norm" }, { "training.steps" },                   \
       { "training.seed" }, { "training.deterministic" }, { "training.warmup_steps" },                                  \
       { "activation_checkpoint.mode", "file.recompute", SP_ROW_WORD,                                                   \
-        .values = "none=none selective=selective full=full", .absent = "selective" },                                  \
+        .values = "none=none selective=selective full=full", .absent = "selective", .flags = SP_ROW_ALWAYS },                                  \
       { "activation_checkpoint.selective_ac_option", "file.recompute-every", SP_ROW_WORD, .absent = "2" },             \
       { "activation_checkpoint.*", .why = "selective recomputation is seqpar's own choice: norms and activations" },   \
       { "optimizer.name", "run.optimizer", SP_ROW_WORD, .values = "AdamW=adamw Adam=adamw Muon=muon",                  \
@@ -170,10 +170,13 @@ prepare_model (SpFacts *facts, const char *name)
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
+/* flame's context ranks of a model without softmax layers are read as those of LASP: nothing else here splits its
+ * sequence. */
 static gboolean
-only_linear (const SpRunPlace *place)
+passes_states (const SpRunFormat *format, const SpRunPlace *place)
 {
-  return place->arch != NULL && sp_architecture_count (place->arch, SP_LAYER_SOFTMAX) == 0;
+  return format == &sp_run_flame && place->arch != NULL &&
+         sp_architecture_count (place->arch, SP_LAYER_SOFTMAX) == 0;
 }
 
 /* Replicas and shards out of the GPUs. */
@@ -182,7 +185,7 @@ resolve_data (SpRunFile *file, const SpRunPlace *place, GError **error)
 {
   const SpFacts *facts = file->facts;
   gint64 shard = sp_facts_int (facts, "file.shard", -1), replicate = sp_facts_int (facts, "file.replicate", 1);
-  gint64 given = sp_facts_int (facts, "layout.data", 0), rest = sp_run_replica (facts) * replicate;
+  gint64 given = sp_facts_int (facts, "layout.data", 0), rest = sp_run_times (sp_run_replica (facts), replicate);
   if (sp_facts_is (facts, "file.shard", "0"))
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                           "%s: data_parallel_shard_degree = \"0\": expected -1 for all the rest, or at least 1",
@@ -209,7 +212,7 @@ resolve_data (SpRunFile *file, const SpRunPlace *place, GError **error)
     shard = place->gpus / rest;
   }
   sp_facts_put_int (file->facts, "file.shard", shard, SP_FACT_RESOLVED, "data_parallel_shard_degree");
-  return sp_run_set_int (file, "layout.data", shard * replicate, error);
+  return sp_run_set_int (file, "layout.data", sp_run_times (shard, replicate), error);
 }
 
 static gboolean
@@ -218,11 +221,11 @@ resolve_sharding (SpRunFile *file, GError **error)
   const SpFacts *facts = file->facts;
   gint64 shard = sp_facts_int (facts, "file.shard", 1), replicate = sp_facts_int (facts, "file.replicate", 1);
   gint64 sequence = sp_facts_int (facts, "layout.ring", 1) * sp_facts_int (facts, "layout.lasp", 1);
-  gboolean sharded = shard * sequence > 1;
+  gboolean sharded = sp_run_times (shard, sequence) > 1;
   const char *reshard = sp_facts_get (facts, "file.reshard");
   if (g_strcmp0 (reshard, "default") == 0) /* not with a pipeline, whose micro-batches would each gather again */
     reshard = sp_facts_int (facts, "layout.pipeline", 1) > 1 ? "false" : "true";
-  g_autofree char *group = g_strdup_printf ("%" G_GINT64_FORMAT, shard * sequence);
+  g_autofree char *group = g_strdup_printf ("%" G_GINT64_FORMAT, sp_run_times (shard, sequence));
   return sp_run_set (file, "layout.zero", sharded ? "3" : "0", SP_FACT_RESOLVED, "data_parallel_shard_degree", error) &&
          sp_run_set (file, "layout.reshard", reshard != NULL ? reshard : "true", SP_FACT_RESOLVED,
                      "fsdp_reshard_after_forward", error) &&
@@ -235,7 +238,7 @@ resolve_context (SpRunFile *file, const SpRunPlace *place, GError **error)
 {
   gint64 degree = sp_facts_int (file->facts, "file.context", 1);
   const char *rotate = sp_facts_get (file->facts, "file.rotate");
-  if (only_linear (place)) /* of such a model the states are passed */
+  if (passes_states (file->format, place))
     return sp_run_set_int (file, "layout.lasp", degree, error);
   return sp_run_set_int (file, "layout.ring", degree, error) &&
          (degree == 1 || rotate == NULL ||
@@ -309,7 +312,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   gint64 global = sp_facts_int (facts, "file.global-batch", 0);
   gboolean pipeline = sp_facts_int (facts, "layout.pipeline", 1) > 1;
   return set_batches (file, pipeline ? sp_facts_int (facts, "file.pipeline-batch", 1) : local,
-                      global > 0 ? global : local * data, error);
+                      global > 0 ? global : sp_run_times (local, data), error);
 }
 
 static gboolean
@@ -328,16 +331,17 @@ resolve_flame (SpRunFile *file, const SpRunPlace *place, GError **error)
                           "%s: training.batch_size = \"%" G_GINT64_FORMAT
                           "\": expected a multiple of the pipeline's %" G_GINT64_FORMAT " micro-batches",
                           file->name, local, parts);
-  return set_batches (file, local / parts, local * data * sp_facts_int (facts, "file.accumulation", 1), error);
+  gint64 steps = sp_facts_int (facts, "file.accumulation", 1);
+  return set_batches (file, local / parts, sp_run_times (sp_run_times (local, data), steps), error);
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static void
-prepare_shared (SpFacts *facts, const SpRunPlace *place)
+prepare_shared (const SpRunFormat *format, SpFacts *facts, const SpRunPlace *place)
 {
   gint64 data = sp_facts_int (facts, "layout.data", 1), zero = sp_facts_int (facts, "layout.zero", 0);
-  gint64 sequence = sp_facts_int (facts, only_linear (place) ? "layout.lasp" : "layout.ring", 1);
+  gint64 sequence = sp_facts_int (facts, passes_states (format, place) ? "layout.lasp" : "layout.ring", 1);
   gint64 group = sp_facts_int (facts, "layout.zero-group", 0);
   gint64 shard = zero == 0 ? 1 : group > 0 && group % sequence == 0 ? group / sequence : data;
   const char *recompute = sp_facts_get (facts, "layout.recompute");
@@ -361,7 +365,7 @@ prepare_shared (SpFacts *facts, const SpRunPlace *place)
 static void
 prepare (SpFacts *facts, const SpRunPlace *place, const char *name)
 {
-  prepare_shared (facts, place);
+  prepare_shared (&sp_run_torchtitan, facts, place);
   prepare_model (facts, name);
   gint64 data = sp_facts_int (facts, "layout.data", 1), micro = sp_facts_int (facts, "run.micro-batch", 1);
   gint64 global = sp_facts_int (facts, "run.global-batch", micro * data), stages = sp_facts_int (facts, "layout.pipeline", 1);
@@ -380,7 +384,7 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *name)
 static void
 prepare_flame (SpFacts *facts, const SpRunPlace *place, const char *name)
 {
-  prepare_shared (facts, place);
+  prepare_shared (&sp_run_flame, facts, place);
   gint64 data = sp_facts_int (facts, "layout.data", 1), micro = sp_facts_int (facts, "run.micro-batch", 1);
   gint64 global = sp_facts_int (facts, "run.global-batch", micro * data), stages = sp_facts_int (facts, "layout.pipeline", 1);
   gint64 parts = stages > 1 && global % (data * micro) == 0 ? global / (data * micro) : 1;
