@@ -125,9 +125,12 @@ sp_run_set (SpRunFile *file, const char *key, const char *value, SpFactFrom from
                             shown);
     sp_run_note (file, "not available yet: %s: [%s] %s = %s", source, group, name, shown);
     return TRUE;
-  default:
-    return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: %s: [%s] %s = \"%s\": %s", file->name, source, group, name,
-                          shown, expected);
+  default: {
+    const SpRunItem *item = sp_run_items_get (file->items, source);
+    g_autofree char *place =
+        item != NULL ? sp_run_item_place (file->items, item) : g_strdup_printf ("%s: %s", file->name, source);
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: [%s] %s = \"%s\": %s", place, group, name, shown, expected);
+  }
   }
 }
 

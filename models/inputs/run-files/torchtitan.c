@@ -351,7 +351,7 @@ prepare_shared (const SpRunFormat *format, SpFacts *facts, const SpRunPlace *pla
   sp_facts_put_int (facts, "file.replicate", known ? data / shard : 1, SP_FACT_FILE, "");
   sp_facts_put_int (facts, "file.context", sequence, SP_FACT_FILE, "");
   const char *kind = sp_facts_get (facts, "layout.ring-kind");
-  if (sequence > 1 && kind != NULL)
+  if (sequence > 1 && kind != NULL && !passes_states (format, place))
     sp_facts_put (facts, "file.rotate", kind, SP_FACT_FILE, "");
   if (zero == 3)
     sp_facts_put (facts, "file.reshard", sp_facts_get (facts, "layout.reshard"), SP_FACT_FILE, "");
