@@ -30,8 +30,8 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o->output, "The scenario to write", "SCENARIO" },
     { "model", 0, 0, G_OPTION_ARG_FILENAME, &o->model, "config.json, our own INI, or a shipped name", "FILE" },
     { "cluster", 0, 0, G_OPTION_ARG_FILENAME, &o->cluster, "INI, or a shipped name", "FILE" },
-    { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What the file leaves out, or another value; as often as wanted",
-      "KEY=VALUE" },
+    { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets,
+      "What the file leaves out, or another value; as often as wanted", "KEY=VALUE" },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "RUNFILE" },
     { NULL },
   };

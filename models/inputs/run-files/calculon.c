@@ -57,8 +57,8 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   const SpFact *fact = g_hash_table_lookup (file->facts, "layout.data");
   if (gpus != data * replica && (fact == NULL || fact->from != SP_FACT_GIVEN))
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
-                          "%s: num_procs = \"%" G_GINT64_FORMAT "\": expected tensor_par x pipeline_par x data_par = %"
-                          G_GINT64_FORMAT,
+                          "%s: num_procs = \"%" G_GINT64_FORMAT
+                          "\": expected tensor_par x pipeline_par x data_par = %" G_GINT64_FORMAT,
                           file->name, gpus, data * replica);
   for (guint i = 0; i < G_N_ELEMENTS (offloads); i++)
     if (sp_facts_get (facts, offloads[i]) != NULL)

@@ -63,7 +63,8 @@ static const SpRunRow rows[] = {
 
   { "activation_checkpointing.cpu_checkpointing", "file.offload-activations", SP_ROW_BOOL,
     .values = "true=activations" },
-  { "activation_checkpointing.partition_activations", .why = "what recomputation keeps is not split over tensor ranks" },
+  { "activation_checkpointing.partition_activations",
+    .why = "what recomputation keeps is not split over tensor ranks" },
   { "activation_checkpointing.*", .why = IN_PROGRAM },
   { "optimizer.type", "run.optimizer", SP_ROW_WORD,
     .values = "AdamW=adamw Adam=adamw FusedAdam=adamw CPUAdam=adamw DeepSpeedCPUAdam=adamw Muon=muon" },
@@ -148,7 +149,8 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (sp_facts_get (facts, "layout.recompute") == NULL)
     sp_run_note (file, "note: the file does not say what is recomputed: nothing is; --set layout.recompute=full");
   /* DeepSpeed takes one step of accumulation if one batch alone is given. */
-  gboolean one = (sp_facts_get (facts, "run.global-batch") == NULL) != (sp_facts_get (facts, "run.micro-batch") == NULL);
+  gboolean one =
+      (sp_facts_get (facts, "run.global-batch") == NULL) != (sp_facts_get (facts, "run.micro-batch") == NULL);
   if (one && sp_facts_get (facts, "file.accumulation") == NULL &&
       !g_hash_table_contains (file->automatic, "file.accumulation") &&
       !g_hash_table_contains (file->automatic, "run.global-batch") &&

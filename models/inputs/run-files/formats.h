@@ -91,6 +91,10 @@ typedef struct {
 
 extern const SpRunFormat sp_run_megatron, sp_run_deepspeed, sp_run_torchtitan, sp_run_flame, sp_run_calculon;
 
+/* Of sp_run_megatron (megatron-model.c). */
+gboolean sp_run_megatron_resolve_model (SpRunFile *file, GError **error);
+void sp_run_megatron_prepare_model (SpFacts *facts);
+
 const SpRunFormat *sp_run_format_find (const char *name);
 
 struct _SpRunFile {

@@ -83,8 +83,8 @@ sp_run_resolve_batches (SpRunFile *file, GError **error)
   if (global == 0 && (micro == 0 || steps == 0))
     sp_run_ask (file, "the global batch, which is micro-batch x data degree x accumulation steps: --set "
                       "run.global-batch=N");
-  if (global > 0 && micro > 0 && steps > 0 && data > 0 &&
-      global != sp_run_times (sp_run_times (micro, steps), data) && !given (file))
+  if (global > 0 && micro > 0 && steps > 0 && data > 0 && global != sp_run_times (sp_run_times (micro, steps), data) &&
+      !given (file))
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                           "%s: the global batch of %" G_GINT64_FORMAT " is not micro-batch %" G_GINT64_FORMAT
                           " x accumulation steps %" G_GINT64_FORMAT " x data %" G_GINT64_FORMAT,

@@ -30,40 +30,34 @@ parse_items (const char *name, const char *text, gsize length, GError **error)
 {
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
   const char *first = "";
-  for (guint i = 0; lines[i] != NULL && *first == '\0'; i++)
-    first = *g_strstrip (lines[i]) != '#' ? lines[i] : "";
+  for (guint i = 0; lines[i] != NULL; i++)
+    if (*g_strstrip (lines[i]) != '#' && *first == '\0')
+      first = lines[i];
   if (*first == '{')
     return sp_run_items_parse_json (name, text, length, error);
   gsize word = strcspn (first, " \t=");
   gboolean pair = first[word + strspn (first + word, " \t")] == '=' && !g_str_has_prefix (first, "--");
-  if (*first == '[' || pair)
+  if (*first != '[' && !pair)
+    return sp_run_items_parse_args (name, text, length, error);
+  /* An INI of ours is no TOML: its words have no quotes. */
+  gboolean scenario = g_strv_contains ((const char *const *) lines, "[layout]");
+  if (!scenario && !g_strv_contains ((const char *const *) lines, "[cluster]"))
     return sp_run_items_parse_toml (name, text, length, error);
-  return sp_run_items_parse_args (name, text, length, error);
+  sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: expected a run file of another program; this is %s", name,
+                 scenario ? "a scenario already" : "a cluster, which goes with --cluster");
+  return NULL;
 }
 
 static const SpRunFormat *
 recognise (const SpRunItems *items, GError **error)
 {
-  static const struct {
-    const char *key, *what;
-  } others[] = {
-    { "model_type", "a model's config.json; it goes with --model" },
-    { "model.config", "a scenario already" },
-    { "layout.tensor", "a scenario already" },
-    { "run.sequence", "a scenario already" },
-    { "cluster.nodes", "a cluster; it goes with --cluster" },
-    { "model.layers", "a model of our own; it goes with --model" },
-  };
   for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
     if (formats[i]->recognise (items))
       return formats[i];
-  const char *what = "";
-  for (guint i = 0; i < G_N_ELEMENTS (others) && *what == '\0'; i++)
-    if (sp_run_items_get (items, others[i].key) != NULL)
-      what = others[i].what;
+  gboolean config = sp_run_items_get (items, "model_type") != NULL;
   sp_input_fail (error, SP_INPUT_ERROR_FILE,
-                 "%s: expected Megatron-LM arguments, DeepSpeed JSON, torchtitan or flame TOML, or a Calculon run%s%s",
-                 items->name, *what != '\0' ? "; this is " : "", what);
+                 "%s: expected Megatron-LM arguments, DeepSpeed JSON, torchtitan or flame TOML, or a Calculon run%s",
+                 items->name, config ? "; this is a model's config.json, which goes with --model" : "");
   return NULL;
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Run files of other programs: Megatron-LM arguments, DeepSpeed JSON, torchtitan TOML, flame TOML (its older names), and
- * Calculon's run JSON, which is read only. One becomes a scenario, and a scenario becomes one.
+ * Run files of other programs: Megatron-LM arguments, DeepSpeed JSON, torchtitan TOML, flame TOML (its older names),
+ * and Calculon's run JSON, which is read only. One becomes a scenario, and a scenario becomes one.
  *
  * A format is one file and one row (run-file.c): how its text is cut into items (items.h), how it is recognised, and a
  * table of rows, each a foreign key and what it means here:
@@ -13,9 +13,9 @@
  * A key without a row is unknown, and said to be. What one row cannot say (a degree that follows from others) is in two
  * functions of the format, `resolve` for reading and `prepare` for writing.
  *
- * In between stand facts: "group.key" = value, of [layout] and [run] as a scenario has them, of [model] as our own model
- * files have them; those of "file" are a format's own (a shard degree, accumulation steps) and never leave it. A value
- * that the scenario's reader does not take yet is listed, and its key keeps its default.
+ * In between stand facts: "group.key" = value, of [layout] and [run] as a scenario has them, of [model] as our own
+ * model files have them; those of "file" are a format's own (a shard degree, accumulation steps) and never leave it. A
+ * value that the scenario's reader does not take yet is listed, and its key keeps its default.
  *
  * "auto", and -1 for "all the rest", are computed where the cluster and the other facts say what they are, else asked
  * for: the error names the key, what it follows from, and the option that gives it. So is what a file leaves out and a

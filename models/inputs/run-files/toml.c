@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of TOML 1.0 that run files use: [tables], keys bare, quoted or dotted, strings on one line, integers, floats,
- * booleans, arrays and inline tables, comments. Not read, and said so: arrays of tables, strings over several lines,
+ * The part of TOML 1.0 that run files use: [tables], keys bare, quoted or dotted, strings on one line, integers,
+ * floats, booleans, arrays and inline tables, comments. Not read, and said so: arrays of tables, strings over several lines,
  * dates, quoted keys with a dot or anything else than a bare key may have.
  */
 #include <string.h>
@@ -19,8 +19,7 @@ typedef struct {
   SpRunItems *items;
 } Toml;
 
-static gboolean
-fail (const Toml *toml, const char *key, GError **error, const char *format, ...) G_GNUC_PRINTF (4, 5);
+static gboolean fail (const Toml *toml, const char *key, GError **error, const char *format, ...) G_GNUC_PRINTF (4, 5);
 
 static gboolean
 fail (const Toml *toml, const char *key, GError **error, const char *format, ...)
@@ -201,8 +200,8 @@ take_plain (Toml *toml, const char *key, SpItemType *ret_type, GError **error)
   }
   if (type < 0) {
     g_autofree char *shown = sp_shown (word);
-    fail (toml, key, error, "\"%s\", expected a string in quotes, a decimal number of at most 18 digits, true, false or an array",
-          shown);
+    fail (toml, key, error,
+          "\"%s\", expected a string in quotes, a decimal number of at most 18 digits, true, false or an array", shown);
     return NULL;
   }
   *ret_type = (SpItemType) type;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * torchtitan's TOML (torchtitan/config) and flame's, which is an older torchtitan with keys of its own. Both say
- * replicate and shard degrees, the second -1 for all the rest: data = replicate x shard; a shard group, with the context
- * ranks, holds the states as ZeRO-3, replicas alone are plain data parallelism. Tensor parallelism always has sequence
+ * replicate and shard degrees, the second -1 for all the rest: data = replicate x shard; a shard group, with the
+ * context ranks, holds the states as ZeRO-3, replicas alone are plain data parallelism. Tensor parallelism always has sequence
  * regions. Without their keys: shard -1, every other degree 1, bf16 parameters and fp32 reduction, selective
  * recomputation of every second layer, keys and values gathered over the context ranks, one sequence a pipeline
  * micro-batch. local_batch_size is of a data rank and, without accumulation, of a step.
@@ -25,8 +25,12 @@
       { "training.compile", .why = FRAMEWORK }, { "training.gc_freq" }, { "training.gc_debug" },                       \
       { "training.dataset*" }, { "training.data_*" }, { "training.max_norm" }, { "training.steps" },                   \
       { "training.seed" }, { "training.deterministic" }, { "training.warmup_steps" },                                  \
-      { "activation_checkpoint.mode", "file.recompute", SP_ROW_WORD,                                                   \
-        .values = "none=none selective=selective full=full", .absent = "selective", .flags = SP_ROW_ALWAYS },                                  \
+      { "activation_checkpoint.mode",                                                                                  \
+        "file.recompute",                                                                                              \
+        SP_ROW_WORD,                                                                                                   \
+        .values = "none=none selective=selective full=full",                                                           \
+        .absent = "selective",                                                                                         \
+        .flags = SP_ROW_ALWAYS },                                                                                      \
       { "activation_checkpoint.selective_ac_option", "file.recompute-every", SP_ROW_WORD, .absent = "2" },             \
       { "activation_checkpoint.*", .why = "selective recomputation is seqpar's own choice: norms and activations" },   \
       { "optimizer.name", "run.optimizer", SP_ROW_WORD, .values = "AdamW=adamw Adam=adamw Muon=muon",                  \
@@ -53,8 +57,7 @@ static const SpRunRow rows[] = {
   { "training.local_batch_size", "file.local-batch", SP_ROW_INT, .absent = "8", .flags = SP_ROW_ALWAYS },
   { "training.batch_size", "file.local-batch", SP_ROW_INT, .flags = SP_ROW_READ },
   { "training.global_batch_size", "file.global-batch", SP_ROW_INT, .absent = "-1", .least = -1 },
-  { "parallelism.data_parallel_replicate_degree", "file.replicate", SP_ROW_INT, .absent = "1",
-    .flags = SP_ROW_ALWAYS },
+  { "parallelism.data_parallel_replicate_degree", "file.replicate", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
   { "parallelism.data_parallel_shard_degree", "file.shard", SP_ROW_INT, .absent = "-1", .least = -1,
     .flags = SP_ROW_ALWAYS },
   { "parallelism.tensor_parallel_degree", "layout.tensor", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
@@ -141,8 +144,9 @@ recognise_flame (const SpRunItems *items)
 static const struct {
   const char *name, *flavor, *shipped;
 } models[] = {
-  { "llama3", "8B", "llama-3.1-8b" },      { "llama3", "70B", "llama-3.1-70b" }, { "llama3", "405B", "llama-3.1-405b" },
-  { "deepseek_v3", "671B", "deepseek-v3" }, { "qwen3", "8B", "qwen3-8b" },        { "qwen3", "30B-A3B", "qwen3-30b-a3b" },
+  { "llama3", "8B", "llama-3.1-8b" },     { "llama3", "70B", "llama-3.1-70b" },
+  { "llama3", "405B", "llama-3.1-405b" }, { "deepseek_v3", "671B", "deepseek-v3" },
+  { "qwen3", "8B", "qwen3-8b" },          { "qwen3", "30B-A3B", "qwen3-30b-a3b" },
   { "gpt_oss", "120b", "gpt-oss-120b" },
 };
 
@@ -175,8 +179,7 @@ prepare_model (SpFacts *facts, const char *name)
 static gboolean
 passes_states (const SpRunFormat *format, const SpRunPlace *place)
 {
-  return format == &sp_run_flame && place->arch != NULL &&
-         sp_architecture_count (place->arch, SP_LAYER_SOFTMAX) == 0;
+  return format == &sp_run_flame && place->arch != NULL && sp_architecture_count (place->arch, SP_LAYER_SOFTMAX) == 0;
 }
 
 /* Replicas and shards out of the GPUs. */
@@ -259,8 +262,8 @@ resolve_recompute (SpRunFile *file, GError **error)
                           "%s: activation_checkpoint.selective_ac_option = \"%s\": expected op, or a number of layers",
                           file->name, option);
   g_autofree char *value = every == 1 ? g_strdup ("full") : g_strdup_printf ("every-%" G_GINT64_FORMAT, every);
-  return sp_run_set (file, "layout.recompute", value, SP_FACT_RESOLVED,
-                     "activation_checkpoint.selective_ac_option", error);
+  return sp_run_set (file, "layout.recompute", value, SP_FACT_RESOLVED, "activation_checkpoint.selective_ac_option",
+                     error);
 }
 
 static gboolean
@@ -274,8 +277,10 @@ resolve_stages (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (each > 0 && place->arch != NULL && place->arch->layers % (stages * each) == 0)
     chunks = place->arch->layers / stages / each;
   else if (each > 0)
-    sp_run_note (file, "not mapped: pipeline_parallel_layers_per_stage = %" G_GINT64_FORMAT
-                       ": not the same for all stages; give layout.stage-split", each);
+    sp_run_note (file,
+                 "not mapped: pipeline_parallel_layers_per_stage = %" G_GINT64_FORMAT
+                 ": not the same for all stages; give layout.stage-split",
+                 each);
   return sp_run_set_int (file, "layout.virtual-stages", chunks, error);
 }
 
@@ -288,7 +293,8 @@ resolve_shared (SpRunFile *file, const SpRunPlace *place, GError **error)
       !resolve_recompute (file, error) || !resolve_stages (file, place, error))
     return FALSE;
   const char *converters = sp_facts_get (facts, "file.converters");
-  gboolean fp8 = (converters != NULL && strstr (converters, "float8") != NULL) || sp_facts_is (facts, "file.fp8", "true");
+  gboolean fp8 =
+      (converters != NULL && strstr (converters, "float8") != NULL) || sp_facts_is (facts, "file.fp8", "true");
   return (!fp8 || sp_run_set (file, "run.precision", "fp8", SP_FACT_RESOLVED, "float8", error)) &&
          sp_run_set (file, "layout.sequence-regions", "true", SP_FACT_RESOLVED, "tensor_parallel_degree", error) &&
          sp_run_set (file, "layout.overlap", "true", SP_FACT_RESOLVED, "FSDP", error);
@@ -368,7 +374,8 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *name)
   prepare_shared (&sp_run_torchtitan, facts, place);
   prepare_model (facts, name);
   gint64 data = sp_facts_int (facts, "layout.data", 1), micro = sp_facts_int (facts, "run.micro-batch", 1);
-  gint64 global = sp_facts_int (facts, "run.global-batch", micro * data), stages = sp_facts_int (facts, "layout.pipeline", 1);
+  gint64 global = sp_facts_int (facts, "run.global-batch", micro * data),
+         stages = sp_facts_int (facts, "layout.pipeline", 1);
   gint64 chunks = sp_facts_int (facts, "layout.virtual-stages", 1);
   gboolean whole = stages > 1 && global % data == 0;
   sp_facts_put_int (facts, "file.local-batch", whole ? global / data : micro, SP_FACT_FILE, "");
@@ -386,7 +393,8 @@ prepare_flame (SpFacts *facts, const SpRunPlace *place, const char *name)
 {
   prepare_shared (&sp_run_flame, facts, place);
   gint64 data = sp_facts_int (facts, "layout.data", 1), micro = sp_facts_int (facts, "run.micro-batch", 1);
-  gint64 global = sp_facts_int (facts, "run.global-batch", micro * data), stages = sp_facts_int (facts, "layout.pipeline", 1);
+  gint64 global = sp_facts_int (facts, "run.global-batch", micro * data),
+         stages = sp_facts_int (facts, "layout.pipeline", 1);
   gint64 parts = stages > 1 && global % (data * micro) == 0 ? global / (data * micro) : 1;
   sp_facts_put (facts, "file.model", name, SP_FACT_FILE, "");
   sp_facts_put_int (facts, "file.local-batch", micro * parts, SP_FACT_FILE, "");

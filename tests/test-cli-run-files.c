@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar import and export: the files that are written, and that nothing is where something is wrong. */
+#include "tests/cli-run.h"
+
+static const char flags[] = "--num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 4096 \\\n"
+                            "  --position-embedding-type rope --bf16 --micro-batch-size 1 --global-batch-size 8 \\\n"
+                            "  --tensor-model-parallel-size 2 --vocab-size 1000 --lr 1e-4 --xyzzy\n";
+
+static char *
+read_file (const char *name)
+{
+  g_autofree char *path = g_build_filename (folder, name, NULL);
+  char *text = NULL;
+  g_assert_true (g_file_get_contents (path, &text, NULL, NULL));
+  return text;
+}
+
+static void
+remove_file (const char *name)
+{
+  g_autofree char *path = g_build_filename (folder, name, NULL);
+  g_remove (path);
+}
+
+/* Two files; what is listed is on stderr and in the scenario; the scenario runs. */
+static void
+test_import (void)
+{
+  write_good ();
+  write_file ("run.args", flags, -1);
+  g_auto (Run) run = run_cli ("import", "run.args", "--cluster", "cluster.ini", "-o", "imported.ini");
+  g_assert_cmpint (run.status, ==, 0);
+  g_assert_cmpstr (run.out, ==, "");
+  assert_contains (run.err, "seqpar: unknown: --xyzzy\n");
+  g_autofree char *scenario = read_file ("imported.ini");
+  g_autofree char *model = read_file ("imported-model.ini");
+  assert_contains (scenario, "# unknown: --xyzzy\n");
+  assert_contains (scenario, "# ignored, no cost depends on them: --lr\n");
+  assert_contains (scenario, "config = imported-model.ini\n");
+  assert_contains (scenario, "file = cluster.ini\n");
+  assert_contains (scenario, "data = 2\ntensor = 2\n");
+  assert_contains (model, "vocabulary = 1000\n");
+  g_auto (Run) shown = run_cli ("run", "imported.ini");
+  g_assert_cmpint (shown.status, ==, 0);
+
+  /* and back: the same file as of the run itself */
+  g_auto (Run) out = run_cli ("export", "imported.ini", "--format", "megatron");
+  g_auto (Run) file = run_cli ("export", "imported.ini", "--format", "megatron", "-o", "again.args");
+  g_assert_cmpint (out.status, ==, 0);
+  g_assert_cmpstr (out.err, ==, "");
+  g_assert_cmpstr (file.out, ==, "");
+  g_autofree char *again = read_file ("again.args");
+  g_assert_cmpstr (again, ==, out.out);
+  g_auto (Run) back = run_cli ("import", "again.args", "--cluster", "cluster.ini", "-o", "back.ini");
+  g_assert_cmpint (back.status, ==, 0);
+  g_autofree char *scenario_again = read_file ("back.ini");
+  g_auto (GStrv) first = g_strsplit (scenario, "[layout]", 2), second = g_strsplit (scenario_again, "[layout]", 2);
+  g_assert_cmpstr (second[1], ==, first[1]);
+}
+
+/* An import that fails leaves what was there, and nothing else. */
+static void
+test_nothing_written (void)
+{
+  static const struct {
+    const char *text;
+    const char *words[3];
+  } cases[] = {
+    { "--num-layers 4 --hidden-size", { "bad.args:1", "--hidden-size" } },
+    { "--num-layers 4 --hidden-size 256 --num-attention-heads 7 --vocab-size 8 --bf16 --seq-length 64 "
+      "--micro-batch-size 1 --position-embedding-type rope",
+      { "[model] heads", "hidden = 256" } },
+    { "--num-layers 4 --seq-length 64", { "Asked for", "--set model.hidden=N" } },
+    { "{\"zero_optimization\": {\"stage\": 3}", { "bad.args", "ends inside" } },
+    { "[training]\nseq_len = \n", { "bad.args:2", "training.seq_len" } },
+  };
+  write_good ();
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    write_file ("bad.args", cases[i].text, -1);
+    g_auto (Run) run = run_cli ("import", "bad.args", "--cluster", "cluster.ini", "-o", "not-written.ini");
+    assert_refused (&run, 1, cases[i].words);
+    g_assert_false (is_there ("not-written.ini"));
+    g_assert_false (is_there ("not-written-model.ini"));
+    g_auto (Run) over = run_cli ("import", "bad.args", "--cluster", "cluster.ini", "-o", "scenario.ini");
+    assert_refused (&over, 1, cases[i].words);
+    g_autofree char *kept = read_file ("scenario.ini");
+    g_assert_cmpstr (kept, ==, scenario_text);
+  }
+}
+
+/* A scenario that cannot be written takes its model along; a model that was there stays as it was. */
+static void
+test_not_writable (void)
+{
+  static const char *const words[] = { "taken.ini", "cannot be written", NULL };
+  g_autofree char *taken = g_build_filename (folder, "taken.ini", NULL);
+  write_good ();
+  write_file ("run.args", flags, -1);
+  g_assert_cmpint (g_mkdir (taken, 0755), ==, 0);
+  g_auto (Run) run = run_cli ("import", "run.args", "--cluster", "cluster.ini", "-o", "taken.ini");
+  assert_refused (&run, 1, words);
+  g_assert_false (is_there ("taken-model.ini"));
+  write_file ("taken-model.ini", "before\n", -1);
+  g_auto (Run) again = run_cli ("import", "run.args", "--cluster", "cluster.ini", "-o", "taken.ini");
+  assert_refused (&again, 1, words);
+  g_autofree char *kept = read_file ("taken-model.ini");
+  g_assert_cmpstr (kept, ==, "before\n");
+  g_rmdir (taken);
+  remove_file ("taken-model.ini");
+}
+
+/* What a format loses is said, in the file and on stderr; a lost degree is an error. */
+static void
+test_export_lost (void)
+{
+  static const char *const words[] = { "torchtitan TOML", "layout.ulysses = 2", NULL };
+  write_good ();
+  g_auto (Run) lost = run_cli ("export", "scenario.ini", "--format", "torchtitan", "--set", "ulysses=1", "--set",
+                               "ring=4", "--set", "precision=fp16");
+  g_assert_cmpint (lost.status, ==, 0);
+  assert_contains (lost.err, "seqpar: not carried: run.precision = fp16 (read back it is bf16)\n");
+  assert_contains (lost.out, "# not carried: run.precision = fp16 (read back it is bf16)\n");
+  assert_contains (lost.out, "context_parallel_degree = 4\n");
+  g_auto (Run) degree = run_cli ("export", "scenario.ini", "--format", "torchtitan", "-o", "not-written.toml");
+  assert_refused (&degree, 1, words);
+  g_assert_false (is_there ("not-written.toml"));
+}
+
+/* The plan's best that the format has words for; the rest of the plan's text is not there. */
+static void
+test_plan_export (void)
+{
+  write_good ();
+  g_auto (Run) run = run_cli ("plan", "--model", "model.ini", "--cluster", "cluster.ini", "--sequence", "64K",
+                              "--global-batch", "2", "--top", "50", "--export", "deepspeed");
+  g_assert_cmpint (run.status, ==, 0);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (JsonNode) node = json_from_string (run.out, &error);
+  g_assert_no_error (error);
+  g_assert_cmpfloat (number (node, "train_batch_size"), ==, 2);
+  g_auto (Run) flame = run_cli ("plan", "--model", "model.ini", "--cluster", "cluster.ini", "--sequence", "64K",
+                                "--global-batch", "2", "--top", "50", "--export", "flame");
+  g_assert_cmpint (flame.status, ==, 0);
+  assert_contains (flame.out, "seq_len = 65536\n");
+}
+
+/* Every shipped run file, as the README imports them. */
+static void
+test_shipped (void)
+{
+  static const char *const commands[][12] = {
+    { "import", "mixtral-megatron.args", "--cluster", "a100-16x8", "-o", "s.ini" },
+    { "import", "llama-deepspeed.json", "--model", "llama-3.1-8b", "--cluster", "h100-1x8", "--set", "sequence=32K",
+      "-o", "s.ini" },
+    { "import", "llama-torchtitan.toml", "--cluster", "h100-128x8", "-o", "s.ini" },
+    { "import", "lasp-flame.toml", "--model", "tnl-1b", "--cluster", "a100-8x8", "-o", "s.ini" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++) {
+    g_autofree char *path = g_build_filename (g_getenv ("SEQPAR_DATA"), "run-files", commands[i][1], NULL);
+    const char *args[12];
+    memcpy (args, commands[i], sizeof args);
+    args[1] = path;
+    g_auto (Run) run = run_args (args);
+    g_assert_cmpint (run.status, ==, 0);
+    g_auto (Run) shown = run_cli ("run", "s.ini", "--json");
+    g_assert_cmpint (shown.status, ==, 0);
+  }
+}
+
+int
+main (int argc, char **argv)
+{
+  if (!begin_cli (&argc, &argv))
+    return 0;
+  g_test_add_func ("/cli-run-files/import", test_import);
+  g_test_add_func ("/cli-run-files/nothing-written", test_nothing_written);
+  g_test_add_func ("/cli-run-files/not-writable", test_not_writable);
+  g_test_add_func ("/cli-run-files/export-lost", test_export_lost);
+  g_test_add_func ("/cli-run-files/plan-export", test_plan_export);
+  g_test_add_func ("/cli-run-files/shipped", test_shipped);
+  int status = g_test_run ();
+  remove_folder ();
+  return status;
+}
