@@ -116,7 +116,7 @@ add_question (const SpScenario *s, GString *out)
   sp_table_cell (table, s->framework->name);
   sp_table_cell (table, "run");
   sp_table_take (table, g_strdup_printf ("sequence %s tokens, global batch %d, micro-batch %d, %s%s", sequence,
-                                         s->run.global_batch, s->run.micro_batch, sp_dtype_name (s->run.precision),
+                                         s->run.global_batch, s->run.micro_batch, s->run.fp8 ? "fp8" : sp_dtype_name (s->run.precision),
                                          s->run.causal ? ", causal" : ""));
   sp_table_cell (table, "layout");
   sp_table_take (table, sp_layout_describe (&s->layout));

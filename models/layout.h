@@ -70,6 +70,12 @@ typedef struct {
   gint32 stage_split[SP_MAX_VIRTUAL_STAGES];
 } SpLayout;
 
+typedef enum {
+  SP_OPTIMIZER_ADAMW,     /* fp32 master weights and two fp32 moments */
+  SP_OPTIMIZER_ADAMW_8BIT, /* moments of one byte, with a scale a block of them (Dettmers et al., 2110.02861) */
+  SP_N_OPTIMIZERS
+} SpOptimizer;
+
 typedef struct {
   gint64 sequence;     /* tokens */
   gint32 micro_batch;  /* sequences, per replica */
@@ -79,6 +85,8 @@ typedef struct {
   guint8 scope; /* SpScope */
   double expert_imbalance; /* tokens that the busiest rank's experts get over the mean; below 1: 1. With a capacity all
                             * buffers are full, so it changes nothing */
+  gboolean fp8;            /* linear layers multiply in fp8, both operands cast when they are used; the output matrix not */
+  guint8 optimizer;        /* SpOptimizer */
 } SpRun;
 
 /* clang-format off */

@@ -281,23 +281,52 @@ sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 
   write_gemms (w, batch, m, n, k, a, b, c, 0, flags);
 }
 
+/* Of a layer's products with weights; the output matrix and the experts' stay as they are, as torchtitan's do. Each
+ * operand is cast by a kernel of its own: known lie, compilers fuse it with what made the operand. */
+static gboolean
+multiplies_in_fp8 (const SpWriter *w)
+{
+  return w->run->fp8 && w->block->kind != SP_BLOCK_HEAD && w->block->kind != SP_BLOCK_EMBEDDING;
+}
+
+static guint8
+to_fp8 (SpWriter *w, gint32 rows, gint32 columns, guint8 slot, guint flags)
+{
+  guint8 cast = sp_write_temporary_of (w, SP_DTYPE_UINT8, (gint64) rows * columns);
+
+  sp_write_rows (w, SP_OP_COPY, rows, columns, slot, 0, 0, cast, 0, flags & SP_OP_WEIGHT);
+  return cast;
+}
+
+/* A product of m x n, over k, of [m,k] or [k,m] and [k,n] or [n,k]. */
+static void
+linear_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags)
+{
+  if (multiplies_in_fp8 (w)) {
+    a = flags & SP_OP_TRANS_A ? to_fp8 (w, k, m, a, flags) : to_fp8 (w, m, k, a, flags);
+    b = flags & SP_OP_TRANS_B ? to_fp8 (w, n, k, b, flags) : to_fp8 (w, k, n, b, flags);
+    flags |= SP_OP_FP8;
+  }
+  sp_write_gemm (w, m, n, k, a, b, c, bias, flags);
+}
+
 void
 sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, SpWeightSlots weight, guint8 bias, guint8 y)
 {
-  sp_write_gemm (w, m, out, in, x, weight.value, y, bias, SP_OP_TRANS_B);
+  linear_gemm (w, m, out, in, x, weight.value, y, bias, SP_OP_TRANS_B);
 }
 
 void
 sp_write_linear_dgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight, guint8 dx)
 {
-  sp_write_gemm (w, m, in, out, dy, weight.value, dx, 0, 0);
+  linear_gemm (w, m, in, out, dy, weight.value, dx, 0, 0);
 }
 
 void
 sp_write_linear_wgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, guint8 x, SpWeightSlots weight)
 {
   if (weight.grad)
-    sp_write_gemm (w, out, in, m, dy, x, weight.grad, 0, SP_OP_TRANS_A | SP_OP_ACCUMULATE | SP_OP_WEIGHT);
+    linear_gemm (w, out, in, m, dy, x, weight.grad, 0, SP_OP_TRANS_A | SP_OP_ACCUMULATE | SP_OP_WEIGHT);
 }
 
 SpOp *

@@ -13,7 +13,8 @@ static const char *const flag_names[] = { "trans-a",   "trans-b",         "accum
                                           "layernorm", "no-rotate",       "linear-gate",     "max",    "async",
                                           "weight",    "per-micro-batch", "after-optimizer", "core",   "balanced",
                                           "varies",    "on-host",         "gated",           "gelu-gate",
-                                          "relu",      "square",          "segment",         NULL };
+                                          "relu",      "square",          "segment",         "fp8",
+                                          NULL };
 static const char *const guard_names[] = { "not-first",     "not-last", "first-step", "not-first-step",
                                            "not-last-step", "visible",  "near",       "near-ends",
                                            NULL };

@@ -359,6 +359,7 @@ typedef enum {
   SP_OP_RELU = 1 << 19,            /* in place of gelu: max (x, 0), */
   SP_OP_SQUARE = 1 << 20,          /* its square */
   SP_OP_SEGMENT = 1 << 21,         /* the table's rows are for equal parts of the sequence */
+  SP_OP_FP8 = 1 << 22,             /* a GEMM of fp8 operands */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */

@@ -15,6 +15,8 @@ typedef struct {
   gint32 vocabulary; /* 0: the model's own, which all tensor degrees divide */
   gint32 layers;     /* 0: the model's own; more of them repeat its kinds */
   gboolean lasp_local_after;
+  gboolean fp8;
+  guint8 optimizer;
 } RehearseCase;
 
 /* clang-format off */
@@ -53,6 +55,11 @@ static const RehearseCase rehearse_cases[] = {
   { "offload-all", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.ring = 2, .ulysses = 2, .pipeline = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL, .offload = SP_OFFLOAD_ALL) },
   { "offload-interleaved", SMALL_GQA, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = INTERLEAVED, .virtual_stages = 2, .recompute = SP_RECOMPUTE_FULL, .offload = SP_OFFLOAD_OPTIMIZER | SP_OFFLOAD_ACTIVATIONS), .layers = 4 },
   { "offload-zb-h1", SMALL_GPT, 0, 16, 7, 2, LAYOUT (.pipeline = 2, .schedule = ZB_H1, .recompute = SP_RECOMPUTE_FULL, .offload = SP_OFFLOAD_ACTIVATIONS), .layers = 3 },
+  { "fp8", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.zero = 0), .fp8 = TRUE },
+  { "fp8-tensor-full", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.tensor = 2, .data = 2, .zero = 2, .recompute = SP_RECOMPUTE_FULL), .fp8 = TRUE },
+  { "fp8-zb-h1-linear", SMALL_LINEAR, 0, 16, 4, 1, LAYOUT (.lasp = 2, .pipeline = 2, .schedule = ZB_H1), .layers = 3, .fp8 = TRUE },
+  { "adamw-8bit", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3), .optimizer = SP_OPTIMIZER_ADAMW_8BIT },
+  { "adamw-8bit-offload", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 1, .offload = SP_OFFLOAD_OPTIMIZER), .optimizer = SP_OPTIMIZER_ADAMW_8BIT },
   { "tensor", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE) },
   { "tensor-regions", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.tensor = 4) },
   { "tensor-gpt", SMALL_GPT, 0, 32, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE) },
@@ -252,7 +259,13 @@ rehearse_case_model (const RehearseCase *c)
 static inline SpRun
 rehearse_case_run (const RehearseCase *c)
 {
-  return (SpRun){ c->sequence, c->micro_batch, c->global_batch, SP_DTYPE_BF16, TRUE };
+  return (SpRun){ .sequence = c->sequence,
+                  .micro_batch = c->micro_batch,
+                  .global_batch = c->global_batch,
+                  .precision = SP_DTYPE_BF16,
+                  .causal = TRUE,
+                  .fp8 = c->fp8,
+                  .optimizer = c->optimizer };
 }
 
 /* The same sequences one by one on one rank. */
@@ -264,6 +277,8 @@ rehearse_case_alone (const RehearseCase *c)
   /* With a capacity tokens choose their experts; without, they are dealt out. */
   alone.layout = (SpLayout) LAYOUT (.zero = 0, .expert_capacity = c->layout.expert_capacity);
   alone.micro_batch = 1;
+  alone.fp8 = FALSE;
+  alone.optimizer = SP_OPTIMIZER_ADAMW;
   return alone;
 }
 

@@ -269,7 +269,7 @@ static const struct Bad {
   { "loss", "loss = full", "loss = chunk", { ": [layout] loss = \"chunk\"", "did you mean chunked?" } },
   { "loss-chunks", "loss-chunks = 16", "loss-chunks = many", { ": [layout] loss-chunks = ", "expected auto, or" } },
   { "virtual", "virtual-stages = 1", "virtual-stages = 0", { ": [layout] virtual-stages = ", "expected a whole number" } },
-  { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "choose bf16 or fp16" } },
+  { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "has no peak-fp8, expected bf16" } },
   { "packing", "packing = none", "packing = a.txt", { ": [run] packing = ", "choose none" } },
   { "scope", "scope = step", "scope = layers", { ": [run] scope = ", "layer" } },
   { "optimizer", "adamw", "muon", { ": [run] optimizer = ", "choose adamw" } },

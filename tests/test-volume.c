@@ -584,7 +584,7 @@ test_experts (void)
   GRand *rand = draw_rand_new ();
   guint found = 0;
 
-  for (guint i = 0; i < 2 * DRAWS && !g_test_failed (); i++) {
+  for (guint i = 0; i < 4 * DRAWS && !g_test_failed (); i++) {
     Subject s;
     double step = 0;
     subject_init (&s, rand, &expert_limits);

@@ -145,7 +145,7 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
   key[6] = mixed (key[6], (guint64) layout->expert);
   key[8] = blocks_of (program);
-  key[9] = pair (layout->loss_chunks, layout->loss);
+  key[9] = pair (layout->loss_chunks, layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16);
 }
 
 static void
@@ -168,7 +168,7 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   key[6] = paths[SP_GROUP_EXPERT_DATA].identity;
   key[7] = pair (layout->expert, program->groups[SP_GROUP_EXPERT_DATA].size);
   key[8] = blocks_of (program);
-  key[9] = 0;
+  key[9] = pair (run->optimizer, layout->offload);
 }
 
 static guint64

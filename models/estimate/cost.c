@@ -82,6 +82,8 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
     return op->bytes * cost->host_kernel_s_per_byte;
   double memory = op->bytes * cost->s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
 
+  if (op->flags & SP_OP_FP8)
+    compute *= cost->fp8_of_bf16;
   if (compute > 0)
     compute /= shape_use (cost, op);
   return cost->launch_s + MAX (compute, memory);
@@ -327,6 +329,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
+    .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .peak_flops_per_s = peak,
     .slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,

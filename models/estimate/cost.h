@@ -97,6 +97,7 @@ typedef struct {
   double host_s_per_byte;        /* over PCIe */
   double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
+  double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
   double slowdown;
   gint32 sms;
   SpPath paths[SP_N_GROUPS]; /* fair */

@@ -51,6 +51,8 @@ static gboolean read_capacity (SpIni *ini, const Key *key, Values *values, GErro
 static void write_capacity (const Values *values, GString *out);
 static gboolean read_imbalance (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_imbalance (const Values *values, GString *out);
+static gboolean read_precision (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_precision (const Values *values, GString *out);
 static gboolean read_offload (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_offload (const Values *values, GString *out);
 static gboolean read_chunks (SpIni *ini, const Key *key, Values *values, GError **error);
@@ -109,14 +111,15 @@ static const Key keys[] = {
   { "run", "sequence", KEY_TOKENS, SP_INI_REQUIRED, 1, 1 << 30, FIELD (run.sequence) },
   { "run", "micro-batch", KEY_INT, .min = 1, .max = 1 << 16, FIELD (run.micro_batch) },
   { "run", "global-batch", KEY_INT, .min = 1, .max = 1 << 24, FIELD (run.global_batch) },
-  { "run", "precision", KEY_CHOICE, FIELD (run.precision), .names = { "bf16", "fp16", "fp8" }, .available = 2 },
+  { "run", "precision", KEY_SPECIAL, .read = read_precision, .write = write_precision },
   { "run", "causal", KEY_BOOL, FIELD (run.causal) },
   { "run", "framework", KEY_WORD, FIELD (framework) },
   ONLY ("run", "packing", "none"),
   { "run", "expert-imbalance", KEY_SPECIAL, .read = read_imbalance, .write = write_imbalance },
   { "run", "scope", KEY_CHOICE, FIELD (run.scope), .names = { "step", "forward", "layer", "attention" },
     .available = SP_N_SCOPES },
-  ONLY ("run", "optimizer", "adamw"),
+  { "run", "optimizer", KEY_CHOICE, FIELD (run.optimizer), .names = { "adamw", "adamw-8bit" },
+    .available = SP_N_OPTIMIZERS },
 };
 G_STATIC_ASSERT (SP_DTYPE_BF16 == 0 && SP_DTYPE_FP16 == 1);
 G_STATIC_ASSERT (SP_SCOPE_STEP == 0 && SP_SCOPE_FORWARD == 1 && SP_SCOPE_LAYER == 2 && SP_SCOPE_ATTENTION == 3);
@@ -128,8 +131,9 @@ static gboolean
 read_order (SpIni *ini, const Key *key, Values *values, GError **error)
 {
   static const char *const names[] = { "tensor", "ulysses", "ring", "lasp", "data", "pipeline", "expert", NULL };
-  static const char all[] = "tensor, ulysses, ring, lasp, data and pipeline, each once, nearest ranks first; and expert, "
-                            "before data where experts are spread over the nearest ranks";
+  static const char all[] =
+      "tensor, ulysses, ring, lasp, data and pipeline, each once, nearest ranks first; and expert, "
+      "before data where experts are spread over the nearest ranks";
   G_STATIC_ASSERT (SP_AXIS_TENSOR == 0 && SP_AXIS_ULYSSES == 1 && SP_AXIS_RING == 2 && SP_AXIS_LASP == 3 &&
                    SP_AXIS_DATA == 4 && SP_AXIS_PIPELINE == 5 && SP_AXIS_EXPERT == 6);
   g_autofree char *text = NULL;
@@ -171,9 +175,9 @@ write_order (const Values *values, GString *out)
   gboolean has_experts = values->layout.expert > 1;
   for (guint i = 0; i < SP_N_RANK_AXES; i++) {
     gboolean here = has_experts && values->layout.order.axis[i] == SP_AXIS_DATA;
-    g_string_append_printf (out, "%s%s%s%s", i > 0 ? "," : "", here && !values->layout.order.experts_far ? "expert," : "",
-                            names[values->layout.order.axis[i]],
-                            here && values->layout.order.experts_far ? ",expert" : "");
+    g_string_append_printf (
+        out, "%s%s%s%s", i > 0 ? "," : "", here && !values->layout.order.experts_far ? "expert," : "",
+        names[values->layout.order.axis[i]], here && values->layout.order.experts_far ? ",expert" : "");
   }
 }
 
@@ -215,6 +219,27 @@ static void
 write_imbalance (const Values *values, GString *out)
 {
   g_string_append_printf (out, "%.9g", MAX (values->run.expert_imbalance, 1));
+}
+
+/* fp8 is bf16 with linear layers that multiply in fp8. */
+static gboolean
+read_precision (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  static const char *const names[] = { "bf16", "fp16", "fp8", NULL };
+  guint8 index = G_MAXUINT8;
+  if (!sp_ini_choice (ini, key->group, key->name, SP_INI_OPTIONAL, names, &index, error))
+    return FALSE;
+  if (index == G_MAXUINT8)
+    return TRUE;
+  values->run.precision = index == 1 ? SP_DTYPE_FP16 : SP_DTYPE_BF16;
+  values->run.fp8 = index == 2;
+  return TRUE;
+}
+
+static void
+write_precision (const Values *values, GString *out)
+{
+  g_string_append (out, values->run.fp8 ? "fp8" : sp_dtype_name (values->run.precision));
 }
 
 static const char *const offload_names[] = { "optimizer", "parameters", "activations", NULL };
@@ -620,6 +645,9 @@ check_precision (const SpScenario *scenario, const SpIni *ini, const Values *val
 {
   const SpDevice *device = scenario->cluster->device;
 
+  if (values->run.fp8 && device->peak_fp8_flops_per_s.value == 0)
+    return sp_ini_refuse (ini, "run", "precision", error, "%s has no peak-fp8, expected %s", device->name,
+                          device->no_bf16 ? "fp16" : "bf16");
   if (values->run.precision != SP_DTYPE_BF16 || !device->no_bf16)
     return TRUE;
   return sp_ini_refuse (ini, "run", "precision", error, "%s has no bf16, expected fp16%s", device->name,

@@ -41,6 +41,15 @@ parameters_on_host (const SpWriter *w, const SpFlat *flat)
   return stage (w, flat) == 3 && (w->layout->offload & SP_OFFLOAD_PARAMETERS) != 0;
 }
 
+/* Moments that one scale serves: 2110.02861, section 2.2. */
+#define MOMENT_BLOCK 2048
+
+static SpDtype
+moment_dtype (const SpWriter *w)
+{
+  return w->run->optimizer == SP_OPTIMIZER_ADAMW_8BIT ? SP_DTYPE_UINT8 : SP_DTYPE_FP32;
+}
+
 void
 sp_zero_open_flat (SpWriter *w, SpGroupId group, gboolean frozen)
 {
@@ -141,8 +150,8 @@ write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
   if (any && each)
     write_mirror_sum (w, flat->shard_gradients);
   if (any && flat->host_gradients)
-    host_copy (w, SP_OP_TO_HOST, flat->shard_gradients ? flat->shard_gradients : flat->gradients,
-                        flat->host_gradients, each | SP_OP_ACCUMULATE);
+    host_copy (w, SP_OP_TO_HOST, flat->shard_gradients ? flat->shard_gradients : flat->gradients, flat->host_gradients,
+               each | SP_OP_ACCUMULATE);
 }
 
 static void
@@ -174,7 +183,8 @@ write_flat_optimizer (SpWriter *w, const SpFlat *flat)
   op->m = 1;
   op->n = (gint32) gradients->elements;
   /* master and moments are read and written, the parameter only written */
-  op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 24 + sp_dtype_bytes (w->dtype));
+  op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 8 + 4 * sp_dtype_bytes (moment_dtype (w)) +
+                                     sp_dtype_bytes (w->dtype));
   sp_write_op_done (w, op);
   if (host && !w->block->buffers[updated].host)
     host_copy (w, SP_OP_FROM_HOST, flat->master, updated, SP_OP_AFTER_OPTIMIZER);
@@ -219,8 +229,10 @@ size_flat (SpWriter *w, guint index)
   if (runs_on_host (w, flat))
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
   flat->master = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  flat->moment1 = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  flat->moment2 = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+  flat->moment1 = optimizer (w, SP_CLASS_OPTIMIZER, moment_dtype (w), SP_LIFE_ALWAYS, shard);
+  flat->moment2 = optimizer (w, SP_CLASS_OPTIMIZER, moment_dtype (w), SP_LIFE_ALWAYS, shard);
+  if (moment_dtype (w) == SP_DTYPE_UINT8) /* what they are scaled by */
+    optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, 2 * ((shard + MOMENT_BLOCK - 1) / MOMENT_BLOCK));
 }
 
 void
