@@ -254,6 +254,7 @@ write_numbers (SpProgram *program, const SpArchitecture *arch)
     .heads = arch->heads,
     .kv_heads = arch->kv_heads,
     .head_size = arch->head_size,
+    .linear_heads = sp_architecture_linear (arch).heads,
     .hidden = arch->hidden,
     .vocabulary = arch->vocabulary,
     .position_offset = arch->position_offset,

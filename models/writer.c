@@ -198,9 +198,12 @@ sp_write_op (SpWriter *w, SpOpKind kind)
   return op;
 }
 
+/* Ops of one stream are over in order: where there is no more room, the last of them stands for all. */
 static void
-add_wait (SpOp *op, guint16 writer)
+add_wait (const SpWriter *w, SpOp *op, guint16 writer)
 {
+  const SpOp *ops = w->program->ops + w->segment_start;
+
   for (guint i = 0; i < G_N_ELEMENTS (op->wait); i++) {
     if (op->wait[i] == writer)
       return;
@@ -209,6 +212,11 @@ add_wait (SpOp *op, guint16 writer)
       return;
     }
   }
+  for (guint i = 0; i < G_N_ELEMENTS (op->wait); i++)
+    if (ops[op->wait[i] - 1].stream == ops[writer - 1].stream) {
+      op->wait[i] = MAX (op->wait[i], writer);
+      return;
+    }
   g_assert_not_reached ();
 }
 
@@ -219,7 +227,7 @@ use_slot (SpWriter *w, SpOp *op, guint16 index, guint8 slot, gboolean reads)
   guint8 root = w->slot[slot].root;
 
   if (reads && w->slot[root].stamp == w->stamp && w->slot[root].stream != op->stream)
-    add_wait (op, w->slot[root].op);
+    add_wait (w, op, w->slot[root].op);
   w->first_use[root] = w->first_use[root] ? w->first_use[root] : index;
   w->last_use[root] = index;
   return w->slot[slot].traffic;

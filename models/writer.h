@@ -19,7 +19,7 @@
 G_BEGIN_DECLS
 
 /* What recompute = selective drops (framework.selective_attention chooses); full drops all. */
-typedef enum { SP_TIER_KEEP, SP_TIER_ELEMENTWISE, SP_TIER_SCORES } SpTier;
+typedef enum { SP_TIER_KEEP, SP_TIER_ELEMENTWISE, SP_TIER_SCORES, SP_N_TIERS } SpTier;
 
 typedef struct _SpWriter SpWriter;
 typedef struct _SpCore SpCore;
@@ -37,8 +37,12 @@ typedef struct {
   guint8 state;        /* linear: state from before */
   SpWeightSlots sinks; /* softmax: where the model has them */
   guint8 d_o, dq, dk, dv;
-  gint32 tokens; /* of one sequence, after the exchange */
+  guint8 gates, beta, d_gates, d_beta; /* of a recurrence */
+  SpWeightSlots rates;                 /* of a scan */
+  guint rule;                          /* linear: SpOpFlags of a recurrence, 0 with a fixed decay */
+  gint32 tokens;                       /* of one sequence, after the exchange */
   gint32 heads, kv_heads;
+  gint32 key_size, value_size; /* linear */
 } SpCoreSlots;
 
 struct _SpWriter {
@@ -269,12 +273,32 @@ void sp_write_gate (SpWriter *w, SpOpKind kind, gint32 n, gint32 gates_width, co
 guint8 sp_write_core (SpWriter *w, guint8 q, guint8 k, guint8 v);
 void sp_write_core_backward (SpWriter *w, guint8 d_out, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv);
 
+/* A norm of whole rows [rows, features], split over the tensor ranks: of linear layers' outputs. */
+void sp_write_row_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 features);
+void sp_write_row_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 dx);
+
+/* The short convolution of linear layers over [rows, features]. */
+typedef struct {
+  SpWeightSlots weight, bias;
+  gint32 features, width;
+  guint8 in, halo; /* the halo: last rows of the place before */
+} SpConvSlots;
+
+void sp_write_conv_weights (SpWriter *w, SpConvSlots *c, const SpLinearShape *shape, gint32 features,
+                            const gint32 *sections, guint n_sections);
+/* The output, stashed in `tier` or, with SP_N_TIERS, a temporary; and the gradient of the input. */
+guint8 sp_write_conv (SpWriter *w, SpConvSlots *c, guint8 in, SpTier tier);
+guint8 sp_write_conv_backward (SpWriter *w, const SpConvSlots *c, guint8 d_out);
+
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 void sp_write_embedding (SpWriter *w);
 void sp_write_softmax_layer (SpWriter *w);
 void sp_write_latent_layer (SpWriter *w); /* of the softmax layers, those of latent attention */
-void sp_write_linear_layer (SpWriter *w);
+void sp_write_linear_layer (SpWriter *w); /* of any family */
+void sp_write_transnormer_layer (SpWriter *w);
+void sp_write_recurrent_layer (SpWriter *w);
+void sp_write_mamba_layer (SpWriter *w);
 void sp_write_head (SpWriter *w);
 
 /* --- the program -------------------------------------------------------------------------------------------------- */

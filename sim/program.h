@@ -203,14 +203,47 @@ typedef struct {
  * gradient
  *                 of the state after (zero at the last) -> out0 = dQ +=, out1 = dK +=, out2 = dV +=
  * STATE_UPDATE    out0 = decay^m * in0 + in1, over m tokens; in0 counts as zero at the first place (SP_OP_REVERSE:
- *                 last)
- * STATE_PREFIX    in0 = states of all places -> out0 = state before this place. SP_OP_REVERSE: gradient after it
+ *                 last). Of a recurrence out0 = T in0 + in1 with in2 = T (SP_OP_REVERSE: its transpose)
+ * STATE_PREFIX    in0 = states of all places -> out0 = state before this place. SP_OP_REVERSE: gradient after it. Of a
+ *                 recurrence in0 is each place's M, then its T
+ *
+ * Recurrences (kernels/reference.h has their formulas): state S [k,n] a head, `heads` value heads that share kv_heads
+ * query and key heads. Flags say the rule: SP_OP_DELTA the delta rule; SP_OP_HEAD_DECAY a decay a token and head, G =
+ * [m,batch,heads]; SP_OP_FEATURE_DECAY also a key feature, G = [m,batch,heads,k]; SP_OP_SCAN a step a token and head, G
+ * as the first, and where beta stands the logarithms of the rates [heads,k] (of all heads of the exchange group, of
+ * which an op takes its own). G in logarithms, fp32. M and T: what the own tokens leave, and the transfer of a state
+ * through them, fp32; T [batch,heads,t] with t = k * k with the delta rule, else 1, k or (no decay) 0.
+ * STATE_OWN       in0 = K[m,batch,kv_heads,k], in1 = V[m,batch,heads,n], [in2 = G], [in3 = beta[m,batch,heads]] ->
+ *                 out0 = M[batch,heads,k,n], [out1 = T]
+ * RECURRENT       in0 = Q, in1 = K, in2 = V, [in3 = G], [in4 = beta], [in5 = state before (counts as zero at the first
+ *                 place)] -> out0 = O
+ * STATE_OWN_BWD   in0 = Q, in1 = K, [in2 = G], [in3 = beta], in4 = dO -> out0 = dM, [out1 = T]
+ * RECURRENT_BWD   in0 = Q, in1 = K, in2 = V, [in3 = G], [in4 = beta], in5 = dO, [in6 = state before (zero at the first
+ *                 place)], [in7 = gradient of the state after (zero at the last)] -> out0 = dQ, out1 = dK, out2 = dV,
+ *                 [out3 = dG], [out4 = dbeta; of a scan d rates +=]
+ * CONV            causal convolution of each feature over `window` tokens, then silu: in0 = X[m,batch,n], in1 =
+ *                 weight[n,window], [in2 = bias[n]], [in3 = X's last window - 1 tokens of the place before, zero at the
+ *                 first place] -> out0[m,batch,n]
+ * CONV_BWD        in0 = dY, in1 = X, in2 = weight, [in3 = bias], [in4 = as CONV's in3] -> out0 = dX, out1 = dweight +=,
+ *                 [out2 = dbias +=], [out3 = gradient of in4]
+ * KEY_MAP         in0 = QKV[m, 2 kv_heads k + heads n] -> out0 = Q[m,kv_heads,k], out1 = K, out2 = V[m,heads,n]; Q and
+ *                 K through silu (SP_OP_SILU; SP_OP_SILU_VALUES: V too), l2 norm a head (SP_OP_L2), rotation
+ *                 (SP_OP_ROTATE), where flagged
+ * KEY_MAP_BWD     [in0 = QKV; not read without silu and l2 norm], in1 = dQ, in2 = dK, in3 = dV -> out0 = dQKV
+ * SIGMOID         in0[m,n] -> out0
+ * SIGMOID_BWD     in0 = d, in1 = output -> out0
+ * DECAY           in0 = x[m,n], n = heads or heads * k, [in1 = bias[n]], [in2 = logarithms of rates[heads]] -> [out0 =
+ *                 G], [out1 = softplus (x + bias)]: G = -rate * that, or without rates logsigmoid (x + bias) / 16
+ * DECAY_BWD       in0 = x, [in1], [in2] as DECAY's, [in3 = dG], [in4 = d out1] -> out0 = dx, [out1 = dbias +=],
+ *                 [out2 = d in2 +=]
+ * SKIP            in0 = O[m,heads,n], in1 = V, in2 = scale[heads] -> out0 = O + scale * V
+ * SKIP_BWD        in0 = dY, in1 = V, in2 = scale, in3 = dV -> out0 = dV + scale * dY, out1 = dscale +=
  * GLU             in0 = GU[m,2n] -> out0 = f(G) * U [m,n]; f = silu, or the identity with SP_OP_LINEAR_GATE, or gelu
  *                 with SP_OP_GELU_GATE
  * GLU_BWD         in0 = dA, in1 = GU -> out0 = dGU
  * GELU            in0[m,n] -> out0 (tanh form); with SP_OP_RELU max (in0, 0), with SP_OP_SQUARE too the square of that
  * GELU_BWD        in0 = dA, in1 = input -> out0
- * GATE            in0 = O[m,n], in1 = [m,k] (U its last n columns) -> out0 = O * sigmoid(U)
+ * GATE            in0 = O[m,n], in1 = [m,k] (U its last n columns) -> out0 = O * sigmoid(U), with SP_OP_SILU silu(U)
  * GATE_BWD        in0 = d, in1 = O, in2 = as GATE's in1 -> out0 = dO, out1 = dU[m,n]
  * ROW_GATE        in0 = X[m,n], in1 = u[m] -> out0 = X * sigmoid(u)
  * ROW_GATE_BWD    in0 = d, in1 = X, in2 = u -> out0 = dX, out1 = du[m]
@@ -292,6 +325,20 @@ typedef enum {
   SP_OP_LINEAR_INTER_BWD,
   SP_OP_STATE_UPDATE,
   SP_OP_STATE_PREFIX,
+  SP_OP_STATE_OWN,
+  SP_OP_RECURRENT,
+  SP_OP_STATE_OWN_BWD,
+  SP_OP_RECURRENT_BWD,
+  SP_OP_CONV,
+  SP_OP_CONV_BWD,
+  SP_OP_KEY_MAP,
+  SP_OP_KEY_MAP_BWD,
+  SP_OP_SIGMOID,
+  SP_OP_SIGMOID_BWD,
+  SP_OP_DECAY,
+  SP_OP_DECAY_BWD,
+  SP_OP_SKIP,
+  SP_OP_SKIP_BWD,
   SP_OP_GLU,
   SP_OP_GLU_BWD,
   SP_OP_GELU,
@@ -359,7 +406,15 @@ typedef enum {
   SP_OP_RELU = 1 << 19,            /* in place of gelu: max (x, 0), */
   SP_OP_SQUARE = 1 << 20,          /* its square */
   SP_OP_SEGMENT = 1 << 21,         /* the table's rows are for equal parts of the sequence */
-  SP_OP_FP8 = 1 << 22,             /* a GEMM of fp8 operands */
+  SP_OP_DELTA = 1 << 22,           /* the rule of a recurrence: this and the next three */
+  SP_OP_HEAD_DECAY = 1 << 23,
+  SP_OP_FEATURE_DECAY = 1 << 24,
+  SP_OP_SCAN = 1 << 25,
+  SP_OP_SILU = 1 << 26, /* maps of elements: this and the next three */
+  SP_OP_SILU_VALUES = 1 << 27,
+  SP_OP_L2 = 1 << 28,
+  SP_OP_ROTATE = 1 << 29,
+  SP_OP_FP8 = 1 << 30, /* a GEMM of fp8 operands */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */
@@ -388,7 +443,7 @@ typedef struct {
   guint32 flags;   /* SpOpFlags */
   gint32 m, n, k, batch, heads, kv_heads;
   gint32 value_size; /* of attention: features of a value head, 0: k */
-  gint32 window;     /* of attention: keys that a query sees, itself counted; 0: all */
+  gint32 window;     /* of attention: keys that a query sees, itself counted; 0: all. Of a convolution: its width */
   gint64 bytes;
   double flops; /* a count; of a long sequence it does not fit 64 bits */
   guint8 in[SP_MAX_IN];
@@ -568,6 +623,7 @@ typedef struct {
   /* What a kernel needs to know besides its op. */
   double norm_epsilon, rope_theta, dropout, learning_rate, adam_beta1, adam_beta2, adam_epsilon;
   gint32 heads, kv_heads, head_size; /* of the whole model */
+  gint32 linear_heads;               /* of its linear layers */
   gint32 hidden, vocabulary;
   double expert_imbalance; /* of ops flagged SP_OP_VARIES: what the busiest rank does over the mean; 0 where none is */
   gint32 position_offset; /* rows of a table of positions before the first position's */

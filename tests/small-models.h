@@ -34,6 +34,18 @@ typedef enum {
   SMALL_HYBRID,
   SMALL_EXPERTS,
   SMALL_SHARED,
+  SMALL_LIGHTNING, /* linear layers of other families: from here on */
+  SMALL_RETNET,
+  SMALL_GLA,
+  SMALL_SIMPLE_GLA,
+  SMALL_MAMBA,
+  SMALL_JAMBA, /* with norms of what the scan reads */
+  SMALL_MAMBA2,
+  SMALL_DELTA,
+  SMALL_GATED_DELTA,
+  SMALL_KDA,
+  SMALL_RWKV7,
+  SMALL_DELTA_HYBRID, /* to here; every second layer is softmax */
   SMALL_GPT,
   SMALL_TIED,
   N_SMALL
@@ -108,6 +120,23 @@ small_softmax_family (SmallModel kind, SpArchitecture *arch)
     arch->no_final_norm = arch->head_bias = arch->embedding_norm = TRUE;
 }
 
+/* clang-format off */
+static const SpLinearShape small_shapes[] = {
+  { .family = SP_LINEAR_LIGHTNING, .heads = 8, .key_heads = 8, .key_size = 4, .value_size = 4, .output_gate = TRUE },
+  { .family = SP_LINEAR_RETNET, .heads = 8, .key_heads = 8, .key_size = 2, .value_size = 4, .output_gate = TRUE },
+  { .family = SP_LINEAR_GLA, .heads = 8, .key_heads = 8, .key_size = 3, .value_size = 4, .gate_rank = 5, .output_gate = TRUE },
+  { .family = SP_LINEAR_SIMPLE_GLA, .heads = 8, .key_heads = 8, .key_size = 4, .value_size = 2, .conv = 3, .output_gate = TRUE },
+  { .family = SP_LINEAR_MAMBA, .heads = 16, .key_heads = 1, .key_size = 3, .value_size = 1, .conv = 4, .conv_bias = TRUE, .gate_rank = 2 },
+  { .family = SP_LINEAR_MAMBA, .heads = 16, .key_heads = 1, .key_size = 3, .value_size = 1, .conv = 4, .conv_bias = TRUE, .gate_rank = 2, .output_gate = TRUE },
+  { .family = SP_LINEAR_MAMBA2, .heads = 8, .key_heads = 4, .key_size = 4, .value_size = 3, .conv = 4, .conv_bias = TRUE, .output_gate = TRUE },
+  { .family = SP_LINEAR_DELTA, .heads = 8, .key_heads = 8, .key_size = 4, .value_size = 3 },
+  { .family = SP_LINEAR_GATED_DELTA, .heads = 8, .key_heads = 4, .key_size = 4, .value_size = 3, .conv = 4, .output_gate = TRUE },
+  { .family = SP_LINEAR_KDA, .heads = 8, .key_heads = 8, .key_size = 3, .value_size = 2, .conv = 2, .gate_rank = 3, .output_gate = TRUE },
+  { .family = SP_LINEAR_RWKV7, .heads = 8, .key_heads = 8, .key_size = 3, .value_size = 3, .gate_rank = 4, .output_gate = TRUE },
+  { .family = SP_LINEAR_GATED_DELTA, .heads = 16, .key_heads = 8, .key_size = 2, .value_size = 3, .conv = 4, .output_gate = TRUE },
+};
+/* clang-format on */
+
 /* Two layers, 8 heads of size 4, gradients that tell mistakes apart. */
 static inline SpArchitecture *
 small_model (SmallModel kind)
@@ -150,6 +179,13 @@ small_model (SmallModel kind)
     arch->moe.shared_ffn = 24;
     arch->moe.shared_gate = TRUE;
     arch->norm = SP_NORM_LAYER;
+  }
+  if (kind >= SMALL_LIGHTNING && kind <= SMALL_DELTA_HYBRID) {
+    guint8 layer = SP_LAYER_LINEAR | (kind == SMALL_MAMBA2 || kind == SMALL_MAMBA ? SP_LAYER_NO_MLP : 0);
+    arch->linear = small_shapes[kind - SMALL_LIGHTNING];
+    arch->layer_kind[0] = layer;
+    arch->layer_kind[1] = kind == SMALL_DELTA_HYBRID ? SP_LAYER_SOFTMAX : layer;
+    arch->kv_heads = kind == SMALL_DELTA_HYBRID ? 4 : arch->kv_heads;
   }
   if (kind == SMALL_GPT || kind == SMALL_TIED) {
     arch->norm = SP_NORM_LAYER;

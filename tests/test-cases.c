@@ -512,6 +512,7 @@ test_parameters (void)
     { "llama-3.1-8b", 8030261248 },       { "llama-3.1-70b", 70553706496 }, { "gpt2-large", 774030080 },
     { "transnormerllm-385m", 464519168 }, { "tnl-1b", 1151336448 },         { "megatron-22b", 22074273792 },
     { "megatron-175b", 174615846912 },
+    { "gla-7b", 6741635072 },             { "mamba2-1b", 1371839488 },    { "retnet-1.3b", 1351727104 },
   };
   g_autoptr (SpFramework) framework = load_framework ("flash");
   g_autoptr (SpProgram) program = sp_program_new ();

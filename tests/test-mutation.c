@@ -31,6 +31,11 @@ static const RehearseCase programs[] = {
   { "bert", SMALL_BERT, 0, 16, 2, 1, LAYOUT (.tensor = 2, .ring = 2) },
   { "lasp", SMALL_LINEAR, 0, 16, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 1) },
   { "lasp-2-ulysses-tensor", SMALL_LINEAR, 0, 16, 2, 1, LAYOUT (.lasp = 2, .lasp_version = 2, .ulysses = 2, .tensor = 2) },
+  { "mamba2-ulysses", SMALL_MAMBA2, 0, 16, 2, 1, LAYOUT (.lasp = 2, .ulysses = 2, .lasp_version = 1, .recompute = SP_RECOMPUTE_FULL) },
+  { "jamba-ulysses-tensor", SMALL_JAMBA, 0, 16, 2, 1, LAYOUT (.lasp = 2, .lasp_version = 2, .ulysses = 2, .tensor = 2) },
+  { "gla-lasp-2-tensor", SMALL_GLA, 0, 16, 2, 1, LAYOUT (.lasp = 2, .lasp_version = 2, .tensor = 2) },
+  { "gated-delta-lasp", SMALL_GATED_DELTA, 0, 16, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 1) },
+  { "kda-lasp-2", SMALL_KDA, 0, 16, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 2) },
   { "hybrid-pipeline-zero-3", SMALL_HYBRID, 0, 16, 4, 1, LAYOUT (.ulysses = 4, .lasp = 2, .pipeline = 2, .zero = 3) },
   { "tied-pipeline", SMALL_TIED, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1) },
   { "zero-2-uneven", SMALL_SOFTMAX, 0, 16, 9, 2, LAYOUT (.data = 2, .zero = 2) },
@@ -195,7 +200,7 @@ try_accumulate (Trial *trial, const Site *site)
   if ((mutant.kind != SP_OP_GEMM && mutant.kind != SP_OP_REDUCE_SCATTER) || !(mutant.flags & SP_OP_ACCUMULATE) ||
       site->block->buffers[mutant.out[0]].life != SP_LIFE_ALWAYS)
     return;
-  mutant.flags &= (guint16) ~SP_OP_ACCUMULATE;
+  mutant.flags &= ~(guint32) SP_OP_ACCUMULATE;
   try_mutant (trial, site, mutant, "accumulate dropped");
 }
 

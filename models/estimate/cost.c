@@ -311,6 +311,10 @@ efficiency_of (const SpDevice *device, SpOpKind kind)
   case SP_OP_LINEAR_LOCAL_BWD:
   case SP_OP_LINEAR_INTER:
   case SP_OP_LINEAR_INTER_BWD:
+  case SP_OP_STATE_OWN:
+  case SP_OP_STATE_OWN_BWD:
+  case SP_OP_RECURRENT:
+  case SP_OP_RECURRENT_BWD:
     return device->linear_efficiency.value;
   default:
     return 0;

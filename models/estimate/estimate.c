@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/estimate.h"
 
+#include "models/layers/families.h"
 #include "models/estimate/block-cache.h"
 #include "models/estimate/serial.h"
 #include "models/writer.h"
@@ -16,13 +17,14 @@ const char *const sp_mfu_names[SP_N_MFU + 1] = { "seqpar", "megatron", "palm", "
 /* What a token costs in a layer's mixer beside its matrices, both passes: softmax attention 6 (k + v) a head and key
  * that is counted (forward 2 k + 2 v, backward twice that), all keys or, causal, half of them (of a window: those that a
  * query sees on the average); linear attention 12 k v a head, recurrent (build and apply the state, twice 2 k v, and
- * their backward). */
+ * their backward), a delta rule 18 k v (it reads what it replaces too). */
 static void
 mixer_flops (const SpArchitecture *arch, guint kind, double sequence, double *ret_full, double *ret_causal)
 {
   if (sp_layer_mixer (kind) == SP_LAYER_LINEAR) {
     SpLinearShape l = sp_architecture_linear (arch);
-    *ret_full = *ret_causal = 12.0 * l.heads * l.key_size * l.value_size;
+    *ret_full = *ret_causal =
+        (sp_family_rule (arch) & SP_OP_DELTA ? 18.0 : 12.0) * l.heads * l.key_size * l.value_size;
     return;
   }
   const SpLatentShape *latent = &arch->latent;

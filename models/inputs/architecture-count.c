@@ -4,6 +4,7 @@
  * weights that the writers lay out.
  */
 #include "models/inputs/architecture.h"
+#include "models/layers/families.h"
 
 /* Matrices of a part of a layer, and the rest of it: biases, norms, per-head numbers. */
 typedef struct {
@@ -55,65 +56,65 @@ latent (const SpArchitecture *arch)
   return count;
 }
 
-/* The projections as the families' public implementations have them. */
+/* Mamba: x and z; convolution of x; dt, B, C; dt up; A and D a channel. */
+static Count
+scan (const SpArchitecture *arch, const SpLinearShape *l)
+{
+  gint64 hidden = arch->hidden, channels = l->heads * (gint64) l->value_size, rank = l->gate_rank;
+  Count count = { 0, 0 };
+
+  count.matrices =
+      hidden * 2 * channels + channels * (rank + 2 * (gint64) l->key_size) + rank * channels + channels * hidden;
+  count.others = channels * (l->conv + 1) + channels + channels * l->key_size + channels;
+  if (l->output_gate) /* Jamba: norms of dt, B and C */
+    count.others += rank + 2 * (gint64) l->key_size;
+  return count;
+}
+
+/* The token shift's and decay's low-rank parts; a bonus a key; a norm of each output head; of RWKV-6 the receptance of
+ * its channel mix. The program has the nearest form without some of these (layers/families.h). */
+static Count
+rwkv (const SpArchitecture *arch, const SpLinearShape *l)
+{
+  gint64 hidden = arch->hidden, value = l->heads * (gint64) l->value_size, key = l->key_heads * (gint64) l->key_size;
+  Count count = { 0, 0 };
+
+  count.matrices =
+      hidden * (2 * key + value + (l->output_gate ? value : 0) + value) + 2 * (gint64) l->gate_rank * hidden;
+  count.others = 6 * hidden + 2 * key + 2 * value;
+  if (l->family == SP_LINEAR_RWKV6)
+    count.matrices += hidden * hidden;
+  return count;
+}
+
+/* As layers/recurrent.c lays them out, by the family's row. */
 static Count
 linear (const SpArchitecture *arch)
 {
   const SpLinearShape shape = sp_architecture_linear (arch), *l = &shape;
+  const SpFamily *family = sp_family_get ((SpLinearFamily) l->family);
   gint64 hidden = arch->hidden, heads = l->heads, value = heads * l->value_size,
-         key = (gint64) l->key_heads * l->key_size, rank = l->gate_rank;
-  gint64 gate = l->output_gate ? value : 0;
+         key = (gint64) l->key_heads * l->key_size, rank = l->gate_rank, decay = sp_family_decays (family, l);
   Count count = { 0, 0 };
 
-  switch ((SpLinearFamily) l->family) {
-  case SP_LINEAR_TRANSNORMER:
-    count.matrices = hidden * (2 * key + value + gate + value);
-    break;
-  case SP_LINEAR_LIGHTNING: /* a norm of the output's row */
-    count.matrices = hidden * (2 * key + value + gate + value);
-    count.others = value;
-    break;
-  case SP_LINEAR_RETNET: /* a norm of each output head */
-    count.matrices = hidden * (2 * key + value + gate + value);
-    count.others = l->value_size;
-    break;
-  case SP_LINEAR_GLA: /* the decay from a gate of rank gate_rank, with a bias */
-    count.matrices = hidden * (2 * key + value + gate + value) + rank * (hidden + key);
-    count.others = key + l->value_size;
-    break;
-  case SP_LINEAR_MAMBA: /* x and z; convolution of x; dt, B, C; dt up; A and D a channel */
-    count.matrices = hidden * 2 * value + value * (rank + 2 * (gint64) l->key_size) + rank * value + value * hidden;
-    count.others = value * (l->conv + 1) + value + value * l->key_size + value;
-    if (l->output_gate) /* Jamba: norms of dt, B and C */
-      count.others += rank + 2 * (gint64) l->key_size;
-    break;
-  case SP_LINEAR_MAMBA2: /* z, x, B, C, dt; convolution of x, B and C; A, D and dt's bias a head; gated norm */
-    count.matrices = hidden * (2 * value + 2 * key + heads) + value * hidden;
-    count.others = (value + 2 * key) * (l->conv + (l->conv_bias ? 1 : 0)) + 3 * heads + value;
-    break;
-  case SP_LINEAR_DELTA: /* beta a head; convolutions of q, k, v; a norm of each output head */
-    count.matrices = hidden * (2 * key + value + gate + heads + value);
-    count.others = (2 * key + value) * l->conv + l->value_size;
-    break;
-  case SP_LINEAR_GATED_DELTA: /* beta and decay a head, A and dt's bias; as the delta rule otherwise */
-    count.matrices = hidden * (2 * key + value + gate + 2 * heads + value);
-    count.others = (2 * key + value) * l->conv + 2 * heads + l->value_size;
-    break;
-  case SP_LINEAR_KDA: /* decay and output gate of low rank; beta and A a head, dt's bias a feature */
-    count.matrices = hidden * (2 * key + value + heads + value) + rank * (hidden + key) +
-                     (l->output_gate ? rank * (hidden + value) : 0);
-    count.others = (2 * key + value) * l->conv + heads + key + l->value_size;
-    break;
-  case SP_LINEAR_RWKV6:
-  case SP_LINEAR_RWKV7: /* the token shift's and decay's low-rank parts; a bonus a key; a norm of each output head */
-    count.matrices = hidden * (2 * key + value + gate + value) + 2 * rank * hidden;
-    count.others = 6 * hidden + 2 * key + 2 * value;
-    if (l->family == SP_LINEAR_RWKV6) /* the receptance of its channel mix */
-      count.matrices += hidden * hidden;
-    break;
-  case SP_N_LINEAR_FAMILIES:
-    break;
-  }
+  if (l->family == SP_LINEAR_MAMBA)
+    return scan (arch, l);
+  if (l->family == SP_LINEAR_RWKV6 || l->family == SP_LINEAR_RWKV7)
+    return rwkv (arch, l);
+  count.matrices = hidden * (2 * key + value + value);
+  if (l->output_gate)
+    count.matrices += family->low_rank_gate && rank > 0 ? rank * (hidden + value) : hidden * value;
+  if (family->beta == SP_BETA_SIGMOID)
+    count.matrices += hidden * heads;
+  count.matrices += family->low_rank && rank > 0 ? rank * (hidden + decay) : hidden * decay;
+
+  count.others = l->conv > 0 ? (2 * key + value) * (l->conv + (l->conv_bias ? 1 : 0)) : 0;
+  count.others += family->decay_bias ? decay : 0;
+  count.others += (family->rates ? heads : 0) + (family->skip ? heads : 0);
+  if (family->norm == SP_OUTPUT_HEAD)
+    count.others += l->value_size;
+  else if (!family->no_gain)
+    count.others += value;
   return count;
 }
 

@@ -88,7 +88,7 @@ sp_architecture_has_bit (const SpArchitecture *arch, SpLayerKind bit)
 
 /* clang-format off */
 const char *const sp_linear_names[SP_N_LINEAR_FAMILIES + 1] = {
-  "transnormer", "lightning", "retnet", "gla", "mamba", "mamba2", "delta", "gated-delta", "kda", "rwkv6", "rwkv7", NULL
+  "transnormer", "lightning", "retnet", "gla", "simple-gla", "mamba", "mamba2", "delta", "gated-delta", "kda", "rwkv6", "rwkv7", NULL
 };
 /* clang-format on */
 

@@ -78,6 +78,7 @@ typedef enum {
   SP_LINEAR_LIGHTNING,   /* MiniMax-01: as TransNormer */
   SP_LINEAR_RETNET,      /* fixed decay, rotated, value heads wider */
   SP_LINEAR_GLA,         /* decay a feature, from a low-rank gate */
+  SP_LINEAR_SIMPLE_GLA,  /* decay a head, from a matrix */
   SP_LINEAR_MAMBA,       /* selective scan */
   SP_LINEAR_MAMBA2,      /* decay a head, convolution */
   SP_LINEAR_DELTA,       /* delta rule */

@@ -335,6 +335,7 @@ mamba2 (SpConfig *config, GError **error)
   if (!mamba_common (config, 128, &inner, error) || !sp_config_bool (config, "tie_word_embeddings", &arch->tied, error))
     return FALSE;
   l->family = SP_LINEAR_MAMBA2;
+  l->output_gate = TRUE;
   l->value_size = l->value_size > 0 ? l->value_size : 64;
   l->key_heads = l->key_heads > 0 ? l->key_heads : 8;
   if (inner % l->value_size != 0 || (l->heads > 0 && l->heads * l->value_size != inner))

@@ -13,7 +13,8 @@ typedef struct {
   SpWeightSlots qkvu, projection;
   guint8 inputs;   /* [rows, 4 heads]: q, k, v, u before the feature map */
   guint8 core_out; /* [rows, heads] */
-  guint8 out_norm, out_statistics, gated;
+  SpNormSlots out_norm;
+  guint8 gated;
 } Attention;
 
 static gint32
@@ -46,52 +47,6 @@ feature_op (SpWriter *w, SpOpKind kind, guint8 inputs)
   return op;
 }
 
-/* The row of k = all heads' features is split over tensor ranks, n = width of them here. */
-static void
-write_out_norm (SpWriter *w, Attention *a)
-{
-  guint8 squares = 0;
-
-  a->out_norm = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * width (w));
-  a->out_statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, w->rows);
-  if (w->layout->tensor > 1) {
-    squares = sp_write_temporary_of (w, SP_DTYPE_FP32, w->rows);
-    sp_write_rows (w, SP_OP_NORM_STAT, w->rows, width (w), a->core_out, 0, 0, squares, 0, 0);
-    sp_tensor_sum (w, squares, 0);
-  }
-  SpOp *op = sp_write_op (w, SP_OP_NORM);
-  op->m = w->rows;
-  op->n = width (w);
-  op->k = width (w) * w->layout->tensor;
-  op->in[0] = a->core_out;
-  op->in[3] = squares;
-  op->out[0] = a->out_norm;
-  op->out[1] = a->out_statistics;
-  sp_write_op_done (w, op);
-}
-
-static void
-write_out_norm_backward (SpWriter *w, const Attention *a, guint8 dy, guint8 dx)
-{
-  guint8 dot = 0;
-
-  if (w->layout->tensor > 1) {
-    dot = sp_write_temporary_of (w, SP_DTYPE_FP32, w->rows);
-    sp_write_rows (w, SP_OP_NORM_STAT_BWD, w->rows, width (w), dy, a->core_out, 0, dot, 0, 0);
-    sp_tensor_sum (w, dot, 0);
-  }
-  SpOp *op = sp_write_op (w, SP_OP_NORM_BWD);
-  op->m = w->rows;
-  op->n = width (w);
-  op->k = width (w) * w->layout->tensor;
-  op->in[0] = dy;
-  op->in[1] = a->core_out;
-  op->in[2] = a->out_statistics;
-  op->in[5] = dot;
-  op->out[0] = dx;
-  sp_write_op_done (w, op);
-}
-
 static SpRows
 write_forward (SpWriter *w, gpointer self, SpPort *port)
 {
@@ -111,9 +66,9 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   sp_write_op_done (w, op);
 
   a->core_out = sp_write_core (w, q, k, v);
-  write_out_norm (w, a);
+  sp_write_row_norm (w, &a->out_norm, a->core_out, width (w));
   a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, elements);
-  sp_write_gate (w, SP_OP_GATE, width (w), 4 * width (w), (const guint8[]){ a->out_norm, a->inputs, 0 }, a->gated, 0);
+  sp_write_gate (w, SP_OP_GATE, width (w), 4 * width (w), (const guint8[]){ a->out_norm.y, a->inputs, 0 }, a->gated, 0);
 
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, width (w), a->gated, a->projection, 0, partial);
@@ -133,10 +88,10 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   sp_write_linear_wgrad (w, w->rows, w->hidden, width (w), whole, a->gated, a->projection);
 
   guint8 d_normed = sp_write_temporary (w, elements), du = sp_write_temporary (w, elements);
-  sp_write_gate (w, SP_OP_GATE_BWD, width (w), 4 * width (w), (const guint8[]){ d_gated, a->out_norm, a->inputs },
+  sp_write_gate (w, SP_OP_GATE_BWD, width (w), 4 * width (w), (const guint8[]){ d_gated, a->out_norm.y, a->inputs },
                  d_normed, du);
   guint8 d_out = sp_write_temporary (w, elements);
-  write_out_norm_backward (w, a, d_normed, d_out);
+  sp_write_row_norm_backward (w, &a->out_norm, d_normed, d_out);
 
   sp_write_core_backward (w, d_out, &dq, &dk, &dv);
 
@@ -158,7 +113,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
 static const SpBranch attention = { write_weights, write_forward, write_backward };
 
 void
-sp_write_linear_layer (SpWriter *w)
+sp_write_transnormer_layer (SpWriter *w)
 {
   sp_write_layer (w, &attention, &(Attention){ 0 });
 }

@@ -76,6 +76,64 @@ sp_write_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 
   sp_write_op_done (w, op);
 }
 
+/* --- a norm of split rows ----------------------------------------------------------------------------------------- */
+
+static SpOp *
+row_norm_op (SpWriter *w, SpOpKind kind, const SpNormSlots *norm)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->m = norm->rows;
+  op->n = norm->features;
+  op->k = norm->features * w->layout->tensor;
+  return op;
+}
+
+void
+sp_write_row_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 features)
+{
+  guint8 squares = 0;
+
+  norm->x = x;
+  norm->rows = w->rows;
+  norm->features = features;
+  norm->y = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * features);
+  norm->statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, w->rows);
+  if (w->layout->tensor > 1) {
+    squares = sp_write_temporary_of (w, SP_DTYPE_FP32, w->rows);
+    sp_write_rows (w, SP_OP_NORM_STAT, w->rows, features, x, 0, 0, squares, 0, 0);
+    sp_tensor_sum (w, squares, 0);
+  }
+  SpOp *op = row_norm_op (w, SP_OP_NORM, norm);
+  op->in[0] = x;
+  op->in[1] = norm->gain.value;
+  op->in[3] = squares;
+  op->out[0] = norm->y;
+  op->out[1] = norm->statistics;
+  sp_write_op_done (w, op);
+}
+
+void
+sp_write_row_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 dx)
+{
+  guint8 dot = 0;
+
+  if (w->layout->tensor > 1) {
+    dot = sp_write_temporary_of (w, SP_DTYPE_FP32, w->rows);
+    sp_write_rows (w, SP_OP_NORM_STAT_BWD, w->rows, norm->features, dy, norm->x, norm->gain.value, dot, 0, 0);
+    sp_tensor_sum (w, dot, 0);
+  }
+  SpOp *op = row_norm_op (w, SP_OP_NORM_BWD, norm);
+  op->in[0] = dy;
+  op->in[1] = norm->x;
+  op->in[2] = norm->statistics;
+  op->in[3] = norm->gain.value;
+  op->in[5] = dot;
+  op->out[0] = dx;
+  op->out[1] = norm->gain.grad;
+  sp_write_op_done (w, op);
+}
+
 /* --- residual ----------------------------------------------------------------------------------------------------- */
 
 void

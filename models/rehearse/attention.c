@@ -299,6 +299,10 @@ sp_run_linear_inter_bwd (SpCall *c)
 void
 sp_run_state_update (SpCall *c)
 {
+  if (sp_call_is_recurrence (c)) {
+    sp_run_transfer_update (c);
+    return;
+  }
   Sizes z = sizes_of (c);
   const double *in = is_end (c, (c->op->flags & SP_OP_REVERSE) != 0) ? NULL : IN (0, z.state), *own = IN (1, z.state);
   double *out = OUT (0, z.state);
@@ -310,6 +314,10 @@ sp_run_state_update (SpCall *c)
 void
 sp_run_state_prefix (SpCall *c)
 {
+  if (sp_call_is_recurrence (c)) {
+    sp_run_transfer_prefix (c);
+    return;
+  }
   Sizes z = sizes_of (c);
   gint64 places = MAX (c->in->program->groups[c->op->group].size, 1);
   const double *states = IN (0, places * z.state);

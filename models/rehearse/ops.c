@@ -355,7 +355,7 @@ gate (SpCall *c)
   double *out = OUT (0, M * N);
 
   if (!c->failed)
-    sp_ref_gate (FALSE, M, N, K, o, gates, out);
+    sp_ref_gate (FLAG (SILU), M, N, K, o, gates, out);
 }
 
 static void
@@ -365,7 +365,7 @@ gate_bwd (SpCall *c)
   double *d_o = OUT (0, M * N), *du = OUT (1, M * N);
 
   if (!c->failed)
-    sp_ref_gate_bwd (FALSE, M, N, K, d, o, gates, d_o, du);
+    sp_ref_gate_bwd (FLAG (SILU), M, N, K, d, o, gates, d_o, du);
 }
 
 static void
@@ -588,6 +588,20 @@ static const SpHandler handlers[SP_OP_ALL_GATHER] = {
   [SP_OP_LINEAR_INTER_BWD] = sp_run_linear_inter_bwd,
   [SP_OP_STATE_UPDATE] = sp_run_state_update,
   [SP_OP_STATE_PREFIX] = sp_run_state_prefix,
+  [SP_OP_STATE_OWN] = sp_run_state_own,
+  [SP_OP_RECURRENT] = sp_run_recurrent,
+  [SP_OP_STATE_OWN_BWD] = sp_run_state_own_bwd,
+  [SP_OP_RECURRENT_BWD] = sp_run_recurrent_bwd,
+  [SP_OP_CONV] = sp_run_conv,
+  [SP_OP_CONV_BWD] = sp_run_conv_bwd,
+  [SP_OP_KEY_MAP] = sp_run_key_map,
+  [SP_OP_KEY_MAP_BWD] = sp_run_key_map_bwd,
+  [SP_OP_SIGMOID] = sp_run_sigmoid,
+  [SP_OP_SIGMOID_BWD] = sp_run_sigmoid_bwd,
+  [SP_OP_DECAY] = sp_run_decay,
+  [SP_OP_DECAY_BWD] = sp_run_decay_bwd,
+  [SP_OP_SKIP] = sp_run_skip,
+  [SP_OP_SKIP_BWD] = sp_run_skip_bwd,
   [SP_OP_GLU] = glu,
   [SP_OP_GLU_BWD] = glu_bwd,
   [SP_OP_GELU] = gelu,

@@ -162,7 +162,7 @@ gint32 sp_call_exchange_place (const SpCall *call);
 /* Checks that the `tokens` of a sequence here follow each other and those of the places before, as a chain needs. */
 void sp_call_check_chain (SpCall *call, gint64 tokens);
 
-/* --- ops.c, attention.c, experts.c, comm.c -------------------------------------------------------- */
+/* --- ops.c, attention.c, recurrent.c, experts.c, comm.c -------------------------------------------------------- */
 
 typedef void (*SpHandler) (SpCall *call);
 
@@ -186,6 +186,25 @@ void sp_run_linear_local_bwd (SpCall *call);
 void sp_run_linear_inter_bwd (SpCall *call);
 void sp_run_state_update (SpCall *call);
 void sp_run_state_prefix (SpCall *call);
+void sp_run_transfer_update (SpCall *call);
+void sp_run_transfer_prefix (SpCall *call);
+void sp_run_state_own (SpCall *call);
+void sp_run_recurrent (SpCall *call);
+void sp_run_state_own_bwd (SpCall *call);
+void sp_run_recurrent_bwd (SpCall *call);
+void sp_run_conv (SpCall *call);
+void sp_run_conv_bwd (SpCall *call);
+void sp_run_key_map (SpCall *call);
+void sp_run_key_map_bwd (SpCall *call);
+void sp_run_sigmoid (SpCall *call);
+void sp_run_sigmoid_bwd (SpCall *call);
+void sp_run_decay (SpCall *call);
+void sp_run_decay_bwd (SpCall *call);
+void sp_run_skip (SpCall *call);
+void sp_run_skip_bwd (SpCall *call);
+/* Whether the op's flags name a recurrence, and which. */
+gboolean sp_call_is_recurrence (const SpCall *call);
+SpRefRecurrence sp_call_recurrence (SpCall *call);
 
 void sp_run_route (SpCall *call);
 void sp_run_route_bwd (SpCall *call);

@@ -297,7 +297,7 @@ sp_call_slopes (SpCall *call)
   const SpProgram *program = call->in->program;
   double *slopes = sp_call_temporary (call, call->op->heads * sizeof *slopes);
 
-  sp_ref_decay_slopes (first_head (call, call->op->heads), call->op->heads, program->numbers.heads,
+  sp_ref_decay_slopes (first_head (call, call->op->heads), call->op->heads, program->numbers.linear_heads,
                        call->position->layer, program->n_layers, slopes);
   return slopes;
 }

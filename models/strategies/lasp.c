@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/strategies/strategies.h"
+#include "models/layers/families.h"
+#include "models/strategies/linear.h"
 
 /*
- * Linear attention, on one rank and over a chain of ranks.
+ * Linear attention with a fixed decay a head, on one rank and over a chain of ranks; lasp-recurrent.c has the others.
  *
  * LASP (Sun et al., 2404.02882): the state (head size x head size a head, fp32, whatever the length) goes from rank to
  * rank; the local part of the output does not wait for it. The state is passed on before the own inter-chunk part is
@@ -13,46 +14,45 @@
  * combined at once; the gather runs beside the local part. Both keep the state from before for the backward.
  *
  * FLOP of a chunked kernel, a token and head, for key size k, value size n and chunk C: 2 C (k + n) within the chunk, 2
- * k n to build the state and 2 k n to apply it. C = head size, as TransNormerLLM and flash-linear-attention choose for
+ * k n to build the state and 2 k n to apply it. C = key size, as TransNormerLLM and flash-linear-attention choose for
  * 64 to 128.
  */
-
-static gint64
-state_elements (const SpWriter *w, const SpCoreSlots *c)
-{
-  return (gint64) w->batch * c->heads * w->head_size * w->head_size;
-}
-
-static gint64
-value_elements (const SpWriter *w, const SpCoreSlots *c)
-{
-  return (gint64) c->tokens * w->batch * c->heads * w->head_size;
-}
 
 /* 2 k n, for all tokens and heads: one product of a token's vector with a state. */
 static double
 state_flops (const SpWriter *w, const SpCoreSlots *c)
 {
-  return 2.0 * value_elements (w, c) * w->head_size;
+  return 2.0 * sp_linear_value_elements (w, c) * c->key_size;
 }
 
-/* 2 C (k + n) with C = k = n. */
+/* 2 C (k + n) with C = k. */
 static double
 chunk_flops (const SpWriter *w, const SpCoreSlots *c)
 {
-  return 2 * state_flops (w, c);
+  return 2.0 * c->key_size * (sp_linear_key_elements (w, c) + sp_linear_value_elements (w, c));
+}
+
+SpOp *
+sp_linear_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->m = c->tokens;
+  op->n = c->value_size;
+  op->k = c->key_size;
+  op->batch = w->batch;
+  op->heads = c->heads;
+  op->kv_heads = c->kv_heads;
+  op->flags = c->rule;
+  op->group = sp_linear_places (w) > 1 ? SP_GROUP_LASP : 0;
+  return op;
 }
 
 static SpOp *
 core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c)
 {
-  SpOp *op = sp_write_op (w, kind);
+  SpOp *op = sp_linear_op (w, kind, c);
 
-  op->m = c->tokens;
-  op->n = op->k = w->head_size;
-  op->batch = w->batch;
-  op->heads = op->kv_heads = c->heads;
-  op->group = w->program->groups[SP_GROUP_LASP].size > 1 ? SP_GROUP_LASP : 0;
   op->in[0] = c->q;
   op->in[1] = c->k;
   op->in[2] = c->v;
@@ -125,25 +125,36 @@ inter_backward (SpWriter *w, const SpCoreSlots *c, guint8 d_state)
   sp_write_op_done (w, op);
 }
 
+guint8
+sp_linear_travelling (SpWriter *w, gint64 elements)
+{
+  return sp_write_buffer (w, SP_CLASS_COMMUNICATION, SP_DTYPE_FP32, SP_LIFE_SEGMENT, elements);
+}
+
+guint8
+sp_linear_kept (SpWriter *w, gint64 elements)
+{
+  return sp_write_buffer (w, SP_CLASS_ACTIVATIONS, SP_DTYPE_FP32, SP_LIFE_STASH, elements);
+}
+
 static guint8
 travelling_state (SpWriter *w, const SpCoreSlots *c)
 {
-  return sp_write_buffer (w, SP_CLASS_COMMUNICATION, SP_DTYPE_FP32, SP_LIFE_SEGMENT, state_elements (w, c));
+  return sp_linear_travelling (w, sp_linear_state_elements (w, c));
 }
 
-/* Kept under every recompute mode: it is small, and to rebuild it would take the chain or the gather again. */
 static guint8
 kept_state (SpWriter *w, const SpCoreSlots *c)
 {
-  return sp_write_buffer (w, SP_CLASS_ACTIVATIONS, SP_DTYPE_FP32, SP_LIFE_STASH, state_elements (w, c));
+  return sp_linear_kept (w, sp_linear_state_elements (w, c));
 }
 
 static void
 make_gradients (SpWriter *w, SpCoreSlots *c)
 {
-  c->dq = sp_write_temporary (w, value_elements (w, c));
-  c->dk = sp_write_temporary (w, value_elements (w, c));
-  c->dv = sp_write_temporary (w, value_elements (w, c));
+  c->dq = sp_write_temporary (w, sp_linear_key_elements (w, c));
+  c->dk = sp_write_temporary (w, sp_linear_key_elements (w, c));
+  c->dv = sp_write_temporary (w, sp_linear_value_elements (w, c));
 }
 
 /* --- one rank ----------------------------------------------------------------------------------------------------- */
@@ -151,13 +162,13 @@ make_gradients (SpWriter *w, SpCoreSlots *c)
 static gboolean
 alone_serves (const SpWriter *w)
 {
-  return w->program->groups[SP_GROUP_LASP].size == 1;
+  return sp_linear_places (w) == 1 && sp_family_rule (w->arch) == 0;
 }
 
 static void
 alone_forward (SpWriter *w, SpCoreSlots *c)
 {
-  c->o = sp_ulysses_operand (w, value_elements (w, c));
+  c->o = sp_ulysses_operand (w, sp_linear_value_elements (w, c));
   local_part (w, c, c->o, 0);
 }
 
@@ -175,29 +186,28 @@ static const SpCore alone = { "linear", SP_BLOCK_LINEAR, alone_serves, alone_for
 static gboolean
 chain_serves (const SpWriter *w)
 {
-  return !alone_serves (w) && w->layout->lasp_version == 1;
+  return sp_linear_places (w) > 1 && w->layout->lasp_version == 1 && sp_family_rule (w->arch) == 0;
 }
 
-/* The two ends of a chain's hop: `flags` = SP_OP_REVERSE for the gradient's chain, which runs the other way. */
-static void
-receive (SpWriter *w, guint8 before, guint flags)
+void
+sp_linear_receive (SpWriter *w, guint8 before, guint flags)
 {
   sp_write_message (w, SP_OP_RECEIVE, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, 0, 0, before, 0, flags,
                     flags ? SP_GUARD_NOT_LAST : SP_GUARD_NOT_FIRST);
 }
 
-static void
-update_and_send (SpWriter *w, const SpCoreSlots *c, guint8 before, guint8 own, guint flags)
+void
+sp_linear_update_and_send (SpWriter *w, const SpCoreSlots *c, guint8 before, guint8 own, guint8 transfer, guint flags)
 {
   guint has_after = flags ? SP_GUARD_NOT_FIRST : SP_GUARD_NOT_LAST;
   guint8 after = travelling_state (w, c);
 
-  SpOp *op = core_op (w, SP_OP_STATE_UPDATE, c);
+  SpOp *op = sp_linear_op (w, SP_OP_STATE_UPDATE, c);
   op->in[0] = before;
   op->in[1] = own;
-  op->in[2] = 0;
+  op->in[2] = transfer;
   op->out[0] = after;
-  op->flags = flags;
+  op->flags |= flags;
   op->guard = has_after;
   sp_write_op_done (w, op);
   sp_write_message (w, SP_OP_SEND, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, after, 0, 0, 0, flags, has_after);
@@ -211,16 +221,16 @@ chain_forward (SpWriter *w, SpCoreSlots *c)
   gboolean local_after = w->framework->lasp_local_after;
   guint8 own = travelling_state (w, c);
 
-  c->o = sp_ulysses_operand (w, value_elements (w, c));
+  c->o = sp_ulysses_operand (w, sp_linear_value_elements (w, c));
   c->state = kept_state (w, c);
   if (!local_after)
     local_part (w, c, c->o, own);
-  receive (w, c->state, 0);
+  sp_linear_receive (w, c->state, 0);
   if (local_after) {
     local_part (w, c, c->o, own);
     inter_part (w, c);
   }
-  update_and_send (w, c, c->state, own, 0);
+  sp_linear_update_and_send (w, c, c->state, own, 0, 0);
   if (!local_after)
     inter_part (w, c);
 }
@@ -234,12 +244,12 @@ chain_backward (SpWriter *w, SpCoreSlots *c)
   make_gradients (w, c);
   if (!local_after)
     local_backward (w, c, TRUE, own);
-  receive (w, d_state, SP_OP_REVERSE);
+  sp_linear_receive (w, d_state, SP_OP_REVERSE);
   if (local_after) {
     local_backward (w, c, TRUE, own);
     inter_backward (w, c, d_state);
   }
-  update_and_send (w, c, d_state, own, SP_OP_REVERSE);
+  sp_linear_update_and_send (w, c, d_state, own, 0, SP_OP_REVERSE);
   if (!local_after)
     inter_backward (w, c, d_state);
 }
@@ -251,29 +261,27 @@ static const SpCore lasp1 = { "lasp", SP_BLOCK_LINEAR, chain_serves, chain_forwa
 static gboolean
 gather_serves (const SpWriter *w)
 {
-  return !alone_serves (w) && w->layout->lasp_version == 2;
+  return sp_linear_places (w) > 1 && w->layout->lasp_version == 2 && sp_family_rule (w->arch) == 0;
 }
 
-static guint8
-gather (SpWriter *w, const SpCoreSlots *c, guint8 own)
+guint8
+sp_linear_gather (SpWriter *w, guint8 own)
 {
-  guint8 all = sp_write_buffer (w, SP_CLASS_COMMUNICATION, SP_DTYPE_FP32, SP_LIFE_SEGMENT,
-                                state_elements (w, c) * w->program->groups[SP_GROUP_LASP].size);
+  guint8 all = sp_linear_travelling (w, w->block->buffers[own].elements * sp_linear_places (w));
 
   sp_write_collective (w, SP_OP_ALL_GATHER, SP_GROUP_LASP, SP_AXIS_LASP, SP_STREAM_SEQUENCE, own, all,
                        w->layout->overlap ? SP_OP_ASYNC : 0);
   return all;
 }
 
-static void
-combine (SpWriter *w, const SpCoreSlots *c, guint8 all, guint8 out, guint flags)
+void
+sp_linear_combine (SpWriter *w, const SpCoreSlots *c, guint8 all, guint8 out, guint flags)
 {
-  SpOp *op = core_op (w, SP_OP_STATE_PREFIX, c);
+  SpOp *op = sp_linear_op (w, SP_OP_STATE_PREFIX, c);
 
   op->in[0] = all;
-  op->in[1] = op->in[2] = 0;
   op->out[0] = out;
-  op->flags = flags;
+  op->flags |= flags;
   sp_write_op_done (w, op);
 }
 
@@ -282,12 +290,12 @@ gather_forward (SpWriter *w, SpCoreSlots *c)
 {
   guint8 own = travelling_state (w, c);
 
-  c->o = sp_ulysses_operand (w, value_elements (w, c));
+  c->o = sp_ulysses_operand (w, sp_linear_value_elements (w, c));
   c->state = kept_state (w, c);
   local_part (w, c, 0, own);
-  guint8 all = gather (w, c, own);
+  guint8 all = sp_linear_gather (w, own);
   local_part (w, c, c->o, 0);
-  combine (w, c, all, c->state, 0);
+  sp_linear_combine (w, c, all, c->state, 0);
   inter_part (w, c);
 }
 
@@ -297,16 +305,18 @@ gather_backward (SpWriter *w, SpCoreSlots *c)
   guint8 own = travelling_state (w, c), d_state = travelling_state (w, c);
 
   local_backward (w, c, FALSE, own);
-  guint8 all = gather (w, c, own);
+  guint8 all = sp_linear_gather (w, own);
   make_gradients (w, c);
   local_backward (w, c, TRUE, 0);
-  combine (w, c, all, d_state, SP_OP_REVERSE);
+  sp_linear_combine (w, c, all, d_state, SP_OP_REVERSE);
   inter_backward (w, c, d_state);
 }
 
 static const SpCore lasp2 = { "lasp-2", SP_BLOCK_LINEAR, gather_serves, gather_forward, gather_backward };
 
-static const SpCore *const cores[] = { &alone, &lasp1, &lasp2, NULL };
+static const SpCore *const cores[] = {
+  &alone, &lasp1, &lasp2, &sp_core_recurrent_alone, &sp_core_recurrent_lasp, &sp_core_recurrent_lasp2, NULL,
+};
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
 

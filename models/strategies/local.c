@@ -316,8 +316,9 @@ unwritten (const SpArchitecture *arch)
     return "latent attention with biases, a gate, sinks or norms of heads";
   if (after_norm && (arch->projection_bias || arch->mlp_bias || arch->dropout > 0))
     return "biases or dropout between a branch and its norm";
-  if (sp_architecture_has (arch, SP_LAYER_LINEAR) && arch->linear.heads > 0)
-    return "its linear layers";
+  if (sp_architecture_has (arch, SP_LAYER_LINEAR) && arch->linear.family == SP_LINEAR_MAMBA &&
+      (arch->linear.conv == 0 || arch->linear.value_size != 1 || arch->linear.key_heads != 1))
+    return "a scan without a convolution, or of more than one value or key a channel";
   return NULL;
 }
 

@@ -83,6 +83,12 @@ void sp_ulysses_enter (SpWriter *w, guint8 q, guint8 k, guint8 v);
 guint8 sp_ulysses_leave (SpWriter *w, guint8 o);
 void sp_ulysses_leave_backward (SpWriter *w, guint8 d_o);
 void sp_ulysses_enter_backward (SpWriter *w, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv);
+/* One operand of a core, of `heads` heads of `size` features in [rows, heads, size]: to all tokens of its heads, and
+ * back; itself where nothing is exchanged. Stashed with `keep`, else a temporary. */
+guint8 sp_ulysses_heads_out (SpWriter *w, gint32 heads, gint32 size, guint8 in, gboolean keep);
+guint8 sp_ulysses_heads_back (SpWriter *w, gint32 heads, gint32 size, guint8 in, gboolean keep);
+/* Tokens and heads of the core after the exchange, from those of this tensor rank. */
+void sp_ulysses_shape (SpWriter *w, gint32 heads, gint32 kv_heads);
 /* A core's q, k, v, or its output where the core's own backward does not read it: stashed where no exchange follows,
  * else a temporary that the exchange reads. */
 guint8 sp_ulysses_operand (SpWriter *w, gint64 elements);

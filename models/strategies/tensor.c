@@ -117,7 +117,8 @@ sp_tensor_own_columns (SpWriter *w, gint32 rows, gint32 columns, guint8 whole, g
 static gboolean
 heads_divide (const SpCase *c)
 {
-  return c->arch->heads % c->layout->tensor == 0 && c->arch->kv_heads % c->layout->tensor == 0;
+  return !sp_architecture_has (c->arch, SP_LAYER_SOFTMAX) ||
+         (c->arch->heads % c->layout->tensor == 0 && c->arch->kv_heads % c->layout->tensor == 0);
 }
 
 static void
@@ -126,6 +127,29 @@ explain_heads (const SpCase *c, GString *out)
   g_string_append_printf (out, "tensor = %d must divide the %d query heads and the %d key/value heads; legal: ",
                           c->layout->tensor, c->arch->heads, c->arch->kv_heads);
   sp_rule_nearest (c, G_STRUCT_OFFSET (SpLayout, tensor), c->arch->heads, heads_divide, out);
+}
+
+/* The key heads too: Megatron-Core's rule for Mamba-2's groups. Those of a scan are made on every rank. */
+static gboolean
+linear_heads_divide (const SpCase *c)
+{
+  SpLinearShape l = sp_architecture_linear (c->arch);
+
+  return !sp_architecture_has (c->arch, SP_LAYER_LINEAR) ||
+         (l.heads % c->layout->tensor == 0 &&
+          (l.family == SP_LINEAR_MAMBA || l.key_heads % c->layout->tensor == 0));
+}
+
+static void
+explain_linear_heads (const SpCase *c, GString *out)
+{
+  SpLinearShape l = sp_architecture_linear (c->arch);
+
+  g_string_append_printf (out, "tensor = %d must divide the %d heads of linear layers", c->layout->tensor, l.heads);
+  if (l.key_heads < l.heads && l.family != SP_LINEAR_MAMBA)
+    g_string_append_printf (out, " and their %d key heads (Mamba's groups)", l.key_heads);
+  g_string_append (out, "; legal: ");
+  sp_rule_nearest (c, G_STRUCT_OFFSET (SpLayout, tensor), l.heads, linear_heads_divide, out);
 }
 
 static gboolean
@@ -143,6 +167,7 @@ explain_width (const SpCase *c, GString *out)
 
 static const SpRule rules[] = {
   { "tensor-heads", heads_divide, explain_heads },
+  { "tensor-linear-heads", linear_heads_divide, explain_linear_heads },
   { "tensor-width", width_divides, explain_width },
 };
 

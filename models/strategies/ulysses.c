@@ -47,21 +47,37 @@ all_to_all (SpWriter *w, guint8 in, guint8 out)
   sp_write_collective (w, SP_OP_ALL_TO_ALL, w->exchange, SP_AXIS_ULYSSES, SP_STREAM_SEQUENCE, in, out, 0);
 }
 
-/* [rows, heads] of `size` features each -> [rows x degree, heads / degree]. */
-static void
-heads_out (SpWriter *w, gint32 heads, gint32 size, guint8 in, guint8 out)
+static guint8
+result_of (SpWriter *w, guint8 in, gint64 elements, gboolean keep)
 {
-  guint8 packed = sp_write_temporary (w, exchanged_elements (w, heads, size));
-  pack (w, SP_OP_PACK, heads, size, in, packed);
-  all_to_all (w, packed, out);
+  SpDtype dtype = w->block->buffers[in].dtype;
+
+  return keep ? sp_write_stash_of (w, SP_TIER_KEEP, dtype, elements) : sp_write_temporary_of (w, dtype, elements);
 }
 
-static void
-heads_back (SpWriter *w, gint32 heads, gint32 size, guint8 in, guint8 out)
+/* [rows, heads] -> [rows x degree, heads / degree]. */
+guint8
+sp_ulysses_heads_out (SpWriter *w, gint32 heads, gint32 size, guint8 in, gboolean keep)
 {
-  guint8 received = sp_write_temporary (w, exchanged_elements (w, heads, size));
+  if (degree (w) == 1)
+    return in;
+  gint64 n = exchanged_elements (w, heads, size);
+  guint8 out = result_of (w, in, n, keep), packed = result_of (w, in, n, FALSE);
+  pack (w, SP_OP_PACK, heads, size, in, packed);
+  all_to_all (w, packed, out);
+  return out;
+}
+
+guint8
+sp_ulysses_heads_back (SpWriter *w, gint32 heads, gint32 size, guint8 in, gboolean keep)
+{
+  if (degree (w) == 1)
+    return in;
+  guint8 out = result_of (w, in, (gint64) w->rows * heads * size, keep);
+  guint8 received = result_of (w, in, exchanged_elements (w, heads, size), FALSE);
   all_to_all (w, in, received);
   pack (w, SP_OP_UNPACK, heads, size, received, out);
+  return out;
 }
 
 guint8
@@ -77,68 +93,52 @@ kv_heads_of (const SpWriter *w)
 }
 
 void
+sp_ulysses_shape (SpWriter *w, gint32 heads, gint32 kv_heads)
+{
+  w->slots.tokens = w->rows / w->batch * degree (w);
+  w->slots.heads = heads / degree (w);
+  w->slots.kv_heads = kv_heads / parts_of (w, kv_heads);
+}
+
+void
 sp_ulysses_enter (SpWriter *w, guint8 q, guint8 k, guint8 v)
 {
   SpCoreSlots *c = &w->slots;
   gint32 kv = kv_heads_of (w);
 
-  c->tokens = w->rows / w->batch * degree (w);
-  c->heads = w->heads / degree (w);
-  c->kv_heads = kv / parts_of (w, kv);
-  if (degree (w) == 1) {
-    c->q = q;
-    c->k = k;
-    c->v = v;
-    return;
-  }
-  c->q = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, w->heads, w->head_size));
-  heads_out (w, w->heads, w->head_size, q, c->q);
-  c->k = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, kv, w->head_size));
-  heads_out (w, kv, w->head_size, k, c->k);
-  c->v = sp_write_stash (w, SP_TIER_KEEP, exchanged_elements (w, kv, w->value_size));
-  heads_out (w, kv, w->value_size, v, c->v);
+  sp_ulysses_shape (w, w->heads, kv);
+  c->key_size = w->head_size;
+  c->value_size = w->value_size;
+  c->q = sp_ulysses_heads_out (w, w->heads, w->head_size, q, TRUE);
+  c->k = sp_ulysses_heads_out (w, kv, w->head_size, k, TRUE);
+  c->v = sp_ulysses_heads_out (w, kv, w->value_size, v, TRUE);
 }
 
 guint8
 sp_ulysses_leave (SpWriter *w, guint8 o)
 {
-  if (degree (w) == 1)
-    return o;
-  guint8 out = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->rows * w->heads * w->value_size);
-  heads_back (w, w->heads, w->value_size, o, out);
-  return out;
+  return sp_ulysses_heads_back (w, w->heads, w->value_size, o, TRUE);
 }
 
 void
 sp_ulysses_leave_backward (SpWriter *w, guint8 d_o)
 {
-  w->slots.d_o = d_o;
-  if (degree (w) == 1)
-    return;
-  w->slots.d_o = sp_write_temporary (w, exchanged_elements (w, w->heads, w->value_size));
-  heads_out (w, w->heads, w->value_size, d_o, w->slots.d_o);
-}
-
-static guint8
-gradient_back (SpWriter *w, gint32 heads, gint32 size, guint8 d)
-{
-  if (degree (w) == 1)
-    return d;
-  guint8 out = sp_write_temporary (w, (gint64) w->rows * heads * size);
-  heads_back (w, heads, size, d, out);
-  return out;
+  w->slots.d_o = sp_ulysses_heads_out (w, w->heads, w->value_size, d_o, FALSE);
 }
 
 void
 sp_ulysses_enter_backward (SpWriter *w, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv)
 {
-  *ret_dq = gradient_back (w, w->heads, w->head_size, w->slots.dq);
-  *ret_dk = gradient_back (w, kv_heads_of (w), w->head_size, w->slots.dk);
-  *ret_dv = gradient_back (w, kv_heads_of (w), w->value_size, w->slots.dv);
+  gint32 kv = kv_heads_of (w);
+
+  *ret_dq = sp_ulysses_heads_back (w, w->heads, w->head_size, w->slots.dq, FALSE);
+  *ret_dk = sp_ulysses_heads_back (w, kv, w->head_size, w->slots.dk, FALSE);
+  *ret_dv = sp_ulysses_heads_back (w, kv, w->value_size, w->slots.dv, FALSE);
 }
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
 
+/* Without softmax layers these are the ranks of linear layers, whose rule is below. */
 static gboolean
 heads_divide (const SpCase *c)
 {
@@ -146,7 +146,7 @@ heads_divide (const SpCase *c)
   gint32 p = c->layout->ulysses;
 
   if (!sp_architecture_has (c->arch, SP_LAYER_SOFTMAX))
-    return heads % p == 0;
+    return TRUE;
   return heads % p == 0 && (kv % p == 0 || p % kv == 0);
 }
 
@@ -165,31 +165,42 @@ explain_heads (const SpCase *c, GString *out)
 }
 
 static gboolean
-linear_heads_divide (const SpCase *c)
+exchange_divides (const SpCase *c, gint32 p)
 {
-  if (!sp_architecture_has (c->arch, SP_LAYER_LINEAR))
-    return TRUE;
-  gint32 p = sp_layout_linear_ulysses (c->layout, c->arch);
-  return p > 0 && c->arch->heads / c->layout->tensor % p == 0;
+  SpLinearShape l = sp_architecture_linear (c->arch);
+  gint32 heads = l.heads / c->layout->tensor, keys = MAX (l.key_heads / c->layout->tensor, 1);
+
+  return p > 0 && heads % p == 0 && (keys % p == 0 || p % keys == 0);
 }
 
-/* Only in a hybrid: elsewhere these are the ranks of `ulysses`, which its own rule asks. */
+static gboolean
+linear_heads_divide (const SpCase *c)
+{
+  return !sp_architecture_has (c->arch, SP_LAYER_LINEAR) ||
+         exchange_divides (c, sp_layout_linear_ulysses (c->layout, c->arch));
+}
+
 static void
 explain_linear_heads (const SpCase *c, GString *out)
 {
-  gint32 ranks = sp_layout_sequence_ranks (c->layout, c->arch), heads = c->arch->heads / c->layout->tensor;
+  SpLinearShape l = sp_architecture_linear (c->arch);
+  gint32 ranks = sp_layout_sequence_ranks (c->layout, c->arch), heads = l.heads / c->layout->tensor;
+  gboolean hybrid = sp_architecture_has (c->arch, SP_LAYER_SOFTMAX);
   const char *separator = "";
 
-  g_string_append_printf (
-      out,
-      "linear layers exchange heads over sequence ranks / lasp = %d ranks, which must divide their %d "
-      "heads; legal lasp: ",
-      sp_layout_linear_ulysses (c->layout, c->arch), heads);
-  for (gint32 exchange = heads; exchange >= 1; exchange--)
-    if (heads % exchange == 0 && ranks % exchange == 0) {
-      g_string_append_printf (out, "%s%d", separator, ranks / exchange);
-      separator = ", ";
-    }
+  g_string_append_printf (out, "linear layers exchange heads over %s = %d ranks, which must divide their %d heads",
+                          hybrid ? "sequence ranks / lasp" : "ulysses",
+                          sp_layout_linear_ulysses (c->layout, c->arch), heads);
+  if (l.key_heads < l.heads)
+    g_string_append_printf (out, " and divide, or be a multiple of, the %d key heads", l.key_heads / c->layout->tensor);
+  g_string_append (out, hybrid ? "; legal lasp: " : "; legal ulysses: ");
+  for (gint32 i = 1; i <= heads; i++) {
+    gint32 exchange = hybrid ? heads + 1 - i : i;
+    if (!exchange_divides (c, exchange) || (hybrid && ranks % exchange != 0))
+      continue;
+    g_string_append_printf (out, "%s%d", separator, hybrid ? ranks / exchange : exchange);
+    separator = ", ";
+  }
 }
 
 static const SpRule rules[] = {

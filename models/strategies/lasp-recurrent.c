@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/layers/families.h"
+#include "models/strategies/linear.h"
+
+/*
+ * Recurrences whose decay follows the data, and delta rules, on one rank and over a chain of ranks.
+ *
+ * As flash-linear-attention's context parallelism does it: a first kernel runs over the own tokens from a state of
+ * zero, for the state M that they leave and their transfer T; the state from before is put together from those of the
+ * places before; then the kernel of one rank runs, with that state as its initial one. The backward is the same the
+ * other way round, with T's transpose.
+ *   LASP    the state alone goes from rank to rank, each applies its own T: B A k n elements fp32, as of any kind
+ *   LASP-2  M and T are gathered, P (k n + t) elements a head: t = k k of a delta rule (P k (k + n) in all), k of a
+ *           decay a feature, 1 of a decay a head
+ * Nothing runs beside the gather: the kernel that follows wants the state. (LASP-2's own split, the part within chunks
+ * beside the gather, is that of lasp.c.)
+ *
+ * FLOP of the chunked kernels, a token and value head, for key size k, value size n and chunk C:
+ *   plain   as lasp.c has them, C = k, in which a device's linear efficiency is stated: q k within the chunk 2 C k
+ *           (once for all heads that share q and k, where the decay is one a head), times v 2 C n; the state's build
+ *           and use, 2 k n each. Backward: 2.5 times the first two, and 5 products of 2 k n.
+ *   delta   C = 64 (flash-linear-attention). As plain, and for the chunk's product of (I - beta k k^T) as I - W^T K
+ *           (the WY form of 2406.06484, with the UT transform): K K^T 2 C k, the inverse of I + its lower half C^2 / 3,
+ *           W 2 C k, U 2 C n; and U - W S before the build, 2 k n. Backward, kernel by kernel: W, U and the states
+ *           again, the parts within the chunk, the states' gradients, dQ dK dW, the transform's own backward: 8
+ *           products of 2 k n, 10 of 2 C k, 5 of 2 C n, 2 of 2 C^2.
+ * The first kernel: plain 2 k n, each way. Delta 2 x 2 k n forward, 3 x 2 k n backward, and 2 x 2 k k for T each way; W
+ * and U are counted once, in the main kernel: flash-linear-attention shares them.
+ *
+ * Known lies. What flash-linear-attention keeps beside the operands (the inverse, bf16, C a token and head of a delta
+ * rule) and the states of all chunks while a kernel runs (k n / C a token and head) are not counted as memory, nor are
+ * their bytes. A decay a feature costs more within the chunk than said: it is no mask on one product. mamba_ssm's
+ * kernels use chunks of 256. A selective scan is no matrix product: its FLOP, 3 x 2 k n a token and head, 2.5 times
+ * that backward, are priced at the rate of the others.
+ */
+
+#define DELTA_CHUNK 64
+
+typedef struct {
+  double heads;  /* token-heads */
+  double shared; /* of them, those that do products of q and k */
+  double k, n;   /* sizes */
+  double chunk;
+  gboolean delta, scan;
+} Work;
+
+static Work
+work_of (const SpWriter *w, const SpCoreSlots *c)
+{
+  double tokens = (double) c->tokens * w->batch;
+  gboolean delta = (c->rule & SP_OP_DELTA) != 0, once = !delta && c->rule & SP_OP_HEAD_DECAY;
+
+  return (Work){ .heads = tokens * c->heads,
+                 .shared = tokens * (once ? c->kv_heads : c->heads),
+                 .k = c->key_size,
+                 .n = c->value_size,
+                 .chunk = delta ? DELTA_CHUNK : c->key_size,
+                 .delta = delta,
+                 .scan = (c->rule & SP_OP_SCAN) != 0 };
+}
+
+static double
+forward_flops (const Work *f)
+{
+  double chunk = 2 * f->chunk * (f->shared * f->k + f->heads * f->n), state = 2 * f->heads * f->k * f->n;
+
+  if (f->scan)
+    return 3 * state;
+  if (!f->delta)
+    return chunk + 2 * state;
+  return chunk + f->heads * (2 * f->chunk * (2 * f->k + f->n) + f->chunk * f->chunk / 3) + 3 * state;
+}
+
+static double
+backward_flops (const Work *f)
+{
+  double chunk = 2 * f->chunk * (f->shared * f->k + f->heads * f->n), state = 2 * f->heads * f->k * f->n;
+
+  if (f->scan)
+    return 2.5 * 3 * state;
+  if (!f->delta)
+    return 2.5 * chunk + 5 * state;
+  return 8 * state + f->heads * (2 * f->chunk * (10 * f->k + 5 * f->n) + 4 * f->chunk * f->chunk);
+}
+
+static double
+own_flops (const Work *f, gboolean backward)
+{
+  double state = 2 * f->heads * f->k * f->n;
+
+  if (f->scan)
+    return 2 * state;
+  return f->delta ? (backward ? 3 : 2) * state + 4 * f->heads * f->k * f->k : state;
+}
+
+/* --- ops ---------------------------------------------------------------------------------------------------------- */
+
+static void
+put_gates (const SpCoreSlots *c, SpOp *op, guint in)
+{
+  op->in[in] = c->gates;
+  op->in[in + 1] = c->rule & SP_OP_SCAN ? c->rates.value : c->beta;
+}
+
+static void
+main_forward (SpWriter *w, SpCoreSlots *c)
+{
+  Work f = work_of (w, c);
+
+  c->o = sp_ulysses_operand (w, sp_linear_value_elements (w, c));
+  SpOp *op = sp_linear_op (w, SP_OP_RECURRENT, c);
+  op->in[0] = c->q;
+  op->in[1] = c->k;
+  op->in[2] = c->v;
+  put_gates (c, op, 3);
+  op->in[5] = c->state;
+  op->out[0] = c->o;
+  op->flops = forward_flops (&f);
+  sp_write_op_done (w, op);
+}
+
+static guint8
+gradient_like (SpWriter *w, guint8 slot)
+{
+  const SpBuffer *buffer = &w->block->buffers[slot];
+
+  return slot ? sp_write_temporary_of (w, buffer->dtype, buffer->elements) : 0;
+}
+
+static void
+main_backward (SpWriter *w, SpCoreSlots *c, guint8 d_state)
+{
+  Work f = work_of (w, c);
+
+  c->dq = gradient_like (w, c->q);
+  c->dk = gradient_like (w, c->k);
+  c->dv = gradient_like (w, c->v);
+  c->d_gates = gradient_like (w, c->gates);
+  c->d_beta = gradient_like (w, c->beta);
+  SpOp *op = sp_linear_op (w, SP_OP_RECURRENT_BWD, c);
+  op->in[0] = c->q;
+  op->in[1] = c->k;
+  op->in[2] = c->v;
+  put_gates (c, op, 3);
+  op->in[5] = c->d_o;
+  op->in[6] = c->state;
+  op->in[7] = d_state;
+  op->out[0] = c->dq;
+  op->out[1] = c->dk;
+  op->out[2] = c->dv;
+  op->out[3] = c->d_gates;
+  op->out[4] = c->rule & SP_OP_SCAN ? c->rates.grad : c->d_beta;
+  op->flops = backward_flops (&f);
+  sp_write_op_done (w, op);
+}
+
+/* What the own tokens leave, M or its gradient's counterpart, and T, in one buffer. */
+typedef struct {
+  guint8 both, state, transfer;
+} Own;
+
+static gint64
+transfer_elements (const SpWriter *w, const SpCoreSlots *c)
+{
+  gint64 heads = (gint64) w->batch * c->heads;
+
+  if (c->rule & SP_OP_DELTA)
+    return heads * c->key_size * c->key_size;
+  return c->rule & SP_OP_HEAD_DECAY ? heads : heads * c->key_size;
+}
+
+static Own
+make_own (SpWriter *w, const SpCoreSlots *c)
+{
+  gint64 state = sp_linear_state_elements (w, c), transfer = transfer_elements (w, c);
+  Own own = { .both = sp_linear_travelling (w, state + transfer) };
+
+  own.state = sp_write_view (w, own.both, 0, state);
+  own.transfer = sp_write_view (w, own.both, state, transfer);
+  return own;
+}
+
+static Own
+own_forward (SpWriter *w, const SpCoreSlots *c)
+{
+  Work f = work_of (w, c);
+  Own own = make_own (w, c);
+  SpOp *op = sp_linear_op (w, SP_OP_STATE_OWN, c);
+
+  op->in[0] = c->k;
+  op->in[1] = c->v;
+  put_gates (c, op, 2);
+  op->out[0] = own.state;
+  op->out[1] = own.transfer;
+  op->flops = own_flops (&f, FALSE);
+  sp_write_op_done (w, op);
+  return own;
+}
+
+static Own
+own_backward (SpWriter *w, const SpCoreSlots *c)
+{
+  Work f = work_of (w, c);
+  Own own = make_own (w, c);
+  SpOp *op = sp_linear_op (w, SP_OP_STATE_OWN_BWD, c);
+
+  op->in[0] = c->q;
+  op->in[1] = c->k;
+  put_gates (c, op, 2);
+  op->in[4] = c->d_o;
+  op->out[0] = own.state;
+  op->out[1] = own.transfer;
+  op->flops = own_flops (&f, TRUE);
+  sp_write_op_done (w, op);
+  return own;
+}
+
+/* --- one rank ----------------------------------------------------------------------------------------------------- */
+
+static gboolean
+alone_serves (const SpWriter *w)
+{
+  return sp_linear_places (w) == 1 && sp_family_rule (w->arch) != 0;
+}
+
+static void
+alone_backward (SpWriter *w, SpCoreSlots *c)
+{
+  main_backward (w, c, 0);
+}
+
+const SpCore sp_core_recurrent_alone = { "recurrent", SP_BLOCK_LINEAR, alone_serves, main_forward, alone_backward };
+
+/* --- LASP --------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+chain_serves (const SpWriter *w)
+{
+  return sp_linear_places (w) > 1 && w->layout->lasp_version == 1 && sp_family_rule (w->arch) != 0;
+}
+
+static void
+chain_forward (SpWriter *w, SpCoreSlots *c)
+{
+  c->state = sp_linear_kept (w, sp_linear_state_elements (w, c));
+  Own own = own_forward (w, c);
+  sp_linear_receive (w, c->state, 0);
+  sp_linear_update_and_send (w, c, c->state, own.state, own.transfer, 0);
+  main_forward (w, c);
+}
+
+static void
+chain_backward (SpWriter *w, SpCoreSlots *c)
+{
+  guint8 d_state = sp_linear_travelling (w, sp_linear_state_elements (w, c));
+  Own own = own_backward (w, c);
+
+  sp_linear_receive (w, d_state, SP_OP_REVERSE);
+  sp_linear_update_and_send (w, c, d_state, own.state, own.transfer, SP_OP_REVERSE);
+  main_backward (w, c, d_state);
+}
+
+const SpCore sp_core_recurrent_lasp = { "recurrent-lasp", SP_BLOCK_LINEAR, chain_serves, chain_forward,
+                                        chain_backward };
+
+/* --- LASP-2 ------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+gather_serves (const SpWriter *w)
+{
+  return sp_linear_places (w) > 1 && w->layout->lasp_version == 2 && sp_family_rule (w->arch) != 0;
+}
+
+static void
+gather_forward (SpWriter *w, SpCoreSlots *c)
+{
+  c->state = sp_linear_kept (w, sp_linear_state_elements (w, c));
+  Own own = own_forward (w, c);
+  sp_linear_combine (w, c, sp_linear_gather (w, own.both), c->state, 0);
+  main_forward (w, c);
+}
+
+static void
+gather_backward (SpWriter *w, SpCoreSlots *c)
+{
+  guint8 d_state = sp_linear_travelling (w, sp_linear_state_elements (w, c));
+  Own own = own_backward (w, c);
+
+  sp_linear_combine (w, c, sp_linear_gather (w, own.both), d_state, SP_OP_REVERSE);
+  main_backward (w, c, d_state);
+}
+
+const SpCore sp_core_recurrent_lasp2 = { "recurrent-lasp-2", SP_BLOCK_LINEAR, gather_serves, gather_forward,
+                                         gather_backward };
