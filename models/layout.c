@@ -107,6 +107,16 @@ sp_layout_loss_chunks (const SpLayout *layout, const SpArchitecture *arch, const
                        layout->loss == SP_LOSS_CHUNKED ? 8 : (vocabulary + arch->hidden - 1) / arch->hidden);
 }
 
+gint32
+sp_layout_mlp_tiles (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run)
+{
+  gint64 tokens = run->sequence / sp_layout_sequence_ranks (layout, arch);
+
+  if (layout->mlp_tiles != SP_TILES_AUTO)
+    return MAX (layout->mlp_tiles, 1);
+  return near_divisor (tokens, (gint32) ((tokens + arch->hidden - 1) / arch->hidden));
+}
+
 static void
 append (GString *out, const char *separator, const char *format, ...)
 {
@@ -158,6 +168,10 @@ sp_layout_describe (const SpLayout *layout)
     append (out, ", ", "recompute every-%d", layout->recompute_every);
   else
     append (out, ", ", "recompute %s", recompute_names[layout->recompute]);
+  if (layout->mlp_tiles > 1)
+    append (out, ", ", "mlp-tiles %d", layout->mlp_tiles);
+  else if (layout->mlp_tiles == SP_TILES_AUTO)
+    append (out, ", ", "mlp-tiles auto");
   if (layout->loss >= SP_LOSS_CHUNKED || (layout->loss == SP_LOSS_FULL && layout->tensor > 1))
     append (out, ", ", "loss %s", loss_names[layout->loss]);
   if (layout->loss >= SP_LOSS_CHUNKED && layout->loss_chunks > 0)

@@ -41,6 +41,8 @@ typedef enum {
 /* Axes that have a degree in a layout. */
 #define SP_N_DEGREES SP_AXIS_HOST
 
+#define SP_TILES_AUTO (-1)
+
 #define SP_MAX_STAGES 64
 #define SP_MAX_VIRTUAL_STAGES 128
 
@@ -62,6 +64,8 @@ typedef struct {
   gint32 recompute_first; /* the first so many of each (Megatron-LM's method `block`), 0: as the above says */
   guint8 loss;            /* SpLoss; the first two are the same without tensor ranks */
   gint32 loss_chunks;     /* of SP_LOSS_CHUNKED and FUSED; 0: see sp_layout_loss_chunks */
+  gint32 mlp_tiles;       /* of a dense MLP, parts of the tokens that it works on one after the other and its backward
+                          * computes again, keeping none (ALST, 2506.13996); 1: all at once, SP_TILES_AUTO: see below */
   guint8 schedule;       /* row of the schedule table */
   gint32 virtual_stages; /* chunks of a stage, of a schedule that interleaves */
   SpOrder order;
@@ -95,7 +99,7 @@ typedef struct {
     .token_split = SP_TOKENS_ZIGZAG, .ring_gradient_dtype = SP_DTYPE_FP32, .sequence_regions = TRUE, .zero = 1,        \
     .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
     .recompute_every = 1,                                                                                              \
-    .loss = SP_LOSS_VOCABULARY,                                                                                        \
+    .loss = SP_LOSS_VOCABULARY, .mlp_tiles = 1,                                                                                        \
     .virtual_stages = 1,                                                                                               \
     .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE }, 0 }
 #define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
@@ -132,6 +136,9 @@ sp_layout_recomputes (const SpLayout *layout, gint32 index)
  * Liger's. If the tokens of a rank do not divide by that, the next number that they do divide by, up to 8 times as many,
  * or the one before. */
 gint32 sp_layout_loss_chunks (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run);
+
+/* Tiles of the MLPs. AUTO: tokens of a rank / hidden, as DeepSpeed's TiledMLP; taken to what divides as above. */
+gint32 sp_layout_mlp_tiles (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run);
 
 /* TRUE, or an error that names the rule, the value and the nearest legal choice. `ranks` = GPUs of the cluster, 0 not
  * to ask. The same table with error == NULL is the search's filter (no allocation). */

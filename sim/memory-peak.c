@@ -128,7 +128,8 @@ leavings_of (Peak *peak, guint16 context, guint variant, SpListKind list)
   return peak->leavings->pdata[index];
 }
 
-/* Y and DX until the block beside has begun with them, or the pipeline has sent them. */
+/* Y and DX until the block beside has begun with them, or the pipeline has sent them. A head may have nothing to do in
+ * FORWARD, and begin with BACKWARD. */
 static void
 add_handoffs (Peak *peak, gint32 position, gint32 micro_batch, guint8 been, const SpBlock *block)
 {
@@ -136,7 +137,7 @@ add_handoffs (Peak *peak, gint32 position, gint32 micro_batch, guint8 been, cons
       &g_array_index (peak->plan->contexts, SpMemoryContext, peak->stage->context[position]);
 
   if (been & FORWARD && block->kind != SP_BLOCK_HEAD &&
-      !(context->after >= 0 ? *been_at (peak, position + 1, micro_batch) & FORWARD : been & SENT))
+      !(context->after >= 0 ? *been_at (peak, position + 1, micro_batch) & (FORWARD | INPUT | DONE) : been & SENT))
     add_buffer (peak, position, block, SP_SLOT_Y);
   if (been & (INPUT | DONE) && block->kind != SP_BLOCK_EMBEDDING &&
       !(context->before >= 0 ? *been_at (peak, position - 1, micro_batch) & (RECOMPUTE | INPUT | DONE)

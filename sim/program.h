@@ -702,8 +702,7 @@ sp_block_is_of_tile (const SpBlock *block, const SpLoop *loop, guint slot)
   guint offset = loop->phase == SP_PHASE_BACKWARD ? block->segments[SP_PHASE_RECOMPUTE].n : 0;
 
   return loop->group == SP_GROUP_NONE && block->buffers[slot].life == SP_LIFE_SEGMENT &&
-         block->first_use[list][slot] > offset + loop->first && block->last_use[list][slot] <= offset + loop->end &&
-         block->last_use[1 - list][slot] == 0;
+         block->first_use[list][slot] > offset + loop->first && block->last_use[list][slot] <= offset + loop->end;
 }
 
 /* What ops of FORWARD, RECOMPUTE and BACKWARD must be flagged with to be run: flags, and mask. */

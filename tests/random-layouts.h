@@ -202,6 +202,7 @@ draw_layout (GRand *rand, const DrawLimits *limits, const SpArchitecture *arch, 
   layout->recompute = (guint8) draw_int (rand, 0, SP_N_RECOMPUTES - 1);
   layout->recompute_every = draw_int (rand, 0, 2) ? 1 : draw_int (rand, 2, 4);
   layout->recompute_first = draw_int (rand, 0, 3) ? 0 : draw_int (rand, 1, 4);
+  layout->mlp_tiles = draw_int (rand, 0, 2) ? 1 : SP_TILES_AUTO;
   layout->loss = (guint8) draw_int (rand, 0, SP_N_LOSSES - 1);
   draw_order (rand, &layout->order);
   if (limits->schedules)

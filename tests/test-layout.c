@@ -124,6 +124,8 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.data = 1), .legal_micro_batch = 1 },
   { "loss-chunks", SMALL_GPT, 0, 40, 2, 1, 2, LAYOUT (.ulysses = 2, .loss = SP_LOSS_CHUNKED, .loss_chunks = 6), { "loss-chunks = 6", "20 tokens", "nearest: 5 or 10" },
     .legal = LAYOUT (.ulysses = 2, .loss = SP_LOSS_FUSED, .loss_chunks = 10) },
+  { "mlp-tiles", SMALL_GQA, 0, 40, 2, 1, 2, LAYOUT (.ulysses = 2, .mlp_tiles = 32), { "mlp-tiles = 32", "20 tokens", "nearest: 20" },
+    .legal = LAYOUT (.ulysses = 2, .mlp_tiles = SP_TILES_AUTO) },
   { "loss-scope", SMALL_GPT, 0, 32, 2, 1, 1, LAYOUT (.loss = SP_LOSS_FUSED), { "scope = forward", "loss = fused", "full or vocab-parallel" },
     .legal = LAYOUT (.loss = SP_LOSS_FULL), .scope = SP_SCOPE_FORWARD },
   { "scores", SMALL_GPT, 1, 1 << 29, 2, 1, 1, LAYOUT (.data = 1), { "score matrices", "sequence 536870912", "fused attention" },

@@ -40,6 +40,7 @@ static const RehearseCase programs[] = {
   { "tied-pipeline", SMALL_TIED, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1) },
   { "zero-2-uneven", SMALL_SOFTMAX, 0, 16, 9, 2, LAYOUT (.data = 2, .zero = 2) },
   { "loss-chunked-tensor", SMALL_GQA, 0, 16, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE, .loss = SP_LOSS_CHUNKED, .loss_chunks = 2) },
+  { "tiles-full-whole", SMALL_GPT, 1, 16, 2, 1, LAYOUT (.tensor = 2, .mlp_tiles = 2, .recompute = SP_RECOMPUTE_FULL) },
   { "loss-full-tensor", SMALL_GPT, 1, 16, 2, 1, LAYOUT (.tensor = 4, .loss = SP_LOSS_FULL), 50 },
   { "interleaved", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4 },
   { "zb-h1-zero-2", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .ring = 2, .tensor = 2, .zero = 2, .schedule = ZB_H1) },

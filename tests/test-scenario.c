@@ -41,6 +41,7 @@ static const char full[] = "[model]\n"
                            "offload = none\n"
                            "loss = full\n"
                            "loss-chunks = 16\n"
+                           "mlp-tiles = auto\n"
                            "schedule = 1f1b\n"
                            "virtual-stages = 1\n"
                            "stage-split = 17, 15\n"
@@ -111,6 +112,7 @@ test_full (void)
   g_assert_cmpint (layout->recompute, ==, SP_RECOMPUTE_SELECTIVE);
   g_assert_cmpint (layout->loss, ==, SP_LOSS_FULL);
   g_assert_cmpint (layout->loss_chunks, ==, 16);
+  g_assert_cmpint (layout->mlp_tiles, ==, SP_TILES_AUTO);
   g_assert_cmpmem (layout->order.axis, SP_N_RANK_AXES, order, sizeof order);
   g_assert_cmpint (layout->order.experts_far, ==, TRUE);
   g_assert_cmpint (layout->expert, ==, 4);
@@ -267,6 +269,7 @@ static const struct Bad {
   { "offload", "offload = none", "offload = optimiser", { ": [layout] offload = ", "did you mean optimizer?" } },
   { "zero-group", "zero-group = all", "zero-group = node", { ": [layout] zero-group = ", "choose all" } },
   { "loss", "loss = full", "loss = chunk", { ": [layout] loss = \"chunk\"", "did you mean chunked?" } },
+  { "mlp-tiles", "mlp-tiles = auto", "mlp-tiles = 0", { ": [layout] mlp-tiles = \"0\"", "expected auto, or" } },
   { "loss-chunks", "loss-chunks = 16", "loss-chunks = many", { ": [layout] loss-chunks = ", "expected auto, or" } },
   { "virtual", "virtual-stages = 1", "virtual-stages = 0", { ": [layout] virtual-stages = ", "expected a whole number" } },
   { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "has no peak-fp8, expected bf16" } },

@@ -145,7 +145,8 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
   key[6] = mixed (key[6], (guint64) layout->expert);
   key[8] = blocks_of (program);
-  key[9] = pair (layout->loss_chunks, layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16);
+  key[9] = mixed (pair (layout->loss_chunks, layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16),
+                  (guint64) layout->mlp_tiles);
 }
 
 static void

@@ -57,6 +57,8 @@ static gboolean read_offload (SpIni *ini, const Key *key, Values *values, GError
 static void write_offload (const Values *values, GString *out);
 static gboolean read_chunks (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_chunks (const Values *values, GString *out);
+static gboolean read_tiles (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_tiles (const Values *values, GString *out);
 static gboolean read_recompute (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_recompute (const Values *values, GString *out);
 static gboolean read_schedule (SpIni *ini, const Key *key, Values *values, GError **error);
@@ -104,6 +106,7 @@ static const Key keys[] = {
   { "layout", "loss", KEY_CHOICE, FIELD (layout.loss), .names = { "full", "vocab-parallel", "chunked", "fused" },
     .available = SP_N_LOSSES },
   { "layout", "loss-chunks", KEY_SPECIAL, .read = read_chunks, .write = write_chunks },
+  { "layout", "mlp-tiles", KEY_SPECIAL, .read = read_tiles, .write = write_tiles },
   { "layout", "schedule", KEY_SPECIAL, .read = read_schedule, .write = write_schedule },
   { "layout", "virtual-stages", KEY_INT, .min = 1, .max = SP_MAX_CHUNKS, FIELD (layout.virtual_stages) },
   { "layout", "stage-split", KEY_SPECIAL, .read = read_split, .write = write_split },
@@ -316,29 +319,55 @@ write_split (const Values *values, GString *out)
     g_string_append_printf (out, "%s%d", i > 0 ? "," : "", split[i]);
 }
 
+/* A number of parts, or `automatic`. */
+static gboolean
+read_parts (SpIni *ini, const Key *key, gint32 automatic, gint32 *ret, GError **error)
+{
+  g_autofree char *text = NULL;
+  double parts = 0;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  g_autofree char *problem =
+      g_str_equal (text, "auto") ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &parts);
+  if (problem != NULL)
+    return sp_ini_refuse (ini, key->group, key->name, error, "expected auto, or a whole number of parts, such as 8");
+  *ret = g_str_equal (text, "auto") ? automatic : (gint32) parts;
+  return TRUE;
+}
+
+static void
+write_parts (gint32 parts, gint32 automatic, GString *out)
+{
+  if (parts == automatic)
+    g_string_append (out, "auto");
+  else
+    g_string_append_printf (out, "%d", parts);
+}
+
 static gboolean
 read_chunks (SpIni *ini, const Key *key, Values *values, GError **error)
 {
-  g_autofree char *text = NULL;
-  double chunks = 0;
-  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
-    return FALSE;
-  g_autofree char *problem = text == NULL || g_str_equal (text, "auto")
-                                 ? NULL
-                                 : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &chunks);
-  if (problem != NULL)
-    return sp_ini_refuse (ini, key->group, key->name, error, "expected auto, or a whole number of chunks, such as 8");
-  values->layout.loss_chunks = (gint32) chunks;
-  return TRUE;
+  return read_parts (ini, key, 0, &values->layout.loss_chunks, error);
 }
 
 static void
 write_chunks (const Values *values, GString *out)
 {
-  if (values->layout.loss_chunks > 0)
-    g_string_append_printf (out, "%d", values->layout.loss_chunks);
-  else
-    g_string_append (out, "auto");
+  write_parts (values->layout.loss_chunks, 0, out);
+}
+
+static gboolean
+read_tiles (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  return read_parts (ini, key, SP_TILES_AUTO, &values->layout.mlp_tiles, error);
+}
+
+static void
+write_tiles (const Values *values, GString *out)
+{
+  write_parts (values->layout.mlp_tiles, SP_TILES_AUTO, out);
 }
 
 /* A word, or every-K, first-K: all that the layout has to say of it. */

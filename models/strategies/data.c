@@ -172,6 +172,22 @@ explain_chunks (const SpCase *c, GString *out)
   append_divisors (c, c->layout->loss_chunks, out);
 }
 
+static gboolean
+tiles_divide (const SpCase *c)
+{
+  return rank_tokens (c) % sp_layout_mlp_tiles (c->layout, c->arch, c->run) == 0;
+}
+
+static void
+explain_tiles (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "mlp-tiles = %d must divide the %" G_GINT64_FORMAT " tokens that a rank has of a sequence; "
+                          "nearest: ",
+                          c->layout->mlp_tiles, rank_tokens (c));
+  append_divisors (c, c->layout->mlp_tiles, out);
+}
+
 /* What it would leave out is most of the head's work. */
 static gboolean
 loss_is_in_scope (const SpCase *c)
@@ -196,6 +212,7 @@ static const SpRule rules[] = {
   { "rows", rows_fit, explain_rows },
   { "scores", scores_fit, explain_scores },
   { "loss-chunks", chunks_divide, explain_chunks },
+  { "mlp-tiles", tiles_divide, explain_tiles },
   { "loss-scope", loss_is_in_scope, explain_loss_scope },
 };
 
