@@ -550,6 +550,7 @@ test_scenario (void)
   g_assert_cmpint (scenario->cluster->node, ==, SP_NODE_PAIRS);
   g_assert_cmpint (scenario->cluster->nodes, ==, 1);
   g_assert_true (has_note (scenario->cluster->notes, "assumed"));
+  g_assert_true (has_note (scenario->cluster->notes, "without peer-to-peer over PCIe"));
   /* what is written reads back */
   g_autoptr (GString) text = g_string_new (NULL);
   sp_scenario_write (scenario, text);

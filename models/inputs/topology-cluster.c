@@ -213,10 +213,13 @@ assume_rest (SpCluster *cluster, GError **error)
     assume (&cluster->network_efficiency, &far->network_efficiency, network);
     assume (&cluster->network_latency_s, &far->network_latency_s, network);
   }
-  g_ptr_array_add (cluster->notes,
-                   g_strdup_printf ("latencies and efficiencies of links are no part of a dump: those "
-                                    "of the shipped %s%s%s, assumed",
-                                    name, cluster->nodes > 1 ? " and " : "", cluster->nodes > 1 ? network : ""));
+  gboolean both = cluster->nodes > 1 && !g_str_equal (name, network);
+  g_ptr_array_add (cluster->notes, g_strdup_printf ("latencies and efficiencies of links are no part of a dump: those "
+                                                    "of the shipped %s%s%s, assumed",
+                                                    name, both ? " and " : "", both ? network : ""));
+  if (cluster->node == SP_NODE_PAIRS)
+    g_ptr_array_add (cluster->notes, g_strdup ("between pairs copies are taken to go through the host, without "
+                                               "peer-to-peer over PCIe: a cluster's INI can say otherwise"));
   return TRUE;
 }
 
