@@ -25,13 +25,14 @@ scenario_key (const char *name, GPtrArray *names)
   const char *group, *key;
   for (guint i = 0; sp_scenario_key (i, &group, &key, NULL); i++) {
     g_autofree char *full = g_strconcat (group, ".", key, NULL);
-    gboolean file = g_str_equal (group, "model") || g_str_equal (group, "cluster");
+    gboolean file = g_str_equal (full, "model.config") || g_str_equal (full, "cluster.file");
     if (!file && (g_str_equal (name, key) || g_str_equal (name, full)))
       return g_steal_pointer (&full);
     if (!file)
       g_ptr_array_add (names, (gpointer) key);
   }
-  return g_str_has_prefix (name, "model.") ? g_strdup (name) : NULL;
+  gboolean model = g_str_has_prefix (name, "model.") && !g_str_equal (name, "model.config");
+  return model ? g_strdup (name) : NULL;
 }
 
 static gboolean
@@ -49,7 +50,7 @@ apply_set (SpRunFile *file, const char *set, GError **error)
     g_ptr_array_add (names, NULL);
     const char *near = sp_nearest (name, (const char *const *) names->pdata);
     return sp_input_fail (error, SP_INPUT_ERROR_KEY,
-                          "--set %s: unknown key, expected one of [layout], [run] or [model], such as "
+                          "--set %s: unknown key, expected one of [layout], [run], [cluster] or [model], such as "
                           "layout.data=8 or model.vocabulary=32000%s%s%s",
                           shown, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
   }
@@ -73,6 +74,21 @@ entry (const char *given, const char *found, const char *scenario_path)
   return g_strdup (whole);
 }
 
+/* [cluster], with what is given besides of its size or card. */
+static void
+write_cluster (const Import *import, GString *out)
+{
+  const char *group, *name;
+  g_string_append_printf (out, "[cluster]\nfile = %s\n", import->cluster);
+  for (guint i = 0; sp_scenario_key (i, &group, &name, NULL); i++) {
+    g_autofree char *key = g_strconcat (group, ".", name, NULL);
+    const char *value = g_str_equal (group, "cluster") ? sp_facts_get (import->file->facts, key) : NULL;
+    if (value != NULL)
+      g_string_append_printf (out, "%s = %s\n", name, value);
+  }
+}
+
+/* Read as a scenario's, so that the rules are those of a scenario; its other groups are of no concern. */
 static gboolean
 take_cluster (Import *import, GError **error)
 {
@@ -81,12 +97,16 @@ take_cluster (Import *import, GError **error)
     return TRUE;
   }
   g_autofree char *found = sp_find_cluster (import->given->cluster, error);
-  g_autoptr (SpCluster) cluster = found != NULL ? sp_cluster_load (found, error) : NULL;
-  if (cluster == NULL)
+  if (found == NULL)
     return FALSE;
   import->cluster = entry (import->given->cluster, found, import->path);
-  import->place.gpus = cluster->nodes * cluster->gpus_per_node;
-  import->place.gpus_per_node = cluster->gpus_per_node;
+  g_autoptr (GString) text = g_string_new ("[model]\nconfig = tiny\n[run]\nsequence = 1K\nprecision = fp16\n");
+  write_cluster (import, text);
+  g_autoptr (SpScenario) scenario = sp_scenario_parse (import->path, text->str, text->len, NULL, error);
+  if (scenario == NULL)
+    return FALSE;
+  import->place.gpus = scenario->cluster->nodes * scenario->cluster->gpus_per_node;
+  import->place.gpus_per_node = scenario->cluster->gpus_per_node;
   return TRUE;
 }
 
@@ -216,7 +236,8 @@ write_group (const SpFacts *facts, const char *group, GString *out)
 static void
 write_scenario (const Import *import, const char *model, GString *out)
 {
-  g_string_append_printf (out, "[model]\nconfig = %s\n\n[cluster]\nfile = %s\n", model, import->cluster);
+  g_string_append_printf (out, "[model]\nconfig = %s\n\n", model);
+  write_cluster (import, out);
   write_group (import->file->facts, "layout", out);
   write_group (import->file->facts, "run", out);
 }

@@ -109,7 +109,7 @@ sp_run_set (SpRunFile *file, const char *key, const char *value, SpFactFrom from
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: %s contradicts %s", file->name, source, before->source);
   const char *name = strchr (key, '.') + 1;
   g_autofree char *group = g_strndup (key, (gsize) (name - key - 1));
-  if (!g_str_equal (group, "layout") && !g_str_equal (group, "run")) {
+  if (g_str_equal (group, "model") || g_str_equal (group, "file")) {
     sp_facts_put (file->facts, key, value, from, source);
     return TRUE;
   }

@@ -55,7 +55,7 @@ const GPtrArray *sp_run_file_notes (const SpRunFile *file);
 /* What an import is given besides the file; all may be NULL. Paths as the user wrote them. */
 typedef struct {
   const char *model, *cluster;
-  const char *const *sets; /* "key=value" or "group.key=value", of [layout], [run] or [model] */
+  const char *const *sets; /* "key=value" or "group.key=value", of [layout], [run], [cluster], [model] */
 } SpRunGiven;
 
 /* The scenario as it would stand in the file `path`, and into *ret_model, if the run file describes its model, a model
