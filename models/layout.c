@@ -50,6 +50,27 @@ sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const
 }
 
 gint32
+sp_layout_ring_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node)
+{
+  const gint32 size[SP_N_RANK_AXES] = {
+    [SP_AXIS_TENSOR] = layout->tensor,
+    [SP_AXIS_ULYSSES] = layout->ulysses,
+    [SP_AXIS_RING] = layout->ring,
+    [SP_AXIS_LASP] = sp_architecture_has (arch, SP_LAYER_SOFTMAX) ? 1 : layout->lasp,
+    [SP_AXIS_DATA] = layout->data,
+    [SP_AXIS_PIPELINE] = layout->pipeline,
+  };
+  gint32 nearer = 1;
+
+  for (guint i = 0; i < SP_N_RANK_AXES && layout->order.axis[i] != SP_AXIS_RING; i++)
+    nearer = product (nearer, size[layout->order.axis[i]]);
+  if (gpus_per_node % nearer != 0)
+    return 1;
+  gint32 inside = MIN (gpus_per_node / nearer, layout->ring);
+  return layout->ring % inside == 0 ? inside : 1;
+}
+
+gint32
 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run)
 {
   gint64 each = (gint64) layout->data * run->micro_batch;
@@ -132,6 +153,16 @@ append (GString *out, const char *separator, const char *format, ...)
 static const char *const loss_names[] = { "full", "vocab-parallel", "chunked", "fused" };
 static const char *const recompute_names[] = { "none", "selective", "full" };
 
+static const char *const ring_kind_names[] = { "p2p", "all-gather", "rsa", "double" };
+G_STATIC_ASSERT (G_N_ELEMENTS (ring_kind_names) == SP_N_RING_KINDS);
+
+const char *
+sp_ring_kind_name (SpRingKind kind)
+{
+  g_return_val_if_fail ((guint) kind < SP_N_RING_KINDS, "?");
+  return ring_kind_names[kind];
+}
+
 char *
 sp_layout_describe (const SpLayout *layout)
 {
@@ -155,8 +186,14 @@ sp_layout_describe (const SpLayout *layout)
     append (out, ", ", "expert-capacity %g", layout->expert_capacity);
   if (layout->lasp > 1)
     append (out, ", ", "lasp-version %d", layout->lasp_version);
+  if (layout->ring > 1 && layout->ring_kind != SP_RING_P2P)
+    append (out, ", ", "ring-kind %s", ring_kind_names[layout->ring_kind]);
+  if (layout->ring > 1 && layout->ring_kind == SP_RING_DOUBLE)
+    append (out, " ", "%d x %d", layout->ring_inner, layout->ring / MAX (layout->ring_inner, 1));
+  if (layout->ring > 1 && layout->ring_backward == SP_RING_BACKWARD_Q)
+    append (out, ", ", "ring-backward q");
   if (layout->ring > 1)
-    append (out, ", ", "%s", layout->token_split == SP_TOKENS_ZIGZAG ? "zigzag" : "contiguous");
+    append (out, ", ", "%s", sp_token_split_name (layout->token_split));
   if (layout->schedule > 0)
     append (out, ", ", "%s", sp_schedule_get (layout->schedule)->name);
   if (layout->virtual_stages > 1)

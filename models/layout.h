@@ -23,6 +23,12 @@ typedef enum { SP_LOSS_FULL, SP_LOSS_VOCABULARY, SP_LOSS_CHUNKED, SP_LOSS_FUSED,
 
 typedef enum { SP_RECOMPUTE_NONE, SP_RECOMPUTE_SELECTIVE, SP_RECOMPUTE_FULL, SP_N_RECOMPUTES } SpRecompute;
 
+/* What goes around, or is gathered, where a ring has the keys. */
+typedef enum { SP_RING_P2P, SP_RING_ALL_GATHER, SP_RING_RSA, SP_RING_DOUBLE, SP_N_RING_KINDS } SpRingKind;
+
+/* What goes around in a ring's backward: keys and values with their gradients, or queries with theirs. */
+typedef enum { SP_RING_BACKWARD_KV, SP_RING_BACKWARD_Q, SP_N_RING_BACKWARDS } SpRingBackward;
+
 /* Axes that a rank order lists, fastest (nearest ranks) first. Experts are spread over data and sequence ranks: the
  * nearest of them, or the farthest. */
 typedef struct {
@@ -51,6 +57,10 @@ typedef struct {
   gint32 expert;              /* ranks that experts are spread over, of the data x sequence ranks; no factor of the world */
   double expert_capacity;     /* rows of an expert's buffer over the mean, more are dropped; 0: none is, no padding */
   gint32 lasp_version;        /* 1 or 2 */
+  guint8 ring_kind;           /* SpRingKind */
+  gboolean ring_keep;         /* gathered keys and values: kept for the backward, not gathered again */
+  guint8 ring_backward;       /* SpRingBackward */
+  gint32 ring_inner;          /* of a double ring, ranks of the inner one; 0: not said, see sp_layout_ring_in_node */
   guint8 token_split;         /* SpTokenSplit */
   guint8 ring_gradient_dtype; /* SP_DTYPE_FP32 or SP_DTYPE_BF16 */
   gboolean sequence_regions;
@@ -112,6 +122,8 @@ gint32 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch);
 /* Ranks that hold the same weights, experts apart. */
 gint32 sp_layout_replicas (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch);
+/* Ring ranks that follow each other in a node, where the order puts equal parts of the ring in nodes; else 1. */
+gint32 sp_layout_ring_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node);
 /* Rows of the buffer of each expert for the tokens that one rank has. */
 gint64 sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run, gint64 tokens);
 gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
@@ -154,6 +166,7 @@ GArray *sp_layout_legal_degrees (const SpLayout *layout, const SpArchitecture *a
 
 /* One line, e.g. "ulysses 8 x ring 2, zero 3, selective": degrees of 1 and defaults left out. Free with g_free. */
 char *sp_layout_describe (const SpLayout *layout);
+const char *sp_ring_kind_name (SpRingKind kind);
 
 #define SP_LAYOUT_ERROR (sp_layout_error_quark ())
 GQuark sp_layout_error_quark (void);

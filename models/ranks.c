@@ -5,7 +5,7 @@
 
 /*
  * Ranks: the layout's order gives each axis its digits, the nearest first: one, or more where an axis is cut. A hybrid's
- * linear layers cut the sequence otherwise; experts are spread over the nearest (or farthest) data and sequence ranks,
+ * linear layers cut the sequence otherwise, and a double ring has an inner and an outer part; experts are spread over the nearest (or farthest) data and sequence ranks,
  * which may end within an axis. Groups list digits in logical order: the place in the sequence is ring * ulysses +
  * ulysses' place, wherever the order puts the two.
  */
@@ -112,6 +112,20 @@ add_linear_groups (SpProgram *program, gint32 linear_ulysses)
   }
 }
 
+/* The near part of the ring, and the rest. */
+static void
+add_double_ring (SpProgram *program, gint32 inner)
+{
+  const SpGroup *ring = &program->groups[SP_GROUP_RING];
+  gint32 covered = 1;
+
+  for (guint i = 0; i < ring->n_digits; i++) {
+    guint8 digit = ring->digits[i];
+    group_add (program, covered < inner ? SP_GROUP_RING_INNER : SP_GROUP_RING_OUTER, digit);
+    covered *= program->digits[digit].size;
+  }
+}
+
 /* ZERO's digits, those that experts are spread over and the others. */
 static void
 add_expert_groups (SpProgram *program, guint chosen)
@@ -138,11 +152,14 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
     [SP_AXIS_DATA] = layout->data,     [SP_AXIS_PIPELINE] = layout->pipeline,
   };
   gint32 split[SP_N_RANK_AXES] = { 0 };
+  gboolean is_double = layout->ring > 1 && layout->ring_kind == SP_RING_DOUBLE;
 
   if (softmax && linear) {
     split[SP_AXIS_ULYSSES] = linear_ulysses;
     split[SP_AXIS_RING] = linear_ulysses / layout->ulysses;
   }
+  if (is_double)
+    split[SP_AXIS_RING] = layout->ring_inner;
   program->n_digits = 0;
   for (guint i = 0; i < SP_N_RANK_AXES; i++) {
     SpAxis axis = layout->order.axis[i];
@@ -158,6 +175,8 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
   group_add_axis (program, SP_GROUP_TENSOR, SP_AXIS_TENSOR);
   group_add_axis (program, SP_GROUP_ULYSSES, SP_AXIS_ULYSSES);
   group_add_axis (program, SP_GROUP_RING, SP_AXIS_RING);
+  if (is_double)
+    add_double_ring (program, layout->ring_inner);
   group_add_axis (program, SP_GROUP_DATA, SP_AXIS_DATA);
   group_add_axis (program, SP_GROUP_PIPELINE, SP_AXIS_PIPELINE);
   group_add_axis (program, SP_GROUP_SEQUENCE, SP_AXIS_ULYSSES);

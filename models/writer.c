@@ -234,6 +234,16 @@ use_slot (SpWriter *w, SpOp *op, guint16 index, guint8 slot, gboolean reads)
 }
 
 void
+sp_write_wait_for (SpWriter *w, guint8 slot)
+{
+  SpOp *op = &w->program->ops[w->program->n_ops - 1];
+  guint8 root = w->slot[slot].root;
+
+  if (w->slot[root].stamp == w->stamp && w->slot[root].stream != op->stream)
+    add_wait (op, w->slot[root].op);
+}
+
+void
 sp_write_op_done (SpWriter *w, SpOp *op)
 {
   guint16 index = (guint16) (w->program->n_ops - w->segment_start);

@@ -34,6 +34,7 @@ typedef struct {
   guint8 q, k, v, o;
   guint8 lse;          /* softmax: log-sum-exp */
   guint8 scores[3];    /* unfused: softmax output, mask, dropped */
+  guint8 all[2];       /* K and V of all places of a ring, where they are gathered and kept */
   guint8 state;        /* linear: state from before */
   SpWeightSlots sinks; /* softmax: where the model has them */
   guint8 d_o, dq, dk, dv;
@@ -160,6 +161,9 @@ SpOp *sp_write_rows (SpWriter *w, SpOpKind kind, gint32 m, gint32 n, guint8 in0,
                      guint8 out1, guint flags);
 /* Bias gradient, where the bias is there. */
 void sp_write_bias_grad (SpWriter *w, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias);
+
+/* The last op waits for what another stream has written to the slot, as if it read it. */
+void sp_write_wait_for (SpWriter *w, guint8 slot);
 
 /* A collective: payload from the buffers, by the definition of `payload` in program.h. */
 void sp_write_collective (SpWriter *w, SpOpKind kind, SpGroupId group, SpAxis axis, SpStream stream, guint8 in,

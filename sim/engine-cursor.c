@@ -18,12 +18,20 @@ waits_for (SpEngine *e, SpRole *role, guint stream, guint32 count)
   return TRUE;
 }
 
+/* What a loop's step posted. */
+static gboolean
+waits_for_step (SpEngine *e, SpRole *role)
+{
+  return waits_for (e, role, SP_STREAM_TENSOR, role->streams[SP_STREAM_TENSOR].posted) ||
+         waits_for (e, role, SP_STREAM_SEQUENCE, role->streams[SP_STREAM_SEQUENCE].posted);
+}
+
 /* What was posted on the streams of the cursor's own list. */
 static gboolean
 waits_for_list (SpEngine *e, SpRole *role)
 {
-  return waits_for (e, role, SP_STREAM_TENSOR, role->streams[SP_STREAM_TENSOR].posted) ||
-         waits_for (e, role, SP_STREAM_SEQUENCE, role->streams[SP_STREAM_SEQUENCE].posted);
+  return waits_for_step (e, role) ||
+         waits_for (e, role, SP_STREAM_OUTER, role->streams[SP_STREAM_OUTER].posted);
 }
 
 static gboolean
@@ -88,8 +96,12 @@ holds (const SpEngine *e, const SpRole *role, const SpOp *op)
 static SpTime
 kernel_time (const SpEngine *e, const SpRole *role, guint32 op, guint64 n)
 {
+  const SpOp *of = &role->ops[op];
   SpTime time = role->prices[op].total;
 
+  if (of->flags & SP_OP_BY_PLACE)
+    time = role->prices[op].first + (time - role->prices[op].first) * role->place[of->group] /
+                                        MAX (e->program->groups[of->group].size - 1, 1);
   if (e->kernel_factor == NULL)
     return time;
   double factor = e->kernel_factor[role - e->role], sd = e->options->variation->kernel_sd;
@@ -377,7 +389,7 @@ end_step (SpEngine *e, SpRole *role)
 {
   const SpLoop *loop = loop_of (role, &role->ops[role->op - 1]);
 
-  if (waits_for_list (e, role))
+  if (waits_for_step (e, role))
     return FALSE;
   role->at_step_end = FALSE;
   if (role->step + 1 < loop->steps) {
@@ -399,9 +411,10 @@ remember (SpRole *role, const SpOp *op, gboolean is_blocking)
   } else if (op->stream == SP_STREAM_DATA)
     role->data_count[role->item.position] = count;
   else {
-    /* Of a loop's earlier steps all are over. */
+    /* What is over needs no place: so are those of a loop's earlier steps. */
     guint i = 0;
-    while (i < role->n_async && role->async[i].op != role->op)
+    while (i < role->n_async && role->async[i].op != role->op &&
+           role->streams[role->async[i].stream].over < role->async[i].count)
       i++;
     g_assert (i < SP_MAX_ASYNC);
     role->async[i] = (SpAsync){ .op = (guint16) role->op, .stream = op->stream, .count = count };

@@ -5,14 +5,14 @@
  * The engine: runs a program in simulated time, as discrete events. It knows ops, streams, groups, links and buffers,
  * and nothing of transformers; what an op takes is given (SpPrices, made by models/simulate/).
  *
- * A ROLE is a class of ranks that behave alike (sim/roles.h); unfolded, one rank. It has a cursor (sim/walk.h) and six
+ * A ROLE is a class of ranks that behave alike (sim/roles.h); unfolded, one rank. It has a cursor (sim/walk.h) and seven
  * streams:
  *   compute     kernels, one after the other, each no earlier than the host has issued it
  *   host        issues the kernels in the program's order and runs ahead of them
  *   the others  communication. An op is posted when the cursor comes to it, that is when all kernels before it are
  *               over; ops of a stream run in the order in which they were posted
  * A blocking op (no SP_OP_ASYNC) holds up the cursor until it is over. An async one runs beside what follows until
- *   an op whose wait[] names it, the end of its loop step or of its list;
+ *   an op whose wait[] names it, the end of its loop step or of its list (on the outer stream, of its list);
  *   on the data stream: a list of its block (FORWARD after GATHER, OPTIMIZER after SYNC ...), the end of the slot.
  * A kernel is slowed by the device's factor while communication of its GPU is under way.
  *
@@ -68,6 +68,8 @@ typedef struct {
   SpTime fixed; /* of communication: launch and latency, when nothing is on links */
   SpTime near_total, near_fixed; /* of messages that stay in a node */
   SpTime serial, near_serial;    /* total, with sibling groups beside it: serial mode */
+  SpTime first; /* of a kernel flagged SP_OP_BY_PLACE: at the first place of its group. Total is the last one's, the
+                   others' lie between in proportion */
   guint8 algorithm;              /* SpAlgorithm: how its bytes go */
 } SpOpPrice;
 

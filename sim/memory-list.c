@@ -360,7 +360,7 @@ run_before (SpListWalk *walk, SpListKind list)
 }
 
 void
-sp_memory_walk_list (const SpMemoryPlan *plan, guint32 place, const SpMemoryContext *context, guint variant,
+sp_memory_walk_list (const SpMemoryPlan *plan, guint64 place, const SpMemoryContext *context, guint variant,
                      SpListKind list, guint32 live, guint stop_op, gint32 stop_step, SpListWalk *ret)
 {
   const SpVariant *of = &plan->program->variants[variant];

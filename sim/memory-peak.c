@@ -120,7 +120,7 @@ leavings_of (Peak *peak, guint16 context, guint variant, SpListKind list)
   SpListWalk walk;
 
   if (peak->leavings->pdata[index] == NULL) {
-    sp_memory_walk_list (peak->plan, g_array_index (peak->plan->places, guint32, peak->state->place_class),
+    sp_memory_walk_list (peak->plan, g_array_index (peak->plan->places, guint64, peak->state->place_class),
                          &g_array_index (peak->plan->contexts, SpMemoryContext, context), variant, list, 0, G_MAXUINT,
                          0, &walk);
     peak->leavings->pdata[index] = left_by (&walk);
@@ -202,7 +202,7 @@ add_list_under_way (Peak *peak)
   const SpBlock *block = sp_memory_block (peak->plan, peak->state, item, &variant);
   const SpMemoryContext *context =
       &g_array_index (peak->plan->contexts, SpMemoryContext, stage->context[item->position]);
-  guint32 place = g_array_index (peak->plan->places, guint32, peak->state->place_class);
+  guint64 place = g_array_index (peak->plan->places, guint64, peak->state->place_class);
   guint v = (guint) (variant - peak->plan->program->variants);
   gboolean has_other = peak->plan->lives[v][block - variant->blocks].is_tied && stage->both_ends;
   guint32 *live = peak->state->live;

@@ -70,9 +70,9 @@ struct _SpMemoryPlan {
   SpBlockLives lives[2][SP_MAX_BLOCKS];
   SpMemoryStage *stages; /* [program->stages] */
   GArray *contexts;      /* SpMemoryContext */
-  GArray *places;        /* guint32: two bits a group, set if the place is the first, the last */
+  GArray *places;        /* guint64: two bits a group, set if the place is the first, the last */
   GPtrArray *profiles;   /* [place][context][variant][list] GArray of SpListProfile, NULL until needed */
-  guint32 guarded;       /* bits of groups that guards name */
+  guint64 guarded;       /* bits of groups that guards name */
   guint most_of_step;    /* of any block */
 };
 
@@ -101,7 +101,7 @@ typedef struct {
   const SpVariant *variant;
   const SpBlock *block;
   const SpBlockLives *lives;
-  guint32 place;
+  guint64 place;
   guint32 live;             /* of_step bits */
   guint16 at[SP_MAX_SLOTS]; /* its storage, 0 none */
   SpListStorage storages[4 * SP_MAX_SLOTS];
@@ -118,7 +118,7 @@ typedef struct {
 
 /* Goes through the lists that come before it, and through it to its end or, with stop_op, to that op of that step,
  * its buffers there and nothing let go of. */
-void sp_memory_walk_list (const SpMemoryPlan *plan, guint32 place, const SpMemoryContext *context, guint variant,
+void sp_memory_walk_list (const SpMemoryPlan *plan, guint64 place, const SpMemoryContext *context, guint variant,
                           SpListKind list, guint32 live, guint stop_op, gint32 stop_step, SpListWalk *ret);
 
 /* --- memory.c ----------------------------------------------------------------------------------------------------- */

@@ -70,14 +70,14 @@ plan_stage (SpMemoryPlan *plan, const SpWalkPlan *walk, gint32 s)
 }
 
 /* Groups that guards of a list's ops name: ranks at different places of them may hold different buffers. */
-static guint32
+static guint64
 guarded_groups (const SpProgram *program)
 {
-  guint32 groups = 0;
+  guint64 groups = 0;
 
   for (guint i = 0; i < program->n_ops; i++)
     if (program->ops[i].guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST | SP_GUARD_VISIBLE))
-      groups |= 3u << (2 * program->ops[i].group);
+      groups |= G_GUINT64_CONSTANT (3) << (2 * program->ops[i].group);
   return groups;
 }
 
@@ -86,11 +86,11 @@ sp_memory_plan_new (const SpProgram *program, const SpWalkPlan *walk, GError **e
 {
   g_autoptr (SpMemoryPlan) plan = g_new0 (SpMemoryPlan, 1);
 
-  G_STATIC_ASSERT (2 * SP_N_GROUPS <= 32);
+  G_STATIC_ASSERT (2 * SP_N_GROUPS <= 64);
   plan->program = program;
   plan->walk = walk;
   plan->contexts = g_array_new (FALSE, FALSE, sizeof (SpMemoryContext));
-  plan->places = g_array_new (FALSE, FALSE, sizeof (guint32));
+  plan->places = g_array_new (FALSE, FALSE, sizeof (guint64));
   plan->profiles = g_ptr_array_new ();
   plan->guarded = guarded_groups (program);
   plan->stages = g_new0 (SpMemoryStage, program->stages);
@@ -125,11 +125,11 @@ sp_memory_plan_free (SpMemoryPlan *plan)
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
 static guint
-place_class (SpMemoryPlan *plan, guint32 place)
+place_class (SpMemoryPlan *plan, guint64 place)
 {
   guint i = 0;
 
-  while (i < plan->places->len && g_array_index (plan->places, guint32, i) != place)
+  while (i < plan->places->len && g_array_index (plan->places, guint64, i) != place)
     i++;
   if (i == plan->places->len) {
     g_array_append_val (plan->places, place);
@@ -139,7 +139,7 @@ place_class (SpMemoryPlan *plan, guint32 place)
 }
 
 static void
-start (SpMemoryPlan *plan, gint32 stage, guint32 place, SpMemoryState *state)
+start (SpMemoryPlan *plan, gint32 stage, guint64 place, SpMemoryState *state)
 {
   const SpMemoryStage *of = &plan->stages[stage];
 
@@ -167,13 +167,14 @@ void
 sp_memory_start_rank (SpMemoryPlan *plan, gint32 rank, SpMemoryState *state)
 {
   const SpProgram *program = plan->program;
-  guint32 bits = 0;
+  guint64 bits = 0;
 
   for (guint g = 1; g < SP_N_GROUPS; g++) {
     if (!(plan->guarded >> (2 * g) & 1))
       continue;
     gint32 place = sp_program_place (program, (SpGroupId) g, rank);
-    bits |= (place == 0 ? 1u : 0) << (2 * g) | (place >= program->groups[g].size - 1 ? 1u : 0) << (2 * g + 1);
+    guint64 is_first = place == 0, is_last = place >= program->groups[g].size - 1;
+    bits |= is_first << (2 * g) | is_last << (2 * g + 1);
   }
   start (plan, sp_program_place (program, SP_GROUP_PIPELINE, rank), bits, state);
 }
@@ -240,7 +241,7 @@ profile_of (SpMemoryPlan *plan, const SpMemoryState *state, const SpItem *item, 
   if (profiles == NULL)
     plan->profiles->pdata[index] = profiles = g_array_new (FALSE, FALSE, sizeof (SpListProfile));
   SpListWalk walk;
-  sp_memory_walk_list (plan, g_array_index (plan->places, guint32, state->place_class),
+  sp_memory_walk_list (plan, g_array_index (plan->places, guint64, state->place_class),
                        &g_array_index (plan->contexts, SpMemoryContext, context), v, (SpListKind) list, live, G_MAXUINT,
                        0, &walk);
   g_array_append_val (profiles, walk.profile);

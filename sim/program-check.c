@@ -66,9 +66,11 @@ check_sequence (const SpProgram *program)
           groups[SP_GROUP_SEQUENCE].size, program->local_sequence);
   if (program->token_split == SP_TOKENS_CONTIGUOUS)
     return NULL;
+  gint32 parts = program->token_split == SP_TOKENS_ZIGZAG ? 2 : 1;
   if ((gint64) groups[SP_GROUP_RING].size * groups[SP_GROUP_ULYSSES].size != groups[SP_GROUP_SEQUENCE].size ||
-      program->sequence % (2 * groups[SP_GROUP_RING].size) != 0)
-    FAIL ("zigzag over a ring of %d: sequence %" G_GINT64_FORMAT, groups[SP_GROUP_RING].size, program->sequence);
+      program->sequence % (parts * groups[SP_GROUP_RING].size) != 0)
+    FAIL ("%s over a ring of %d: sequence %" G_GINT64_FORMAT, sp_token_split_name (program->token_split),
+          groups[SP_GROUP_RING].size, program->sequence);
   return NULL;
 }
 
@@ -189,6 +191,9 @@ check_loop (const SpProgram *program, const SpBlock *block, guint index)
     FAIL ("loop %u: ops %u to %u of %u", index, loop->first, loop->end, block->segments[loop->phase].n);
   if (loop->steps < 1 || (loop->group != SP_GROUP_NONE && loop->steps != program->groups[loop->group].size))
     FAIL ("loop %u: %d steps in a group of %d", index, loop->steps, program->groups[loop->group].size);
+  if (loop->round > 0 &&
+      (loop->group != SP_GROUP_RING_INNER || loop->round >= program->groups[SP_GROUP_RING_OUTER].size))
+    FAIL ("loop %u: round %u of %d", index, loop->round, program->groups[SP_GROUP_RING_OUTER].size);
   for (guint i = 0; i < loop->n_carries; i++) {
     const SpCarry *carry = &loop->carries[i];
 

@@ -40,18 +40,11 @@ static const char *const flag_names[] = { "trans-a",
                                           "l2",
                                           "rotate",
                                           "fp8",
+                                          "by-place",
                                           NULL };
 static const char *const guard_names[] = { "not-first",     "not-last", "first-step", "not-first-step",
                                            "not-last-step", "visible",  "near",       "near-ends",
                                            NULL };
-
-static const char *
-token_split_name (guint split)
-{
-  static const char *const names[] = { [SP_TOKENS_CONTIGUOUS] = "contiguous", [SP_TOKENS_ZIGZAG] = "zigzag" };
-
-  return names[split];
-}
 
 static const char *
 schedule_name (guint row)
@@ -83,7 +76,7 @@ const SpField sp_fields_program[] = {
   PLAIN (SpProgram, world, I32),
   PLAIN (SpProgram, sequence, I64),
   PLAIN (SpProgram, local_sequence, I64),
-  ENUM ("token_split", SpProgram, token_split, 2, token_split_name),
+  ENUM ("token_split", SpProgram, token_split, SP_N_TOKEN_SPLITS, sp_token_split_name),
   PLAIN (SpProgram, sequence_regions, U8),
   PLAIN (SpProgram, zero_stage, U8),
   PLAIN (SpProgram, offloads, U8),
@@ -191,6 +184,7 @@ const SpField sp_fields_buffer[] = {
 const SpField sp_fields_loop[] = {
   ENUM ("phase", SpLoop, phase, SP_N_PHASES, sp_phase_name),
   ENUM ("group", SpLoop, group, SP_N_GROUPS, sp_group_name),
+  PLAIN (SpLoop, round, U8),
   PLAIN (SpLoop, steps, I32),
   PLAIN (SpLoop, first, U16),
   PLAIN (SpLoop, end, U16),
@@ -216,7 +210,7 @@ const SpField sp_fields_op[] = {
   ENUM ("axis", SpOp, axis, SP_N_AXES, sp_axis_name),
   PLAIN (SpOp, loop, U8),
   BITS (SpOp, guard, U8, guard_names),
-  BITS (SpOp, flags, I32, flag_names),
+  BITS (SpOp, flags, U32, flag_names),
   PLAIN (SpOp, m, I32),
   PLAIN (SpOp, n, I32),
   PLAIN (SpOp, k, I32),
@@ -242,6 +236,7 @@ static const struct {
   gint64 min, max;
 } types[] = {
   [SP_FIELD_U8] = { 1, 0, G_MAXUINT8 },  [SP_FIELD_U16] = { 2, 0, G_MAXUINT16 }, [SP_FIELD_I32] = { 4, 0, G_MAXINT32 },
+  [SP_FIELD_U32] = { 4, 0, G_MAXUINT32 },
   [SP_FIELD_I64] = { 8, 0, G_MAXINT64 }, [SP_FIELD_DOUBLE] = { 8, 0, 0 },        [SP_FIELD_STRING] = { 1, 0, 0 },
 };
 
@@ -255,6 +250,8 @@ get_integer (const SpField *field, const guint8 *at)
     return *(const guint16 *) at;
   case SP_FIELD_I32:
     return *(const gint32 *) at;
+  case SP_FIELD_U32:
+    return *(const guint32 *) at;
   default:
     return *(const gint64 *) at;
   }
@@ -272,6 +269,9 @@ set_integer (const SpField *field, guint8 *at, gint64 value)
     break;
   case SP_FIELD_I32:
     *(gint32 *) at = (gint32) value;
+    break;
+  case SP_FIELD_U32:
+    *(guint32 *) at = (guint32) value;
     break;
   default:
     *(gint64 *) at = value;

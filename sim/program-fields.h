@@ -10,7 +10,7 @@
 
 G_BEGIN_DECLS
 
-typedef enum { SP_FIELD_U8, SP_FIELD_U16, SP_FIELD_I32, SP_FIELD_I64, SP_FIELD_DOUBLE, SP_FIELD_STRING } SpFieldType;
+typedef enum { SP_FIELD_U8, SP_FIELD_U16, SP_FIELD_I32, SP_FIELD_U32, SP_FIELD_I64, SP_FIELD_DOUBLE, SP_FIELD_STRING } SpFieldType;
 
 typedef struct {
   const char *name;

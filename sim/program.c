@@ -88,8 +88,10 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
   rank = sp_program_member (program, SP_GROUP_SEQUENCE, 0, place);
   ring_place = sp_program_place (program, SP_GROUP_RING, rank);
   ring_size = MAX (program->groups[SP_GROUP_RING].size, 1);
-  part = program->sequence / (2 * ring_size);
   at = sp_program_place (program, SP_GROUP_ULYSSES, rank) * program->local_sequence + row;
+  if (program->token_split == SP_TOKENS_STRIPED)
+    return at * ring_size + ring_place;
+  part = program->sequence / (2 * ring_size);
   if (at < part)
     return ring_place * part + at;
   return (2 * ring_size - 1 - ring_place) * part + at - part;
@@ -111,9 +113,10 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
 NAMES (sp_dtype_name, SpDtype, SP_N_DTYPES, "bf16", "fp16", "fp32", "uint8", "int32")
 NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "data", "pipeline", "expert",
        "host")
-NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "data", "pipeline", "offload", "host")
-NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ulysses-linear", "lasp", "sequence",
-       "data", "zero", "expert", "expert-data", "pipeline", "self", "tie",
+NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "outer", "data", "pipeline",
+       "offload", "host")
+NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ring-inner", "ring-outer",
+       "ulysses-linear", "lasp", "sequence", "data", "zero", "expert", "expert-data", "pipeline", "self", "tie",
        "mirror")
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")
@@ -122,6 +125,7 @@ NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff
 NAMES (sp_phase_name, SpPhase, SP_N_PHASES, "gather", "forward", "recompute", "backward", "sync", "optimizer")
 NAMES (sp_block_name, SpBlockKind, SP_N_BLOCK_KINDS, "embedding", "softmax", "linear", "head")
 NAMES (sp_scope_name, SpScope, SP_N_SCOPES, "step", "forward", "layer", "attention")
+NAMES (sp_token_split_name, SpTokenSplit, SP_N_TOKEN_SPLITS, "contiguous", "zigzag", "striped")
 
 const char *
 sp_op_name (SpOpKind kind)

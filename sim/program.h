@@ -89,6 +89,7 @@ typedef enum {
   SP_STREAM_COMPUTE,
   SP_STREAM_TENSOR,
   SP_STREAM_SEQUENCE, /* ulysses, ring, lasp, expert */
+  SP_STREAM_OUTER,    /* the outer ring of a double one: runs beside whole loops */
   SP_STREAM_DATA,
   SP_STREAM_PIPELINE,
   SP_STREAM_OFFLOAD, /* copies to and from host memory */
@@ -112,6 +113,8 @@ typedef enum {
   SP_GROUP_TENSOR,
   SP_GROUP_ULYSSES,        /* the ranks that exchange heads for tokens in softmax layers */
   SP_GROUP_RING,           /* the ranks of one ring */
+  SP_GROUP_RING_INNER,     /* where a ring is cut in two: of its ranks the near ones ... */
+  SP_GROUP_RING_OUTER,     /* ... and those that differ in the rest; place = inner + outer x inner's size */
   SP_GROUP_ULYSSES_LINEAR, /* as ULYSSES, for linear layers */
   SP_GROUP_LASP,           /* the chain (LASP) or the gather (LASP-2) of states */
   SP_GROUP_SEQUENCE,       /* all ranks that share one sequence: place = index of the sequence part (contiguous) */
@@ -144,13 +147,15 @@ typedef struct {
  *                 SP_OP_TRANS_A (in0 is [k,m]), SP_OP_TRANS_B (in1 is [n,k]), SP_OP_ACCUMULATE (out0 +=).
  * SCORES          unfused attention: out0[batch,heads,m,n] = scale * Q K^T from in0 = Q[m,batch,heads,k],
  *                 in1 = K[n,batch,kv_heads,k]
- * SCORES_BWD      in0 = Q, in1 = K, in2 = dS -> out0 = dQ, out1 = dK
+ * SCORES_BWD      [in0 = Q], [in1 = K], in2 = dS -> [out0 = dQ, of K], [out1 = dK, of Q]
  * SOFTMAX         in0 = S, [in1 = sinks] -> out0 = P[batch,heads,m,n], causal by position if SP_OP_CAUSAL, then of the
  *                 last `window` keys if that is not 0. sinks: a logit of each head of this tensor rank, of which the op
  *                 takes those of its own heads, that counts in the sum
  * SOFTMAX_BWD     in0 = P, in1 = dP -> out0 = dS, [out1 = dsinks +=]
  * CONTEXT         in0 = P, in1 = V[n,batch,kv_heads,k] -> out0 = O[m,batch,heads,k]
- * CONTEXT_BWD     in0 = P, in1 = V, in2 = dO -> out0 = dP, out1 = dV
+ * CONTEXT_BWD     [in0 = P], [in1 = V], in2 = dO -> [out0 = dP, of V], [out1 = dV, of P]
+ *                 These four in a loop around a ring: a score matrix has the columns of all places' keys, of which the
+ *                 op reads or writes those of the n keys that are here at this step; O and dQ: +=
  * DROPOUT         in0[m,n] [+ in1[n] bias] -> out0[m,n], out1 = mask[m,n] (uint8). m = T. With heads > 0 it is on
  *                 scores: [batch,heads,m,n].
  * DROPOUT_BWD     in0 = d, in1 = mask -> out0
@@ -192,7 +197,8 @@ typedef struct {
  * ATTENTION_SINK_BWD in0 = lse, in1 = delta, in2 = sinks -> out0 = dsinks +=
  * ATTENTION_DELTA in0 = dO, in1 = O -> out0 = delta[m,batch,heads] = sum over k of dO * O, fp32; k as in ATTENTION_MERGE
  * ATTENTION_BWD   in0 = Q, in1 = K, in2 = V, in3 = dO, in4 = lse, in5 = delta -> out0 = dQ, out1 = dK, out2 = dV:
- *                 these keys' part of dQ, and their dK and dV
+ *                 these keys' part of dQ, and their dK and dV. SP_OP_QUERIES: in a ring's loop K and V are the own
+ *                 ones, and what is of queries has come here
  * LINEAR_LOCAL    in0 = Q[m,batch,heads,k], in1 = K, in2 = V[m,batch,heads,n] -> [out0 = O (own tokens only); without
  *                 it no in0], [out1 = M[batch,heads,k,n] fp32, the state that the own tokens leave]
  * LINEAR_INTER    in0 = Q, in1 = state from before -> out0 = O +=
@@ -259,7 +265,7 @@ typedef struct {
  * COMBINE_BWD     in0 = d[m,n], in1 = Y, in2 = weights, in3 = slots -> out0 = dY, out1 = dweights[m,k] fp32
  * ADD             out0[m,n] = in0 + in1 [+ in2[n] bias] [+ in3[n] bias]
  * ACCUMULATE_INTO out0[m,n] += in0
- * COPY            out0[m,n] = in0 (dtype may change)
+ * COPY            out0[m,n] = in0 (dtype may change); of an in0 that is `group` size times as long, this place's part
  * COLUMN_SUM      out0[n] += sum over m of in0[m,n]: bias gradient
  * EMBED           in0 = table[n,k] (n = vocabulary part: rows place * n on, over the tensor group; those from
  *                 SpNumbers.vocabulary on are padding that no id names) -> out0[m,k]; ids outside the part give zero
@@ -274,7 +280,7 @@ typedef struct {
  *                 batch, [out1 = scratch of the same size]
  * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, [out3 = parameter shard];
  *                 n elements
- * ZERO            out0[n] = 0
+ * ZERO            out0[m,n] = 0
  *
  * Communication, over `group`; dtype is the buffers':
  * ALL_GATHER      in0 part -> out0 whole (parts in order of place)
@@ -415,6 +421,9 @@ typedef enum {
   SP_OP_L2 = 1 << 28,
   SP_OP_ROTATE = 1 << 29,
   SP_OP_FP8 = 1 << 30, /* a GEMM of fp8 operands */
+  SP_OP_BY_PLACE = 1u << 31,       /* of a kernel over all places' tokens in order: each place has more work than the one
+                                       before; flops are the last one's. See sp_op_share */
+  SP_OP_QUERIES = SP_OP_TRANS_A,   /* of attention: queries go around a ring, keys stay */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */
@@ -509,12 +518,13 @@ typedef struct {
 /* Of a loop over tiles (group NONE, no carries) what is written and read within one step, life SEGMENT and none of the
  * views that move lie in it, ends with the step; what else is used in a loop is used until its end. */
 
-#define SP_MAX_CARRIES 4
-#define SP_MAX_LOOPS 8
+#define SP_MAX_CARRIES 6
+#define SP_MAX_LOOPS 48
 
 typedef struct {
   guint8 phase; /* SpPhase whose list it stands in */
   guint8 group; /* the ring: steps = its size; NONE: tiles, as many as it says */
+  guint8 round; /* of RING_INNER: hops around RING_OUTER that what its carries start from has behind it */
   gint32 steps;
   guint16 first, end; /* ops [first, end) of the segment */
   guint8 n_carries;
@@ -617,7 +627,7 @@ typedef enum {
 } SpScope;
 
 /* How the tokens of a sequence lie on the ranks. */
-typedef enum { SP_TOKENS_CONTIGUOUS, SP_TOKENS_ZIGZAG } SpTokenSplit;
+typedef enum { SP_TOKENS_CONTIGUOUS, SP_TOKENS_ZIGZAG, SP_TOKENS_STRIPED, SP_N_TOKEN_SPLITS } SpTokenSplit;
 
 typedef struct {
   /* What a kernel needs to know besides its op. */
@@ -735,6 +745,16 @@ sp_op_holds (const SpOp *op, gint32 place, gint32 size, gint32 step, gint32 step
   return sp_guard_holds (op->guard, place, size, step, steps) && sp_op_in_reach (op, step, steps);
 }
 
+/* Part of an op's FLOP that a place of its group of `size` has: of causal attention of m queries, m x m pairs with the
+ * keys of each place before it and m (m + 1) / 2 with its own. */
+static inline double
+sp_op_share (const SpOp *op, gint32 place, gint32 size)
+{
+  if (!(op->flags & SP_OP_BY_PLACE))
+    return 1;
+  return (2.0 * place * op->m + op->m + 1) / (2.0 * (size - 1) * op->m + op->m + 1);
+}
+
 /* Place of `rank` in a group, and the rank of a member. */
 gint32 sp_program_place (const SpProgram *program, SpGroupId group, gint32 rank);
 gint32 sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank, gint32 place);
@@ -744,8 +764,8 @@ gint32 sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank
 void sp_program_near_hops (const SpProgram *program, SpGroupId group, gboolean reverse, gint32 node, guint8 *ret);
 
 /* Position in the sequence of row `row` (0 .. local_sequence - 1) on sequence place `place` (of SP_GROUP_SEQUENCE).
- * With ZIGZAG the sequence is cut in 2 R parts (R = ring size), ring place r holds parts r and 2R - 1 - r, and the
- * Ulysses ranks of r share these rows in order. */
+ * With ZIGZAG the sequence is cut in 2 R parts (R = ring size) and ring place r holds parts r and 2R - 1 - r; with
+ * STRIPED it holds tokens r, r + R, r + 2R and so on. The Ulysses ranks of r share these rows in order. */
 gint64 sp_program_position (const SpProgram *program, gint32 place, gint64 row);
 
 const char *sp_dtype_name (SpDtype dtype);
@@ -758,6 +778,7 @@ const char *sp_life_name (SpLife life);
 const char *sp_phase_name (SpPhase phase);
 const char *sp_block_name (SpBlockKind kind);
 const char *sp_scope_name (SpScope scope);
+const char *sp_token_split_name (SpTokenSplit split);
 
 /* The program as text: versioned, one op a line, readable and diffable; see program-text.c for the grammar. */
 void sp_program_write_text (const SpProgram *program, GString *out);

@@ -75,7 +75,7 @@ start_colours (Colours *c)
   for (guint i = 0; i < program->n_ops; i++) {
     const SpOp *op = &program->ops[i];
     ends[op->group] |= (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST)) != 0;
-    each[op->group] |= (op->guard & SP_GUARD_VISIBLE) != 0;
+    each[op->group] |= (op->guard & SP_GUARD_VISIBLE) != 0 || (op->flags & SP_OP_BY_PLACE) != 0;
     c->has_messages[op->group] |= op->kind == SP_OP_SEND || op->kind == SP_OP_RECEIVE || op->kind == SP_OP_SEND_RECEIVE;
   }
   c->has_messages[SP_GROUP_PIPELINE] = program->stages > 1;

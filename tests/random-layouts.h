@@ -192,7 +192,12 @@ draw_layout (GRand *rand, const DrawLimits *limits, const SpArchitecture *arch, 
   layout->ring = softmax ? draw_degree (rand, limits->ring) : 1;
   layout->lasp = linear ? draw_degree (rand, limits->lasp) : 1;
   layout->lasp_version = draw_int (rand, 1, 2);
-  layout->token_split = linear || draw_int (rand, 0, 1) ? SP_TOKENS_CONTIGUOUS : SP_TOKENS_ZIGZAG;
+  layout->token_split = linear ? SP_TOKENS_CONTIGUOUS : (guint8) draw_int (rand, 0, SP_N_TOKEN_SPLITS - 1);
+  layout->ring_kind = layout->ring > 1 ? (guint8) draw_int (rand, 0, SP_N_RING_KINDS - 1) : SP_RING_P2P;
+  layout->ring_keep = layout->ring_kind == SP_RING_ALL_GATHER && draw_int (rand, 0, 1);
+  gboolean rings = layout->ring_kind == SP_RING_P2P || layout->ring_kind == SP_RING_DOUBLE;
+  layout->ring_backward = layout->ring > 1 && rings && draw_int (rand, 0, 1) ? SP_RING_BACKWARD_Q : SP_RING_BACKWARD_KV;
+  layout->ring_inner = layout->ring > 3 ? draw_int (rand, 2, layout->ring / 2) : 1;
   layout->ring_gradient_dtype = draw_int (rand, 0, 1) ? SP_DTYPE_FP32 : SP_DTYPE_BF16;
   layout->gradient_dtype = draw_int (rand, 0, 1) ? SP_DTYPE_FP32 : SP_DTYPE_BF16;
   layout->sequence_regions = draw_int (rand, 0, 1);
@@ -251,12 +256,12 @@ draw_describe (const Draw *d)
   g_autofree char *layout = sp_layout_describe (&d->layout);
 
   g_test_message (
-      "%s, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "
+      "%s, kept %d, backward %d, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "
       "ffn %d, layers %d (%d linear), vocabulary %d, tied %d, norm %d, mlp %d, biases %d%d%d; sequence "
       "%" G_GINT64_FORMAT
       ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d; experts %d of %d, width %d, shared %d, "
       "imbalance %g",
-      layout, d->layout.sequence_regions, d->layout.reshard, d->layout.overlap,
+      layout, d->layout.ring_keep, d->layout.ring_backward, d->layout.sequence_regions, d->layout.reshard, d->layout.overlap,
       sp_dtype_name (d->layout.gradient_dtype), sp_dtype_name (d->layout.ring_gradient_dtype), d->arch->heads,
       d->arch->kv_heads, d->arch->head_size, d->arch->hidden, d->arch->ffn, d->arch->layers,
       sp_architecture_count (d->arch, SP_LAYER_LINEAR), d->arch->vocabulary, d->arch->tied, d->arch->norm, d->arch->mlp,

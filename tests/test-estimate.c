@@ -132,7 +132,7 @@ change_field (GRand *rand, guint field, const SpLayout *other, Draw *d)
     l->lasp_version = 3 - l->lasp_version;
     break;
   case 1:
-    l->token_split = !l->token_split;
+    l->token_split = (l->token_split + 1) % SP_N_TOKEN_SPLITS;
     break;
   case 2:
     l->sequence_regions = !l->sequence_regions;
@@ -179,13 +179,27 @@ change_field (GRand *rand, guint field, const SpLayout *other, Draw *d)
   case 16:
     l->lasp = other->lasp;
     break;
+  case 17:
+    l->ring_kind = (l->ring_kind + 1) % SP_N_RING_KINDS;
+    l->ring_keep = FALSE;
+    l->ring_backward = SP_RING_BACKWARD_KV;
+    break;
+  case 19:
+    l->ring_backward = !l->ring_backward;
+    break;
+  case 20:
+    l->ring_inner = other->ring_inner;
+    break;
+  case 18:
+    l->ring_keep = !l->ring_keep;
+    break;
   default: /* the same ranks, cut otherwise */
     l->ring *= l->ulysses;
     l->ulysses = 1;
   }
 }
 
-#define N_FIELDS 18
+#define N_FIELDS 22
 
 /* A cache, large or so small that its entries push each other out, changes nothing; nor does what the program held
  * before. */
@@ -436,8 +450,9 @@ test_slowdown (void)
 }
 
 /* A ring of P ranks computes what one rank would: P diagonal blocks of m (m + 1) / 2 pairs and, contiguous, P (P -
- * 1) / 2 whole ones or, zigzag, P (P - 1) halves; with m = N / P both are N (N + 1) / 2. So do Ulysses and tensor
- * ranks. */
+ * 1) / 2 whole ones or, zigzag and striped, P (P - 1) halves; with m = N / P each is N (N + 1) / 2; gathered keys make one
+ * kernel of all of a rank's. So do Ulysses and tensor ranks. Ring Self-Attention computes all N N pairs, its backward twice
+ * the forward where the fused one, which computes the scores again, is 2.5 times. */
 static void
 test_flops (void)
 {
@@ -446,6 +461,7 @@ test_flops (void)
   g_autoptr (SpProgram) program = sp_program_new ();
   SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
   SpRun run = { 4096, 1, 2, SP_DTYPE_BF16, TRUE };
+  const double pairs = 4096.0 * 4097 / 2;
   double flops = 0;
 
   arch->layers = 2;
@@ -455,7 +471,7 @@ test_flops (void)
   arch->ffn = 1024;
   arch->vocabulary = 1024;
   for (guint i = 0; i < G_N_ELEMENTS (degrees); i++)
-    for (guint split = 0; split < 2; split++) {
+    for (guint way = 0; way < SP_N_TOKEN_SPLITS * SP_N_RING_KINDS; way++) {
       SpLayout layout = SP_LAYOUT_DEFAULT;
       GRand *rand = g_rand_new_with_seed (1);
       SpEstimate e;
@@ -463,7 +479,11 @@ test_flops (void)
       layout.ulysses = degrees[i][0];
       layout.ring = degrees[i][1];
       layout.tensor = degrees[i][2];
-      layout.token_split = (guint8) split;
+      layout.token_split = way % SP_N_TOKEN_SPLITS;
+      layout.ring_kind = way / SP_N_TOKEN_SPLITS;
+      layout.ring_inner = 2;
+      if (layout.ring > 1 && layout.ring_kind == SP_RING_DOUBLE && (layout.ring < 4 || layout.token_split == 0))
+        continue;
       Draw d = { arch, framework, layout, run };
       draw_machine (rand, sp_layout_world (&layout, arch), 0.1, &m);
       g_rand_free (rand);
@@ -471,11 +491,13 @@ test_flops (void)
       double now = e.hfu * e.step_time_s * m.device.peak_bf16_flops_per_s.value * program->world;
       if (flops == 0)
         flops = now;
-      g_assert_true (is_equal (now, flops, 1e-12));
+      gboolean is_whole = layout.ring > 1 && layout.ring_kind == SP_RING_RSA;
+      double more = 2 * 2 * 4 * 64 * 8 * (3 * 4096.0 * 4096 - 3.5 * pairs);
+      g_assert_true (is_equal (now, is_whole ? flops + more : flops, 1e-12));
     }
   /* 2 sequences and layers, forward and twice that: 2 FLOP a parameter of matrices and token, 4 D a pair and head,
    * whose backward is 2.5 times the forward. */
-  const double matrices = 2 * (4.0 * 512 * 512 + 3.0 * 512 * 1024) + 512.0 * 1024, pairs = 4096.0 * 4097 / 2;
+  const double matrices = 2 * (4.0 * 512 * 512 + 3.0 * 512 * 1024) + 512.0 * 1024;
   g_assert_true (is_equal (flops, 2 * (6 * matrices * 4096 + 2 * 3.5 * 4 * pairs * 64 * 8), 1e-12));
 }
 

@@ -18,6 +18,10 @@
 /* clang-format off */
 static const RehearseCase programs[] = {
   { "usp-zigzag-full", SMALL_GQA, 0, 16, 2, 1, LAYOUT (.ulysses = 2, .ring = 4, .recompute = SP_RECOMPUTE_FULL) },
+  { "gather-ulysses", SMALL_MQA, 0, 16, 2, 1, LAYOUT (.ulysses = 2, .ring = 2, .ring_kind = SP_RING_ALL_GATHER) },
+  { "rsa", SMALL_GQA, 0, 16, 2, 1, LAYOUT (.ring = 2, .ring_kind = SP_RING_RSA, .token_split = SP_TOKENS_CONTIGUOUS) },
+  { "double-queries", SMALL_GQA, 0, 16, 2, 1, LAYOUT (.ring = 4, .ring_kind = SP_RING_DOUBLE, .ring_inner = 2, .ring_backward = SP_RING_BACKWARD_Q) },
+  { "double", SMALL_MQA, 0, 16, 2, 1, LAYOUT (.ring = 8, .ring_kind = SP_RING_DOUBLE, .ring_inner = 2, .zero = 0) },
   { "ring-contiguous", SMALL_MQA, 0, 16, 2, 1, LAYOUT (.ring = 4, .zero = 0, .token_split = SP_TOKENS_CONTIGUOUS) },
   { "gpt-unfused-selective", SMALL_GPT, 1, 16, 2, 1, LAYOUT (.tensor = 4, .recompute = SP_RECOMPUTE_SELECTIVE), 50 },
   { "window-ring", SMALL_WINDOW, 0, 32, 2, 1, LAYOUT (.ring = 4, .token_split = SP_TOKENS_CONTIGUOUS) },

@@ -28,7 +28,10 @@ static const char full[] = "[model]\n"
                            "expert = 4\n"
                            "expert-capacity = 1.5\n"
                            "lasp-version = 1\n"
-                           "ring-kind = p2p\n"
+                           "ring-kind = all-gather\n"
+                           "ring-keep = true\n"
+                           "ring-backward = q\n"
+                           "ring-inner = 2\n"
                            "ring-gradient-dtype = bf16\n"
                            "ring-split = contiguous\n"
                            "sequence-regions = false\n"
@@ -263,9 +266,10 @@ static const struct Bad {
     { ": [layout] schedule = \"zb-v\"", "not available yet; choose 1f1b, gpipe, interleaved, zb-h1, dualpipe" } },
   { "expert", "expert = 4", "expert = none", { ": [layout] expert = \"none\"" } },
   { "capacity", "expert-capacity = 1.5", "expert-capacity = full", { ": [layout] expert-capacity", "expected none, or" } },
-  { "ring-kind", "p2p", "all-gather", { ": [layout] ring-kind = \"all-gather\"", "not available yet; choose p2p" } },
-  { "striped", "contiguous", "striped",
-    { ": [layout] ring-split = \"striped\"", "not available yet; choose contiguous or zigzag" } },
+  { "ring-kind", "all-gather", "gather", { ": [layout] ring-kind = \"gather\"", "p2p", "all-gather" } },
+  { "ring-backward", "ring-backward = q", "ring-backward = v", { ": [layout] ring-backward = \"v\"", "kv", "q" } },
+  { "ring-inner", "ring-inner = 2", "ring-inner = none", { ": [layout] ring-inner = \"none\"", "expected node, or" } },
+  { "ring-split", "contiguous", "stripes", { ": [layout] ring-split = \"stripes\"", "striped" } },
   { "offload", "offload = none", "offload = optimiser", { ": [layout] offload = ", "did you mean optimizer?" } },
   { "zero-group", "zero-group = all", "zero-group = node", { ": [layout] zero-group = ", "choose all" } },
   { "loss", "loss = full", "loss = chunk", { ": [layout] loss = \"chunk\"", "did you mean chunked?" } },

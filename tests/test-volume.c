@@ -260,27 +260,93 @@ test_lasp2 (void)
 /* --- ring, Ulysses, USP ------------------------------------------------------------------------------------------- */
 
 /* K and V of a rank are B (N / R) heads D each, with heads = max (A_kv, U) / U after the exchange. R - 1 hops
- * forward; in the backward R - 1 again, and R for dK and dV, so that they end at home. */
+ * forward; in the backward R - 1 again, and R for dK and dV, so that they end at home. Of a double ring the gradients
+ * make R hops inside and one more a round. With queries going around, of A / U heads: R - 1 hops of Q, dO and the two
+ * rows lse and delta, in fp32, and those of dQ. */
 static double
-check_ring (const Subject *s, const SpBlock *block, const Terms *t)
+check_ring_hops (const Subject *s, const SpBlock *block, const Terms *t)
 {
+  const SpLayout *l = &s->draw.layout;
   double kv = t->B * (t->N / t->R) * (MAX (t->A_kv, t->U) / t->U) * t->D;
+  double rows = t->B * (t->N / t->R) * t->A / t->U, q = rows * t->D;
+  double home = t->R + (l->ring_kind == SP_RING_DOUBLE ? t->R / l->ring_inner : 0);
   double activation = sp_dtype_bytes (s->draw.run.precision),
          gradient = sp_dtype_bytes (s->draw.layout.ring_gradient_dtype);
   Count f = count (s, block, SP_PHASE_FORWARD, SP_AXIS_RING, SP_N_DTYPES);
   Count b = count (s, block, SP_PHASE_BACKWARD, SP_AXIS_RING, SP_N_DTYPES);
 
-  if (t->R == 1)
-    return 0;
   expect (&s->draw, "ring forward", f.payload, (t->R - 1) * 2 * kv);
   expect (&s->draw, "ring forward wire", f.wire, f.payload);
   expect (&s->draw, "ring forward bytes", f.bytes, activation * (t->R - 1) * 2 * kv);
   expect (&s->draw, "ring hops forward", f.messages, t->R - 1);
-  expect (&s->draw, "ring backward", b.payload, (t->R - 1) * 2 * kv + t->R * 2 * kv);
   expect (&s->draw, "ring backward wire", b.wire, b.payload);
-  expect (&s->draw, "ring backward bytes", b.bytes, activation * (t->R - 1) * 2 * kv + gradient * t->R * 2 * kv);
-  expect (&s->draw, "ring hops backward", b.messages, 2 * t->R - 1);
+  if (l->ring_backward == SP_RING_BACKWARD_Q) {
+    expect (&s->draw, "ring backward", b.payload, (t->R - 1) * 2 * (q + rows) + home * q);
+    expect (&s->draw, "ring backward bytes", b.bytes,
+            (t->R - 1) * 2 * (activation * q + 4 * rows) + gradient * home * q);
+    expect (&s->draw, "ring hops backward", b.messages, 2 * (t->R - 1) + home);
+  } else {
+    expect (&s->draw, "ring backward", b.payload, (t->R - 1) * 2 * kv + home * 2 * kv);
+    expect (&s->draw, "ring backward bytes", b.bytes, activation * (t->R - 1) * 2 * kv + gradient * home * 2 * kv);
+    expect (&s->draw, "ring hops backward", b.messages, t->R - 1 + home);
+  }
   return f.bytes + b.bytes;
+}
+
+/* Gathered over the ring: K and V of all places, B N heads D each. In the backward again unless kept, and the gradients
+ * of all keys are scattered. The wire lacks the own part. */
+static double
+check_ring_gather (const Subject *s, const SpBlock *block, const Terms *t)
+{
+  double all = 2 * t->B * (t->N / t->R) * t->R * (MAX (t->A_kv, t->U) / t->U) * t->D, part = (t->R - 1) / t->R;
+  double activation = sp_dtype_bytes (s->draw.run.precision),
+         gradient = sp_dtype_bytes (s->draw.layout.ring_gradient_dtype);
+  double gathers = s->draw.layout.ring_keep ? 0 : 1;
+  Count f = count (s, block, SP_PHASE_FORWARD, SP_AXIS_RING, SP_N_DTYPES);
+  Count b = count (s, block, SP_PHASE_BACKWARD, SP_AXIS_RING, SP_N_DTYPES);
+
+  expect (&s->draw, "gathered forward", f.payload, all);
+  expect (&s->draw, "gathered forward wire", f.wire, all * part);
+  expect (&s->draw, "gathered forward bytes", f.bytes, activation * all);
+  expect (&s->draw, "gathers forward", f.messages, 2);
+  expect (&s->draw, "gathered and scattered", b.payload, (gathers + 1) * all);
+  expect (&s->draw, "gathered and scattered wire", b.wire, (gathers + 1) * all * part);
+  expect (&s->draw, "gathered and scattered bytes", b.bytes, (gathers * activation + gradient) * all);
+  expect (&s->draw, "collectives backward", b.messages, 2 * (gathers + 1));
+  return f.bytes + b.bytes;
+}
+
+/* Ring Self-Attention, with x = B (N / P) heads D: R - 1 hops of K, then of V, forward; backward the same again and two
+ * all-reduces of the gradients of all keys, each R x as payload and 2 (R - 1) x on the wire: together 6 (R - 1) x. */
+static double
+check_rsa (const Subject *s, const SpBlock *block, const Terms *t)
+{
+  double x = t->B * (t->N / t->R) * (MAX (t->A_kv, t->U) / t->U) * t->D;
+  double activation = sp_dtype_bytes (s->draw.run.precision),
+         gradient = sp_dtype_bytes (s->draw.layout.ring_gradient_dtype);
+  Count f = count (s, block, SP_PHASE_FORWARD, SP_AXIS_RING, SP_N_DTYPES);
+  Count b = count (s, block, SP_PHASE_BACKWARD, SP_AXIS_RING, SP_N_DTYPES);
+
+  expect (&s->draw, "rsa forward", f.payload, 2 * (t->R - 1) * x);
+  expect (&s->draw, "rsa forward wire", f.wire, f.payload);
+  expect (&s->draw, "rsa forward bytes", f.bytes, activation * f.payload);
+  expect (&s->draw, "rsa hops forward", f.messages, 2 * (t->R - 1));
+  expect (&s->draw, "rsa backward", b.payload, 2 * (t->R - 1) * x + 2 * t->R * x);
+  expect (&s->draw, "rsa backward wire", b.wire, 6 * (t->R - 1) * x);
+  expect (&s->draw, "rsa backward bytes", b.bytes, activation * 2 * (t->R - 1) * x + gradient * 2 * t->R * x);
+  expect (&s->draw, "rsa hops and sums backward", b.messages, 2 * (t->R - 1) + 2);
+  return f.bytes + b.bytes;
+}
+
+static double
+check_ring (const Subject *s, const SpBlock *block, const Terms *t)
+{
+  static const CheckBlock check[SP_N_RING_KINDS] = { [SP_RING_P2P] = check_ring_hops,
+                                                     [SP_RING_ALL_GATHER] = check_ring_gather,
+                                                     [SP_RING_RSA] = check_rsa,
+                                                     [SP_RING_DOUBLE] = check_ring_hops };
+
+  return t->R == 1 ? 0 : check[s->draw.layout.ring_kind](s, block, t);
 }
 
 static void

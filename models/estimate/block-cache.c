@@ -131,6 +131,9 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   bits = bits << 2 | (guint64) layout->lasp_version;
   bits = bits << 2 | program->token_split;
   bits = bits << 3 | layout->ring_gradient_dtype;
+  bits = bits << 2 | layout->ring_kind;
+  bits = bits << 1 | (layout->ring_keep != 0);
+  bits = bits << 1 | layout->ring_backward;
   bits = bits << 2 | layout->recompute;
   bits = bits << 1 | (run->causal != 0);
   bits = bits << 1 | sp_estimate_schedule (program)->splits;
@@ -139,7 +142,8 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   key[2] = pair (program->variants[variant].batch, layout->ulysses);
   key[3] = pair (layout->ring, layout->lasp);
   key[4] = mixed (paths[SP_GROUP_TENSOR].identity, paths[SP_GROUP_ULYSSES].identity);
-  key[5] = mixed (mixed (paths[SP_GROUP_RING].identity, paths[SP_GROUP_LASP].identity),
+  key[5] = mixed (mixed (mixed (paths[SP_GROUP_RING_INNER].identity, paths[SP_GROUP_RING_OUTER].identity),
+                         mixed (paths[SP_GROUP_RING].identity, paths[SP_GROUP_LASP].identity)),
                   mixed (paths[SP_GROUP_ULYSSES_LINEAR].identity, paths[SP_GROUP_EXPERT].identity));
   memcpy (&key[6], &layout->expert_capacity, sizeof key[6]);
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);

@@ -64,6 +64,8 @@ walk_communication (Clocks *c, const SpOp *op, guint index, double seconds)
     return;
   }
   double start = MAX (c->compute, c->stream[op->stream]);
+  if (!(op->flags & SP_OP_ASYNC)) /* what the stream does before it is not its own time */
+    expose (c, start, c->stream_axis[op->stream]);
   c->stream[op->stream] = start + seconds;
   c->latest = MAX (c->latest, start + seconds);
   c->stream_axis[op->stream] = op->axis;
@@ -127,6 +129,24 @@ walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loo
   c->kernels += times * kernels;
 }
 
+/* The first step does not go on from an op that waits for what was begun before the loop until that is over. */
+static void
+wait_before_loop (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loop)
+{
+  double before = 0;
+
+  for (guint i = loop->first; i < loop->end; i++) {
+    const SpOp *op = &ops[i];
+    if (!runs_in_step (op, 0, loop->steps))
+      continue;
+    for (guint j = 0; j < G_N_ELEMENTS (op->wait) && op->wait[j]; j++)
+      if (op->wait[j] <= loop->first)
+        expose (c, c->finish[op->wait[j] - 1] - before, c->finish_axis[op->wait[j] - 1]);
+    if (!sp_op_is_communication (op->kind))
+      before += seconds[i - loop->first];
+  }
+}
+
 /* The next step in which other ops run than in `step`. */
 static gint32
 next_change (const SpOp *ops, const SpLoop *loop, gint32 step)
@@ -150,6 +170,7 @@ walk_loop (Clocks *c, const SpOp *ops, const SpLoop *loop)
   g_assert (loop->end - loop->first <= 64);
   for (guint i = loop->first; i < loop->end; i++)
     seconds[i - loop->first] = sp_cost_op (c->cost, &ops[i]);
+  wait_before_loop (c, ops, seconds, loop);
   for (gint32 step = 0, next; step < loop->steps; step = next) {
     next = next_change (ops, loop, step);
     walk_steps (c, ops, seconds, loop, step, next - step);

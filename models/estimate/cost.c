@@ -280,6 +280,20 @@ sp_cost_op (const SpCost *cost, const SpOp *op)
 }
 
 double
+sp_cost_op_at (const SpCost *cost, const SpOp *op, gint32 place)
+{
+  gint32 size = cost->paths[op->group].size;
+  double last = sp_cost_op (cost, op);
+
+  if (!(op->flags & SP_OP_BY_PLACE) || size == 1)
+    return last;
+  SpOp first = *op;
+  first.flops *= sp_op_share (op, 0, size);
+  double seconds = kernel_seconds (cost, &first);
+  return seconds + (last - seconds) * place / (size - 1);
+}
+
+double
 sp_cost_alone_ratio (const SpCost *cost, SpGroupId group)
 {
   const SpPath *fair = &cost->paths[group], *alone = &cost->alone[group];

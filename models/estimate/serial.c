@@ -37,6 +37,7 @@ typedef struct {
   gint32 *next[SP_N_GROUPS];         /* [places] place of the sequence at place + 1 of the group */
   gboolean spans[SP_N_GROUPS];       /* whether an instance has several places of the sequence */
   double *seconds, *near;            /* [n_ops] */
+  double *least;                     /* [n_ops] of kernels at the first place of their group */
   guint8 *near_hops[SP_N_GROUPS][2]; /* [size], of chains' groups */
   Stage *stages;
   GArray *messages;
@@ -52,7 +53,8 @@ places_differ (const SpProgram *program)
   const guint place_guards = SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST | SP_GUARD_VISIBLE;
 
   for (guint i = 0; i < program->n_ops; i++)
-    if (program->ops[i].guard & place_guards && program->ops[i].group != SP_GROUP_PIPELINE)
+    if ((program->ops[i].guard & place_guards || program->ops[i].flags & SP_OP_BY_PLACE) &&
+        program->ops[i].group != SP_GROUP_PIPELINE)
       return TRUE;
   return FALSE;
 }
@@ -102,9 +104,11 @@ walker_init (Walker *w, const SpCost *cost, const SpProgram *program, gint32 nod
     map_group (w, g);
   w->seconds = g_new (double, program->n_ops);
   w->near = g_new0 (double, program->n_ops);
+  w->least = g_new (double, program->n_ops);
   for (guint i = 0; i < program->n_ops; i++) {
     const SpOp *op = &program->ops[i];
     w->seconds[i] = sp_cost_op (cost, op);
+    w->least[i] = op->flags & SP_OP_BY_PLACE ? sp_cost_op_at (cost, op, 0) : w->seconds[i];
     if (op->kind == SP_OP_SEND) {
       w->near[i] = sp_cost_message (cost, op, TRUE, FALSE, NULL);
       map_hops (w, op->group);
@@ -143,6 +147,7 @@ walker_clear (Walker *w)
   g_free (w->rank);
   g_free (w->seconds);
   g_free (w->near);
+  g_free (w->least);
   g_free (w->stages);
   g_free (w->scratch);
 }
@@ -193,7 +198,7 @@ walk_ring (Walker *w, Stage *stage, const SpOp *op, double seconds)
 typedef struct {
   const SpOp *ops;
   const SpLoop *loops;
-  const double *seconds, *near;
+  const double *seconds, *near, *least;
   guint n, flags, mask;
   guint *kernels; /* [places] */
 } List;
@@ -216,6 +221,17 @@ selected (const List *list, const SpOp *op)
   return (op->flags & list->mask) == list->flags;
 }
 
+static double
+kernel_seconds (const Walker *w, const List *list, guint i, gint32 p)
+{
+  guint group = list->ops[i].group;
+  gint32 size = w->program->groups[group].size;
+
+  if (list->least[i] == list->seconds[i])
+    return list->seconds[i];
+  return list->least[i] + (list->seconds[i] - list->least[i]) * w->place[group][p] / (size - 1);
+}
+
 static void
 walk_op (Walker *w, Stage *stage, const List *list, guint i, const SpLoop *loop, gint32 step)
 {
@@ -227,7 +243,7 @@ walk_op (Walker *w, Stage *stage, const List *list, guint i, const SpLoop *loop,
   if (!sp_op_is_communication (op->kind)) {
     for (gint32 p = 0; p < w->places; p++)
       if (holds (w, op, loop, p, step)) {
-        stage->at[p] += seconds;
+        stage->at[p] += kernel_seconds (w, list, i, p);
         list->kernels[p]++;
       }
   } else if (sp_op_is_host_copy (op->kind)) {
@@ -323,6 +339,7 @@ run_list (Walker *w, gint32 s, Stage *stage)
   list.ops = sp_program_segment (program, block, (SpPhase) item->phase, &list.n);
   list.seconds = w->seconds + (list.ops - program->ops);
   list.near = w->near + (list.ops - program->ops);
+  list.least = w->least + (list.ops - program->ops);
   if (stage->op == 0) {
     memcpy (stage->begin, stage->at, (gsize) w->places * sizeof *stage->begin);
     memset (stage->kernels, 0, (gsize) w->places * sizeof *stage->kernels);

@@ -156,18 +156,18 @@ total_of (const SpProgram *program, SpStageTime *stage)
     stage->busy.of[f] = total.of[f] - tail.of[f];
 }
 
-/* The least that communication of an axis may take of its price. */
+/* The least that communication of an axis may take of its price. Of an axis on two streams one has at least half. */
 static double
 axis_ratio (const SpCost *cost, const SpProgram *program, SpAxis axis)
 {
   static const guint8 groups[SP_N_AXES][3] = {
     [SP_AXIS_TENSOR] = { SP_GROUP_TENSOR }, [SP_AXIS_ULYSSES] = { SP_GROUP_ULYSSES, SP_GROUP_ULYSSES_LINEAR },
-    [SP_AXIS_RING] = { SP_GROUP_RING },     [SP_AXIS_LASP] = { SP_GROUP_LASP },
+    [SP_AXIS_RING] = { SP_GROUP_RING, SP_GROUP_RING_INNER, SP_GROUP_RING_OUTER },     [SP_AXIS_LASP] = { SP_GROUP_LASP },
     [SP_AXIS_DATA] = { SP_GROUP_ZERO, SP_GROUP_EXPERT_DATA },
     [SP_AXIS_PIPELINE] = { SP_GROUP_PIPELINE, SP_GROUP_TIE, SP_GROUP_MIRROR },
     [SP_AXIS_EXPERT] = { SP_GROUP_EXPERT },
   };
-  double ratio = 1;
+  double ratio = axis == SP_AXIS_RING && program->groups[SP_GROUP_RING_OUTER].size > 1 ? 0.5 : 1;
 
   for (guint i = 0; i < G_N_ELEMENTS (groups[axis]) && groups[axis][i] != SP_GROUP_NONE; i++)
     if (program->groups[groups[axis][i]].size > 1)

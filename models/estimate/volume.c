@@ -45,12 +45,14 @@ count_message (const SpCost *cost, const SpProgram *program, const SpOp *op, dou
     *chain_size = program->groups[op->group].size;
 }
 
-/* Mean runs over `places`: where keys in the future are skipped, place i runs the first i of its steps, R - 1 or, with
- * a window, fewer. */
+/* Mean over `places` of what an op computes: where keys in the future are skipped, place i runs the first i of its steps,
+ * R - 1 or, with a window, fewer; what grows with the place is in the middle of the first and the last place's. */
 static double
-mean_steps (const SpOp *op, double steps, double places)
+mean_flops (const SpOp *op, double steps, gint32 places)
 {
-  return op->guard & SP_GUARD_VISIBLE ? steps * (2 * places - 1 - steps) / (2 * places) : steps;
+  if (op->flags & SP_OP_BY_PLACE)
+    return steps * op->flops * (sp_op_share (op, 0, places) + 1) / 2;
+  return op->flops * (op->guard & SP_GUARD_VISIBLE ? steps * (2 * places - 1 - steps) / (2 * places) : steps);
 }
 
 void
@@ -70,7 +72,7 @@ sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBloc
       if ((ops[i].flags & scope) != scope)
         continue;
       double mean = ops[i].flags & SP_OP_VARIES ? 1 / sp_estimate_imbalance (program) : 1;
-      ret->flops += mean * ops[i].flops * mean_steps (&ops[i], steps, program->groups[ops[i].group].size);
+      ret->flops += mean * mean_flops (&ops[i], steps, program->groups[ops[i].group].size);
       if (sp_op_is_communication (ops[i].kind) && ops[i].kind != SP_OP_RECEIVE)
         count_message (cost, program, &ops[i], steps, &ret->volume[ops[i].axis], &ret->chain_size[ops[i].axis]);
     }

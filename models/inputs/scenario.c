@@ -64,6 +64,9 @@ static void write_recompute (const Values *values, GString *out);
 static gboolean read_schedule (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_schedule (const Values *values, GString *out);
 
+static gboolean read_inner (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_inner (const Values *values, GString *out);
+
 #define FIELD(name) .offset = G_STRUCT_OFFSET (Values, name)
 /* clang-format off */
 #define DEGREE(name) { "layout", #name, KEY_INT, .min = 1, .max = 1 << 20, FIELD (layout.name) }
@@ -91,10 +94,15 @@ static const Key keys[] = {
   DEGREE (expert),
   { "layout", "expert-capacity", KEY_SPECIAL, .read = read_capacity, .write = write_capacity },
   { "layout", "lasp-version", KEY_INT, .min = 1, .max = 2, FIELD (layout.lasp_version) },
-  ONLY ("layout", "ring-kind", "p2p"),
+  { "layout", "ring-kind", KEY_CHOICE, FIELD (layout.ring_kind), .names = { "p2p", "all-gather", "rsa", "double" },
+    .available = SP_N_RING_KINDS },
+  FLAG ("ring-keep", ring_keep),
+  { "layout", "ring-backward", KEY_CHOICE, FIELD (layout.ring_backward), .names = { "kv", "q" },
+    .available = SP_N_RING_BACKWARDS },
+  { "layout", "ring-inner", KEY_SPECIAL, .read = read_inner, .write = write_inner },
   GRADIENT ("ring-gradient-dtype", ring_gradient_dtype),
   { "layout", "ring-split", KEY_CHOICE, FIELD (layout.token_split), .names = { "contiguous", "zigzag", "striped" },
-    .available = 2 },
+    .available = SP_N_TOKEN_SPLITS },
   FLAG ("sequence-regions", sequence_regions),
   { "layout", "zero", KEY_INT, .min = 0, .max = 3, FIELD (layout.zero) },
   ONLY ("layout", "zero-group", "all"),
@@ -126,7 +134,9 @@ static const Key keys[] = {
 };
 G_STATIC_ASSERT (SP_DTYPE_BF16 == 0 && SP_DTYPE_FP16 == 1);
 G_STATIC_ASSERT (SP_SCOPE_STEP == 0 && SP_SCOPE_FORWARD == 1 && SP_SCOPE_LAYER == 2 && SP_SCOPE_ATTENTION == 3);
-G_STATIC_ASSERT (SP_TOKENS_CONTIGUOUS == 0 && SP_TOKENS_ZIGZAG == 1);
+G_STATIC_ASSERT (SP_TOKENS_CONTIGUOUS == 0 && SP_TOKENS_ZIGZAG == 1 && SP_TOKENS_STRIPED == 2);
+G_STATIC_ASSERT (SP_RING_P2P == 0 && SP_RING_ALL_GATHER == 1 && SP_RING_RSA == 2 && SP_RING_DOUBLE == 3);
+G_STATIC_ASSERT (SP_RING_BACKWARD_KV == 0 && SP_RING_BACKWARD_Q == 1);
 
 /* --- special keys ------------------------------------------------------------------------------------------------- */
 
@@ -413,6 +423,34 @@ write_recompute (const Values *values, GString *out)
     g_string_append_printf (out, "every-%d", layout->recompute_every);
   else
     g_string_append (out, names[layout->recompute]);
+}
+
+/* Ranks of a double ring's inner one; 0 for the ring's part of a node, which the cluster's file says. */
+static gboolean
+read_inner (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  g_autofree char *text = NULL;
+  double ranks = 0;
+
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  g_autofree char *problem =
+      g_str_equal (text, "node") ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &ranks);
+  if (problem != NULL)
+    return sp_ini_refuse (ini, key->group, key->name, error, "expected node, or a number of ranks");
+  values->layout.ring_inner = (gint32) ranks;
+  return TRUE;
+}
+
+static void
+write_inner (const Values *values, GString *out)
+{
+  if (values->layout.ring_inner == 0)
+    g_string_append (out, "node");
+  else
+    g_string_append_printf (out, "%d", values->layout.ring_inner);
 }
 
 /* The row of the schedule table, which grows without this file. */
@@ -717,6 +755,9 @@ load (SpIni *ini, const char *const *sets, GError **error)
     return NULL;
   scenario->path = g_strdup (sp_ini_path (ini));
   scenario->layout = values.layout;
+  if (scenario->layout.ring_kind == SP_RING_DOUBLE && scenario->layout.ring_inner == 0)
+    scenario->layout.ring_inner =
+        sp_layout_ring_in_node (&scenario->layout, scenario->arch, scenario->cluster->gpus_per_node);
   scenario->run = values.run;
   return g_steal_pointer (&scenario);
 }

@@ -55,28 +55,106 @@ is_causal (const SpCall *c)
   return (c->op->flags & SP_OP_CAUSAL) != 0;
 }
 
+/* An output that the op leaves out still has to be computed somewhere. */
+static double *
+or_temporary (SpCall *c, double *out, gint64 n)
+{
+  return out != NULL ? out : sp_call_temporary (c, n * sizeof *out);
+}
+
+/* Nor does it read what only that output needs. */
+static const double *
+or_zeros (SpCall *c, const double *in, gint64 n)
+{
+  return in != NULL || c->failed ? in : memset (sp_call_temporary (c, n * sizeof *in), 0, n * sizeof *in);
+}
+
 /* --- in steps ----------------------------------------------------------------------------------------------------- */
+
+/* Scores of the op's n keys in a matrix of all of a ring's, where it stands in a loop around one: their first column. */
+typedef struct {
+  gint64 all, first, elements;
+} Columns;
+
+static Columns
+columns_of (const SpCall *c, const Sizes *z)
+{
+  gint64 n = z->shape.n, places = c->loop != NULL ? MAX (c->in->program->groups[c->loop->group].size, 1) : 1;
+
+  return (Columns){ .all = n * places,
+                    .first = c->loop != NULL ? n * sp_call_ring_place (c) : 0,
+                    .elements = z->scores * places };
+}
+
+static const double *
+read_columns (SpCall *c, guint i, const Sizes *z)
+{
+  Columns at = columns_of (c, z);
+  const double *matrix = IN (i, at.elements);
+
+  if (matrix == NULL || c->loop == NULL)
+    return matrix;
+  double *columns = sp_call_temporary (c, z->scores * sizeof *columns);
+  for (gint64 row = 0; row < z->scores / z->shape.n; row++)
+    memcpy (columns + row * z->shape.n, matrix + row * at.all + at.first, z->shape.n * sizeof *columns);
+  return columns;
+}
+
+/* Where the columns can be computed, and then put where they belong. */
+static double *
+columns_begin (SpCall *c, const Sizes *z)
+{
+  return c->loop == NULL ? OUT (0, z->scores) : sp_call_temporary (c, z->scores * sizeof (double));
+}
+
+static void
+columns_end (SpCall *c, const Sizes *z, const double *columns)
+{
+  Columns at = columns_of (c, z);
+
+  if (c->loop == NULL || c->op->out[0] == 0)
+    return;
+  double *matrix = OUT (0, at.elements);
+  for (gint64 row = 0; matrix != NULL && row < z->scores / z->shape.n; row++)
+    memcpy (matrix + row * at.all + at.first, columns + row * z->shape.n, z->shape.n * sizeof *columns);
+}
+
+/* What a loop adds up over its steps. */
+static void
+add_up (SpCall *c, const double *part, gint64 n)
+{
+  double *sum = OUT (0, n);
+
+  for (gint64 i = 0; sum != NULL && i < n; i++)
+    sum[i] += part[i];
+}
 
 void
 sp_run_scores (SpCall *c)
 {
   Sizes z = sizes_of (c);
   const double *q = IN (0, z.q), *k = IN (1, z.kv);
-  double *s = OUT (0, z.scores);
+  double *s = columns_begin (c, &z);
 
-  if (!c->failed)
-    sp_ref_scores (z.shape, q, k, s);
+  if (c->failed)
+    return;
+  sp_ref_scores (z.shape, q, k, s);
+  columns_end (c, &z, s);
 }
 
 void
 sp_run_scores_bwd (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *q = IN (0, z.q), *k = IN (1, z.kv), *ds = IN (2, z.scores);
-  double *dq = OUT (0, z.q), *dk = OUT (1, z.kv);
+  const double *q = or_zeros (c, IN (0, z.q), z.q), *k = or_zeros (c, IN (1, z.kv), z.kv), *ds = read_columns (c, 2, &z);
+  double *dq = c->loop == NULL ? OUT (0, z.q) : NULL, *dk = OUT (1, z.kv);
 
-  if (!c->failed)
-    sp_ref_scores_bwd (z.shape, q, k, ds, dq, dk);
+  if (c->failed)
+    return;
+  dq = or_temporary (c, dq, z.q);
+  sp_ref_scores_bwd (z.shape, q, k, ds, dq, or_temporary (c, dk, z.kv));
+  if (c->loop != NULL)
+    add_up (c, dq, z.q);
 }
 
 /* Sinks of all heads of the tensor rank, of which the op has those of its place in the exchange of heads: from the
@@ -126,22 +204,28 @@ void
 sp_run_context (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *p = IN (0, z.scores), *v = IN (1, z.kv);
-  double *o = OUT (0, z.q);
+  const double *p = read_columns (c, 0, &z), *v = IN (1, z.kv);
+  double *o = or_temporary (c, c->loop == NULL ? OUT (0, z.q) : NULL, z.q);
 
-  if (!c->failed)
-    sp_ref_context (z.shape, p, v, o);
+  if (c->failed)
+    return;
+  sp_ref_context (z.shape, p, v, o);
+  if (c->loop != NULL)
+    add_up (c, o, z.q);
 }
 
 void
 sp_run_context_bwd (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *p = IN (0, z.scores), *v = IN (1, z.kv), *d_o = IN (2, z.q);
-  double *dp = OUT (0, z.scores), *dv = OUT (1, z.kv);
+  const double *p = or_zeros (c, read_columns (c, 0, &z), z.scores), *v = or_zeros (c, IN (1, z.kv), z.kv);
+  const double *d_o = IN (2, z.q);
+  double *dp = or_temporary (c, columns_begin (c, &z), z.scores), *dv = OUT (1, z.kv);
 
-  if (!c->failed)
-    sp_ref_context_bwd (z.shape, p, v, d_o, dp, dv);
+  if (c->failed)
+    return;
+  sp_ref_context_bwd (z.shape, p, v, d_o, dp, or_temporary (c, dv, z.kv));
+  columns_end (c, &z, dp);
 }
 
 /* --- fused -------------------------------------------------------------------------------------------------------- */
@@ -216,25 +300,15 @@ sp_run_attention_bwd (SpCall *c)
   const double *q = IN (0, z.q), *k = IN (1, z.kv), *v = IN (2, z.values), *d_o = IN (3, z.o), *lse = IN (4, z.rows);
   const double *delta = IN (5, z.rows);
   double *dq = OUT (0, z.q), *dk = OUT (1, z.kv), *dv = OUT (2, z.values);
-  const gint64 *qpos = sp_call_positions (c, z.shape.m);
-  const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
+  const gint64 *own = sp_call_positions (c, z.shape.m);
+  const gint64 *come = sp_call_key_positions (c, z.shape.n, z.shape.m);
+  gboolean queries = (c->op->flags & SP_OP_QUERIES) != 0;
 
+  if (queries && z.shape.m != z.shape.n)
+    sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has queries that go around, and not as many keys");
   if (!c->failed)
-    sp_ref_attention_bwd (z.shape, q, k, v, d_o, lse, delta, is_causal (c), qpos, kpos, dq, dk, dv);
-}
-
-/* An output that the op leaves out still has to be computed somewhere. */
-static double *
-or_temporary (SpCall *c, double *out, gint64 n)
-{
-  return out != NULL ? out : sp_call_temporary (c, n * sizeof *out);
-}
-
-/* Nor does it read what only that output needs. */
-static const double *
-or_zeros (SpCall *c, const double *in, gint64 n)
-{
-  return in != NULL || c->failed ? in : memset (sp_call_temporary (c, n * sizeof *in), 0, n * sizeof *in);
+    sp_ref_attention_bwd (z.shape, q, k, v, d_o, lse, delta, is_causal (c), queries ? come : own, queries ? own : come,
+                          dq, dk, dv);
 }
 
 /* --- linear ------------------------------------------------------------------------------------------------------- */

@@ -393,11 +393,16 @@ accumulate (SpCall *c)
 static void
 copy (SpCall *c)
 {
-  const double *x = IN (0, M * N);
+  gint32 parts = MAX (c->in->program->groups[c->op->group].size, 1);
+  gint64 n = sp_call_buffer (c, c->op->in[0])->elements;
+  gboolean has_all = c->op->group != SP_GROUP_NONE && n == parts * M * N;
+  const double *x = IN (0, has_all ? n : M * N);
   double *out = OUT (0, M * N);
 
-  if (!c->failed)
-    sp_ref_copy (M * N, x, out);
+  if (c->failed)
+    return;
+  gint32 place = sp_program_place (c->in->program, c->op->group, c->rank->number);
+  sp_ref_copy (M * N, x + (has_all ? place * M * N : 0), out);
 }
 
 static void
@@ -413,10 +418,10 @@ column_sum (SpCall *c)
 static void
 zero (SpCall *c)
 {
-  double *out = OUT (0, N);
+  double *out = OUT (0, M * N);
 
   if (!c->failed)
-    sp_ref_zero (N, out);
+    sp_ref_zero (M * N, out);
 }
 
 /* --- embeddings and loss ------------------------------------------------------------------------------------------ */

@@ -145,6 +145,8 @@ guint64 sp_mix (guint64 a, guint64 b);
 const gint64 *sp_call_positions (SpCall *call, gint64 tokens);
 /* Of `tokens` keys, of which `own` would be this rank's: in a ring's loop those that are here at this step. */
 const gint64 *sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own);
+/* Place in the loop's ring of the tokens that have come here at this step. */
+gint32 sp_call_ring_place (const SpCall *call);
 /* The same for the `m` rows of a [tokens x batch, features] operand. */
 const gint64 *sp_call_row_positions (SpCall *call, gint64 m);
 const gint64 *sp_call_ids (SpCall *call, gint64 m, gint64 shift);

@@ -96,6 +96,27 @@ sp_call_positions (SpCall *call, gint64 tokens)
   return positions + (tiles > 1 ? call->rank->step * tokens : 0);
 }
 
+gint32
+sp_call_ring_place (const SpCall *call)
+{
+  gint32 size = group_size (call, call->loop->group), place = place_of (call, call->loop->group);
+
+  return (place - call->rank->step % size + size) % size;
+}
+
+/* The rank whose tokens have come here. */
+static gint32
+visitor (const SpCall *call)
+{
+  const SpProgram *program = call->in->program;
+  gint32 rank = sp_program_member (program, call->loop->group, call->rank->number, sp_call_ring_place (call));
+
+  if (call->loop->round == 0)
+    return rank;
+  gint32 size = group_size (call, SP_GROUP_RING_OUTER), place = place_of (call, SP_GROUP_RING_OUTER);
+  return sp_program_member (program, SP_GROUP_RING_OUTER, rank, (place - call->loop->round + size) % size);
+}
+
 const gint64 *
 sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own)
 {
@@ -106,12 +127,9 @@ sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own)
   if (call->failed)
     return NULL;
   positions = sp_call_temporary (call, tokens * sizeof *positions);
-  if (call->loop != NULL && tokens == own) {
-    gint32 size = group_size (call, call->loop->group), place = place_of (call, call->loop->group);
-    gint32 from = (place - call->rank->step % size + size) % size;
-
-    positions_of (call, sp_program_member (program, call->loop->group, number, from), own, positions);
-  } else if (tokens == own)
+  if (call->loop != NULL && tokens == own)
+    positions_of (call, visitor (call), own, positions);
+  else if (tokens == own)
     positions_of (call, number, own, positions);
   else if (tokens == own * ring)
     for (gint32 i = 0; i < ring; i++)

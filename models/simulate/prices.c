@@ -27,6 +27,7 @@ price_of (const SpCost *cost, const SpOp *op)
 
   if (!sp_op_is_communication (op->kind)) {
     price.total = price.serial = sp_time_from_s (sp_cost_op (cost, op));
+    price.first = sp_time_from_s (sp_cost_op_at (cost, op, 0));
     return price;
   }
   SpOp send = as_send (op);

@@ -21,8 +21,13 @@ gint32 sp_core_window (const SpWriter *w);
 guint16 sp_core_reach (const SpWriter *w, const SpCoreSlots *c);
 /* Pairs of all tokens with all, on one rank. */
 double sp_core_pairs (const SpWriter *w, const SpCoreSlots *c);
+/* Of a ring's last place, which no place has more pairs than, with its own keys and with those of all others. Striped,
+ * the mean of the last and the first place. */
+double sp_core_home_pairs (const SpWriter *w, const SpCoreSlots *c);
+double sp_core_away_pairs (const SpWriter *w, const SpCoreSlots *c);
 
-/* One forward block, to o and lse: 2 GEMMs, 2 FLOP a pair and feature of keys and of values. */
+/* One forward block, to o and lse: 2 GEMMs, 2 FLOP a pair and feature of keys and of values. The keys are as many as slot
+ * k has. */
 void sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint guard);
 /* Merges a block's o and lse into those of all blocks so far, `o` in fp32. Elementwise: bound by memory, and without
  * FLOPs that count. SP_OP_ACCUMULATE not in flags: the first block. */
@@ -37,6 +42,10 @@ void sp_write_attention_sink_backward (SpWriter *w, const SpCoreSlots *c, guint8
 void sp_write_attention_outputs (SpWriter *w, SpCoreSlots *c);
 /* delta = rows of dO * O, fp32. */
 guint8 sp_write_attention_delta (SpWriter *w, const SpCoreSlots *c);
+
+void sp_write_copy (SpWriter *w, const SpCoreSlots *c, guint8 in, guint8 out);
+/* In the dtype of activations: a copy, or `slot` itself where it has it. */
+guint8 sp_write_to_dtype (SpWriter *w, const SpCoreSlots *c, guint8 slot);
 
 /* Of queries or keys, and of values, of so many heads. */
 gint64 sp_core_elements (const SpWriter *w, const SpCoreSlots *c, gint32 heads);

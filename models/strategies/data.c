@@ -115,13 +115,21 @@ explain_rows (const SpCase *c, GString *out)
                           c->run->sequence, c->run->micro_batch);
 }
 
+static gboolean
+keeps_scores (const SpCase *c)
+{
+  return c->layout->ring > 1 ? c->layout->ring_kind == SP_RING_RSA : !c->framework->fused_attention;
+}
+
 /* So are score matrices 64-bit; no machine holds the largest of them. */
 static gboolean
 scores_fit (const SpCase *c)
 {
   double tokens = (double) c->run->sequence / sp_layout_sequence_ranks (c->layout, c->arch) * c->layout->ulysses;
 
-  return c->framework->fused_attention || tokens * tokens * c->arch->heads * c->run->micro_batch < 0x1p56;
+  double keys = c->layout->ring > 1 ? (double) c->run->sequence : tokens;
+
+  return !keeps_scores (c) || tokens * keys * c->arch->heads * c->run->micro_batch < 0x1p56;
 }
 
 static void
@@ -129,9 +137,11 @@ explain_scores (const SpCase *c, GString *out)
 {
   g_string_append_printf (
       out,
-      "framework %s keeps score matrices of sequence^2 x heads, too large to count at sequence %" G_GINT64_FORMAT
-      "; use a framework with fused attention",
-      c->framework->name, c->run->sequence);
+      "%s%s keeps score matrices of sequence^2 x heads, too large to count at sequence %" G_GINT64_FORMAT
+      "; use %s with fused attention",
+      c->layout->ring > 1 ? "ring-kind = " : "framework ",
+      c->layout->ring > 1 ? sp_ring_kind_name (c->layout->ring_kind) : c->framework->name, c->run->sequence,
+      c->layout->ring > 1 ? "a ring" : "a framework");
 }
 
 /* The loss's chunks are equal. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/attention.h"
 
+#include <math.h>
+
 /*
  * Softmax attention where a rank holds all keys of its heads: a fused kernel (Dao, 2307.08691), or, as frameworks of
  * 2022 did, score matrices that are written, softmaxed, dropped out and kept (Korthikanti et al., 2205.05198, section
@@ -45,11 +47,21 @@ core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, gint32 features, guin
   return op;
 }
 
+/* Keys of all places of a ring, in order: in a causal mask without a window later places have more work. */
+static void
+set_keys (const SpWriter *w, SpOp *op, guint8 k)
+{
+  op->n = (gint32) (w->block->buffers[k].elements / ((gint64) op->batch * op->kv_heads * op->k));
+  if (op->n > op->m && sp_core_is_causal (w) && op->window == 0 && w->program->token_split == SP_TOKENS_CONTIGUOUS)
+    op->flags |= SP_OP_BY_PLACE;
+}
+
 void
 sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, double pairs, guint guard)
 {
   SpOp *op = core_op (w, SP_OP_ATTENTION, c, w->head_size, 0, guard);
 
+  set_keys (w, op, k);
   op->in[0] = c->q;
   op->in[1] = k;
   op->in[2] = v;
@@ -91,6 +103,7 @@ sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8
 {
   SpOp *op = core_op (w, SP_OP_ATTENTION_BWD, c, w->head_size, 0, guard);
 
+  set_keys (w, op, k);
   op->in[0] = c->q;
   op->in[1] = k;
   op->in[2] = v;
@@ -179,6 +192,15 @@ part_pairs (double h, double parts, double window)
   return window == 0 ? visible : visible - (h * h - pairs_up_to (h, window - 1 - parts * h));
 }
 
+/* Of queries that are tokens q, q + ring ... and keys k, k + ring ..., `m` of each. */
+static double
+striped_pairs (double m, double ring, double q, double k, double window)
+{
+  double most = window == 0 ? m : floor ((window - 1 - (q - k)) / ring);
+
+  return MAX (0.0, pairs_up_to (m, most) - pairs_up_to (m, q >= k ? -1 : 0));
+}
+
 double
 sp_attention_pairs (SpTokenSplit split, gint32 ring, gint32 place, gint32 step, double tokens, gboolean causal,
                     double window)
@@ -189,9 +211,46 @@ sp_attention_pairs (SpTokenSplit split, gint32 ring, gint32 place, gint32 step, 
     return tokens * tokens;
   if (split == SP_TOKENS_CONTIGUOUS || ring == 1)
     return part_pairs (tokens, place - from, window);
+  if (split == SP_TOKENS_STRIPED)
+    return striped_pairs (tokens, ring, place, from, window);
   double h = tokens / 2; /* zigzag: parts place and last - place */
   return part_pairs (h, place - from, window) + part_pairs (h, place - (last - from), window) +
          part_pairs (h, last - place - from, window) + part_pairs (h, from - place, window);
+}
+
+double
+sp_core_home_pairs (const SpWriter *w, const SpCoreSlots *c)
+{
+  gint32 ring = w->program->groups[SP_GROUP_RING].size;
+
+  return sp_attention_pairs (w->program->token_split, ring, ring - 1, 0, c->tokens, sp_core_is_causal (w),
+                             sp_core_window (w));
+}
+
+/* Of the sequence's first tokens. */
+static double
+first_pairs (const SpWriter *w, double tokens)
+{
+  return sp_attention_pairs (SP_TOKENS_CONTIGUOUS, 1, 0, 0, tokens, TRUE, sp_core_window (w));
+}
+
+/* The last place has the last tokens, or in zigzag those in the middle: all pairs of these but those at home. */
+double
+sp_core_away_pairs (const SpWriter *w, const SpCoreSlots *c)
+{
+  gint32 ring = w->program->groups[SP_GROUP_RING].size;
+  double tokens = c->tokens, sum = 0;
+
+  if (!sp_core_is_causal (w))
+    return (ring - 1) * tokens * tokens;
+  if (w->program->token_split == SP_TOKENS_STRIPED) {
+    for (gint32 step = 1; step < ring; step++)
+      for (gint32 place = 0; place < ring; place += ring - 1)
+        sum += sp_attention_pairs (SP_TOKENS_STRIPED, ring, place, step, tokens, TRUE, sp_core_window (w)) / 2;
+    return sum;
+  }
+  double end = w->program->token_split == SP_TOKENS_ZIGZAG ? (ring + 1) * tokens / 2 : ring * tokens;
+  return first_pairs (w, end) - first_pairs (w, end - tokens) - sp_core_home_pairs (w, c);
 }
 
 /* --- fused -------------------------------------------------------------------------------------------------------- */

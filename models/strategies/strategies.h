@@ -52,6 +52,7 @@ const SpCore *sp_strategy_core (const SpWriter *w);
 
 extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_expert, sp_strategy_pipeline,
     sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero, sp_strategy_offload;
+extern const SpStrategy sp_strategy_ring_gather, sp_strategy_rsa;
 
 /* The least sequence from the one asked for on that all rules about its parts accept. */
 gint64 sp_rule_padded_sequence (const SpCase *c);
