@@ -72,7 +72,7 @@ parse (char **args, Options *o, GString *out, GError **error)
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
       "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version. --set takes\n"
-      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, schedule, loss and causal.\n",
+      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, ring-kind, schedule, loss and causal.\n",
       out, error);
 }
 
@@ -111,6 +111,7 @@ check_options (const Options *o, GError **error)
 /* What may be set: not searched. `names` in order of the field's values, from `first`; NULL for a schedule. */
 static const char *const booleans[] = { "false", "true", NULL };
 static const char *const dtypes[] = { "bf16", "fp32", NULL };
+static const char *const ring_kinds[] = { "p2p", "all-gather", "rsa", NULL }; /* those that need no second degree */
 static const char *const losses[] = { "full", "vocab-parallel", "chunked", "fused", NULL };
 #define FIELD(name) G_STRUCT_OFFSET (SpPlanQuestion, name)
 static const struct {
@@ -125,6 +126,7 @@ static const struct {
   { "loss", losses, FIELD (base.loss) },
   { "gradient-dtype", dtypes, FIELD (base.gradient_dtype) },
   { "ring-gradient-dtype", dtypes, FIELD (base.ring_gradient_dtype) },
+  { "ring-kind", ring_kinds, FIELD (base.ring_kind) },
   { "schedule", NULL, FIELD (base.schedule) },
 };
 #undef FIELD
