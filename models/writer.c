@@ -240,7 +240,7 @@ sp_write_wait_for (SpWriter *w, guint8 slot)
   guint8 root = w->slot[slot].root;
 
   if (w->slot[root].stamp == w->stamp && w->slot[root].stream != op->stream)
-    add_wait (op, w->slot[root].op);
+    add_wait (w, op, w->slot[root].op);
 }
 
 void

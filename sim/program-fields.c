@@ -296,7 +296,7 @@ write_bits (const SpField *field, gint64 value, GString *out)
   const char *separator = "";
 
   for (guint i = 0; field->bits[i] != NULL; i++)
-    if (value & (1 << i)) {
+    if (value & (G_GINT64_CONSTANT (1) << i)) {
       g_string_append_printf (out, "%s%s", separator, field->bits[i]);
       separator = "|";
     }
@@ -386,9 +386,9 @@ read_bits (const SpField *field, const char *text, guint8 *at)
 
     while (field->bits[i] != NULL && !g_str_equal (field->bits[i], *word))
       i++;
-    if (field->bits[i] == NULL || value & (1 << i))
+    if (field->bits[i] == NULL || value & (G_GINT64_CONSTANT (1) << i))
       return FALSE;
-    value |= 1 << i;
+    value |= G_GINT64_CONSTANT (1) << i;
   }
   set_integer (field, at, value);
   return TRUE;

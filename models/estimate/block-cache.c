@@ -28,7 +28,7 @@ table_init (Table *table, guint log2_entries, gsize most_stride)
   table->n = 1u << MAX (log2_entries, 2);
   table->log2_index = MAX (log2_entries, 2) + 1;
   table->index = g_new0 (guint32, (gsize) 1 << table->log2_index);
-  table->entries = g_malloc (table->n * most_stride);
+  table->entries = g_malloc0 (table->n * most_stride); /* zeros of the system, not written ones */
 }
 
 static void
