@@ -23,6 +23,7 @@ typedef struct {
   DrawRange data, tensor, pipeline, ulysses, ring, lasp;
   gboolean schedules; /* any, and uneven stages; else 1F1B */
   gboolean experts;   /* some layers have experts, spread over some ranks, as often as not */
+  gboolean families;  /* what public models have beyond LLaMA and GPT-2, as often as not */
 } DrawLimits;
 
 typedef struct {
@@ -114,6 +115,56 @@ draw_model (GRand *rand, guint kinds, gint32 tensor, gint32 most_layers)
   arch->dropout = draw_int (rand, 0, 3) == 0 ? 0.1 : 0;
   draw_kinds (rand, kinds, arch);
   return arch;
+}
+
+static inline void
+draw_latent (GRand *rand, SpArchitecture *arch)
+{
+  arch->kv_heads = arch->heads;
+  arch->latent = (SpLatentShape){ .q_rank = draw_int (rand, 0, 1) * draw_int (rand, 1, 60),
+                                  .kv_rank = draw_int (rand, 1, 60),
+                                  .nope_size = draw_int (rand, 1, 30),
+                                  .rope_size = 2 * draw_int (rand, 1, 10),
+                                  .value_size = draw_int (rand, 1, 40) };
+  arch->head_size = arch->latent.nope_size + arch->latent.rope_size;
+  arch->qk_norm = arch->attention_gate = arch->sinks = arch->qkv_bias = FALSE;
+}
+
+/* Some layers with a window, or some without an MLP. */
+static inline void
+draw_layer_bits (GRand *rand, SpArchitecture *arch)
+{
+  guint8 bit = draw_int (rand, 0, 2) ? SP_LAYER_WINDOW : SP_LAYER_NO_MLP;
+
+  arch->window = draw_int (rand, 1, 200);
+  for (gint32 l = 0; l < arch->layers; l++)
+    if (draw_int (rand, 0, 1) && (bit == SP_LAYER_NO_MLP || sp_layer_mixer (arch->layer_kind[l]) == SP_LAYER_SOFTMAX))
+      arch->layer_kind[l] |= bit;
+  arch->bidirectional = bit == SP_LAYER_NO_MLP && draw_int (rand, 0, 1);
+}
+
+static inline void
+draw_family (GRand *rand, SpArchitecture *arch)
+{
+  arch->mlp = (SpMlpKind) draw_int (rand, 0, SP_N_MLP_KINDS - 1);
+  arch->form = (SpForm) draw_int (rand, 0, SP_N_FORMS - 1);
+  if (arch->form == SP_FORM_SANDWICH || arch->form == SP_FORM_BRANCH_NORM) {
+    arch->projection_bias = arch->mlp_bias = FALSE;
+    arch->dropout = 0;
+  }
+  arch->qk_norm = draw_int (rand, 0, 1);
+  arch->attention_gate = draw_int (rand, 0, 2) == 0;
+  arch->sinks = draw_int (rand, 0, 2) == 0;
+  if (draw_int (rand, 0, 2) == 0 && sp_architecture_count (arch, SP_LAYER_LINEAR) == 0)
+    draw_latent (rand, arch);
+  arch->rotary_size = draw_int (rand, 0, 1) ? 2 * draw_int (rand, 1, arch->head_size / 2) : 0;
+  arch->position_offset = arch->positions > 2 ? draw_int (rand, 0, 2) : 0;
+  arch->token_types = draw_int (rand, 0, 3);
+  arch->embedding_norm = draw_int (rand, 0, 1);
+  arch->no_final_norm = draw_int (rand, 0, 1);
+  arch->head_transform = draw_int (rand, 0, 2) == 0;
+  arch->head_bias = draw_int (rand, 0, 1);
+  draw_layer_bits (rand, arch);
 }
 
 static inline void
@@ -229,6 +280,8 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
                                     .fp32_logits = draw_int (rand, 0, 1),
                                     .host_launch_s = { .value = 5e-6 } };
     ret->arch = draw_model (rand, limits->kinds, tensor, limits->schedules ? 12 : 6);
+    if (limits->families && draw_int (rand, 0, 1))
+      draw_family (rand, ret->arch);
     if (limits->experts && draw_int (rand, 0, 1))
       draw_experts (rand, tensor, ret->arch);
     draw_layout (rand, limits, ret->arch, tensor, &ret->layout);
@@ -270,4 +323,14 @@ draw_describe (const Draw *d)
       d->layout.order.axis[0], d->layout.order.axis[1], d->layout.order.axis[2], d->layout.order.axis[3],
       d->layout.order.axis[4], d->layout.order.axis[5], d->arch->moe.experts_per_token, d->arch->moe.experts,
       d->arch->moe.ffn, d->arch->moe.shared_ffn, d->run.expert_imbalance);
+  for (gint32 l = 0; l < d->arch->layers; l++) {
+    g_autofree char *kind = sp_architecture_kind_text (d->arch, d->arch->layer_kind[l]);
+    g_test_message ("layer %d: %s", l, kind);
+  }
+  g_test_message ("form %d, norms of heads %d, gate %d, sinks %d, rotated %d, latent %d %d %d %d %d, bidirectional %d, "
+                  "head %d%d%d, embedding %d, segments %d",
+                  d->arch->form, d->arch->qk_norm, d->arch->attention_gate, d->arch->sinks, d->arch->rotary_size,
+                  d->arch->latent.q_rank, d->arch->latent.kv_rank, d->arch->latent.nope_size, d->arch->latent.rope_size,
+                  d->arch->latent.value_size, d->arch->bidirectional, d->arch->no_final_norm, d->arch->head_transform,
+                  d->arch->head_bias, d->arch->embedding_norm, d->arch->token_types);
 }

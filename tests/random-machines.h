@@ -81,6 +81,8 @@ list_seconds (const SpCost *cost, const SpProgram *program, const SpBlock *block
     if (ops[i].loop && !(ops[i].guard & SP_GUARD_FIRST_STEP)) {
       times = block->loops[ops[i].loop - 1].steps;
       times -= (ops[i].guard & (SP_GUARD_NOT_FIRST_STEP | SP_GUARD_NOT_LAST_STEP)) != 0;
+      if (ops[i].guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS))
+        times = MIN (times, ops[i].guard & SP_GUARD_NEAR ? ops[i].reach : 2.0 * ops[i].reach);
     }
     sum += times * sp_cost_op (cost, &ops[i]);
   }

@@ -224,6 +224,8 @@ static const RehearseCase rehearse_cases[] = {
   { "bert-pipeline", SMALL_BERT, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .recompute = SP_RECOMPUTE_SELECTIVE) },
   { "opt-regions", SMALL_OPT, 0, 16, 2, 1, LAYOUT (.tensor = 4, .ring = 2) },
   { "bare-regions", SMALL_BARE, 0, 16, 2, 1, LAYOUT (.tensor = 4), 50 },
+  { "bare-chunked", SMALL_BARE, 0, 16, 4, 1, LAYOUT (.tensor = 2, .data = 2, .zero = 3, .loss = SP_LOSS_CHUNKED) },
+  { "bert-fused", SMALL_BERT, 0, 16, 4, 1, LAYOUT (.tensor = 2, .pipeline = 2, .loss = SP_LOSS_FUSED), 50 },
   { "bare-zb-h1", SMALL_BARE, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .tensor = 2, .sequence_regions = FALSE, .schedule = ZB_H1) },
   { "lightning-lasp", SMALL_LIGHTNING, 0, 32, 2, 1, LAYOUT (.lasp = 4, .ulysses = 2, .lasp_version = 1) },
   { "lightning-tensor", SMALL_LIGHTNING, 0, 32, 2, 1, LAYOUT (.tensor = 4, .lasp = 2, .lasp_version = 2) },

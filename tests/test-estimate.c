@@ -366,7 +366,7 @@ static void
 test_sum (void)
 {
   static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 1 }, { 1, 4 }, { 1, 4 }, { 1, 6 },
-                                     .experts = TRUE };
+                                     .experts = TRUE, .families = TRUE };
   GRand *rand = draw_rand_new ();
   g_autoptr (SpProgram) program = sp_program_new ();
 

@@ -202,21 +202,35 @@ test_rule (gconstpointer data)
   g_assert_no_error (error);
 }
 
-/* A model that is counted, and that no writer writes. */
+/* Models that are counted, and that no writer writes. */
 static void
-test_model_rule (void)
+assert_unwritten (SpArchitecture *arch, const char *word)
 {
-  g_autoptr (SpArchitecture) arch = small_model (SMALL_GQA);
   SpFramework framework = small_framework (TRUE);
   SpRun run = { 48, 1, 4, SP_DTYPE_BF16, TRUE };
   SpLayout layout = SP_LAYOUT_DEFAULT;
   g_autoptr (GError) error = NULL;
 
-  arch->window = 4;
-  arch->bidirectional = TRUE;
-  arch->layer_kind[1] |= SP_LAYER_WINDOW;
   g_assert_false (sp_layout_check (&layout, arch, &framework, &run, 0, &error));
+  g_test_message ("%s", error->message);
   g_assert_nonnull (strstr (error->message, "rule model: small has "));
+  g_assert_nonnull (strstr (error->message, word));
+}
+
+static void
+test_model_rule (void)
+{
+  g_autoptr (SpArchitecture) window = small_model (SMALL_WINDOW), latent = small_model (SMALL_LATENT);
+  g_autoptr (SpArchitecture) sandwich = small_model (SMALL_SANDWICH), branch_norm = small_model (SMALL_BRANCH_NORM);
+
+  window->bidirectional = TRUE;
+  assert_unwritten (window, "looks both ways");
+  latent->sinks = TRUE;
+  assert_unwritten (latent, "latent attention with");
+  sandwich->projection_bias = TRUE;
+  assert_unwritten (sandwich, "between a branch and its norm");
+  branch_norm->dropout = 0.1;
+  assert_unwritten (branch_norm, "between a branch and its norm");
 }
 
 /* No rule without a case. */
@@ -472,7 +486,7 @@ static void
 test_groups (void)
 {
   static const DrawLimits limits = { DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 3 }, { 1, 8 }, { 1, 6 }, { 1, 8 },
-                                     .experts = TRUE };
+                                     .experts = TRUE, .families = TRUE };
   GRand *rand = draw_rand_new ();
   g_autoptr (SpProgram) program = sp_program_new ();
 

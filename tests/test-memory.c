@@ -558,6 +558,7 @@ static void
 test_random (void)
 {
   static const DrawLimits limits = { .experts = TRUE,
+                                     .families = TRUE,
                                      .kinds = DRAW_ANY,
                                      .data = { 1, 4 },
                                      .tensor = { 1, 4 },

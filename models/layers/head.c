@@ -150,6 +150,11 @@ write_rows (SpWriter *w, Head *h)
     sp_write_norm (w, &h->norm, SP_SLOT_X, w->region_rows, w->hidden);
     h->rows = h->norm.y;
   }
+  /* What a list gathers ends with it, so it may not be empty: a loss in one pass has nothing else here. */
+  if (h->rows == SP_SLOT_X && !w->arch->head_transform && is_one_pass (w)) {
+    h->rows = sp_write_stash (w, SP_TIER_KEEP, elements);
+    sp_write_rows (w, SP_OP_COPY, w->region_rows, w->hidden, SP_SLOT_X, 0, 0, h->rows, 0, 0);
+  }
   if (!w->arch->head_transform)
     return;
   h->transformed = sp_write_stash (w, SP_TIER_KEEP, elements);
