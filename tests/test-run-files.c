@@ -320,6 +320,20 @@ draw_of_file (GRand *rand, const DrawLimits *limits, Draw *ret)
   }
 }
 
+/* What the other draws leave alone; legal or not, an export does not ask. */
+static void
+draw_recipe (GRand *rand, Draw *ret)
+{
+  SpLayout *l = &ret->layout;
+  l->offload = (guint8) (draw_int (rand, 0, 2) > 0 ? 0 : draw_int (rand, 0, SP_OFFLOAD_ALL));
+  if (l->recompute == SP_RECOMPUTE_FULL) {
+    l->recompute_every = draw_int (rand, 1, 3);
+    l->recompute_first = l->recompute_every > 1 ? 0 : draw_int (rand, 0, 2);
+  }
+  ret->run.fp8 = ret->run.precision == SP_DTYPE_BF16 && draw_int (rand, 0, 1);
+  ret->run.optimizer = (guint8) draw_int (rand, 0, SP_N_OPTIMIZERS - 1);
+}
+
 /* A cluster of as many GPUs as the layout has ranks. */
 static void
 write_machine (const Draw *d, Machine *m)
@@ -404,7 +418,13 @@ check_export (const char *format, const Draw *d, const Machine *m, const GString
   g_assert_cmpint (a->expert, ==, b->expert);
   gint32 replicas = sp_layout_replicas (a, d->arch);
   g_assert_true (replicas == 1 || a->zero == b->zero || is_lost (lost, "zero"));
-  g_assert_true (a->recompute == b->recompute || is_lost (lost, "recompute"));
+  gboolean which = a->recompute != SP_RECOMPUTE_FULL ||
+                   (a->recompute_every == b->recompute_every && a->recompute_first == b->recompute_first);
+  g_assert_true ((a->recompute == b->recompute && which) || is_lost (lost, "recompute"));
+  g_assert_true (a->loss == b->loss || is_lost (lost, "loss") || (a->tensor == 1 && MAX (a->loss, b->loss) < 2));
+  g_assert_true (a->offload == b->offload || is_lost (lost, "offload"));
+  g_assert_true ((!d->run.fp8 == !again->run.fp8) || is_lost (lost, "precision"));
+  g_assert_true (d->run.optimizer == again->run.optimizer || is_lost (lost, "optimizer"));
   g_assert_true (a->gradient_dtype == b->gradient_dtype || is_lost (lost, "gradient-dtype"));
   g_assert_true (a->overlap == b->overlap || is_lost (lost, "overlap") || a->tensor * replicas == 1);
   g_assert_true (a->pipeline == 1 || a->schedule == b->schedule || is_lost (lost, "schedule"));
@@ -437,6 +457,7 @@ test_random (void)
     Draw d;
     Machine m = { NULL };
     draw_of_file (rand, &limits, &d);
+    draw_recipe (rand, &d);
     draw_describe (&d);
     write_machine (&d, &m);
     char none[] = "none";

@@ -60,6 +60,11 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
                           "%s: num_procs = \"%" G_GINT64_FORMAT
                           "\": expected tensor_par x pipeline_par x data_par = %" G_GINT64_FORMAT,
                           file->name, gpus, data * replica);
+  if (sp_facts_get (facts, offloads[2]) != NULL && !sp_facts_is (facts, "layout.recompute", "full")) {
+    sp_run_note (file, "not mapped: activations_offload: of activations seqpar offloads the inputs that full "
+                       "recomputation keeps, no others");
+    g_hash_table_remove (file->facts, offloads[2]);
+  }
   for (guint i = 0; i < G_N_ELEMENTS (offloads); i++)
     if (sp_facts_get (facts, offloads[i]) != NULL)
       g_string_append_printf (offload, "%s%s", offload->len > 0 ? "," : "", sp_facts_get (facts, offloads[i]));

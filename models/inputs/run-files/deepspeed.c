@@ -16,7 +16,7 @@ static const SpRunRow rows[] = {
   { "train_batch_size", "run.global-batch", SP_ROW_INT },
   { "train_micro_batch_size_per_gpu", "run.micro-batch", SP_ROW_INT },
   { "gradient_accumulation_steps", "file.accumulation", SP_ROW_INT },
-  { "bf16.enabled", "run.precision", SP_ROW_BOOL, .values = "true=bf16" },
+  { "bf16.enabled", "run.precision", SP_ROW_BOOL, .values = "true=bf16 true=fp8" }, /* no fp8 in it */
   { "bfloat16.enabled", "run.precision", SP_ROW_BOOL, .values = "true=bf16", .flags = SP_ROW_READ },
   { "fp16.enabled", "run.precision", SP_ROW_BOOL, .values = "true=fp16" },
   { "data_types.grad_accum_dtype", "file.gradient-dtype", SP_ROW_WORD, .values = "fp32=fp32 bf16=bf16 fp16=bf16" },

@@ -35,6 +35,8 @@ is_relevant (const SpFacts *facts, const char *key)
   for (guint i = 0; i < G_N_ELEMENTS (relevance); i++)
     if (g_str_equal (relevance[i].key, key) && sp_facts_is (facts, relevance[i].other, relevance[i].unless))
       return FALSE;
+  if (g_str_equal (key, "layout.loss") && sp_facts_int (facts, "layout.tensor", 1) == 1)
+    return !sp_facts_is (facts, key, "full"); /* then it is that of a split vocabulary */
   if (g_str_equal (key, "layout.reshard"))
     return sp_facts_is (facts, "layout.zero", "3") && replicas > 1;
   if (g_str_equal (key, "layout.zero") || g_str_equal (key, "layout.zero-group"))

@@ -95,12 +95,12 @@ static const SpRunRow rows[] = {
   { "--recompute-num-layers", "file.recompute-layers", SP_ROW_INT },
   { "--recompute-modules", .why = "selective recomputation is seqpar's own choice: norms and activations" },
   { "--distribute-saved-activations", .why = "what full recomputation keeps is not split over tensor ranks" },
-  { "--cpu-offloading", "layout.offload", SP_ROW_BOOL, .values = "true=activations" },
+  { "--cpu-offloading*", .why = "of activations seqpar offloads the inputs that full recomputation keeps, no others" },
   { "--optimizer-cpu-offload", "layout.offload", SP_ROW_BOOL, .values = "true=optimizer" },
-  { "--cpu-offloading-num-layers", .why = "offloading is of all layers" },
   { "--optimizer-offload-fraction", .why = "offloading is of the whole optimizer" },
-  { "--cross-entropy-loss-fusion", "layout.loss", SP_ROW_BOOL, .values = "true=fused" },
-  { "--cross-entropy-fusion-impl", .why = "which fused kernel is not said here" },
+  { "--cross-entropy-loss-fusion", "file.fuse-loss", SP_ROW_BOOL },
+  { "--cross-entropy-fusion-impl", "file.fusion", SP_ROW_WORD, .values = "native=native te=te linear=linear",
+    .absent = "native" },
   { "--accumulate-allreduce-grads-in-fp32", "layout.gradient-dtype", SP_ROW_BOOL, .values = "true=fp32" },
   { "--grad-reduce-in-bf16", "layout.gradient-dtype", SP_ROW_BOOL, .values = "true=bf16" },
 
@@ -259,6 +259,20 @@ resolve_sharding (SpRunFile *file, GError **error)
   return sp_run_set (file, "layout.zero", zero, SP_FACT_RESOLVED, "--use-distributed-optimizer", error);
 }
 
+/* Only one of the fused losses takes the output matrix along; the others read whole logits. */
+static gboolean
+resolve_loss (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  if (!is_true (facts, "file.fuse-loss"))
+    return TRUE;
+  if (sp_facts_is (facts, "file.fusion", "linear"))
+    return sp_run_set (file, "layout.loss", "fused", SP_FACT_RESOLVED, "--cross-entropy-fusion-impl linear", error);
+  sp_run_note (file, "not mapped: --cross-entropy-loss-fusion: a fused kernel on whole logits is the framework "
+                     "profile's: --set run.framework=NAME");
+  return TRUE;
+}
+
 static gint64
 layers (const SpRunFile *file, const SpRunPlace *place)
 {
@@ -347,7 +361,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
     sp_run_note (file, "not mapped: --expert-tensor-parallel-size: experts are split as the rest is, by the tensor "
                        "degree");
   if (!resolve_context (file, error) || !resolve_sharding (file, error) || !resolve_stages (file, place, error) ||
-      !resolve_recompute (file, place, error) || !resolve_precision (file, error) ||
+      !resolve_recompute (file, place, error) || !resolve_precision (file, error) || !resolve_loss (file, error) ||
       !sp_run_resolve_data (file, place, error))
     return FALSE;
   gint64 replica = sp_run_replica (facts);
@@ -433,6 +447,10 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   prepare_stages (facts);
   if (sp_facts_is (facts, "layout.tensor", "1"))
     g_hash_table_remove (facts, "layout.sequence-regions");
+  if (sp_facts_is (facts, "layout.loss", "fused")) {
+    sp_facts_put (facts, "file.fuse-loss", "true", SP_FACT_FILE, "");
+    sp_facts_put (facts, "file.fusion", "linear", SP_FACT_FILE, "");
+  }
   if (sp_facts_is (facts, "run.precision", "fp8"))
     sp_facts_put (facts, "file.fp8", "fp8", SP_FACT_FILE, "");
   if (sp_facts_is (facts, "layout.virtual-stages", "1"))

@@ -31,7 +31,8 @@
         .values = "none=none selective=selective full=full",                                                           \
         .absent = "selective",                                                                                         \
         .flags = SP_ROW_ALWAYS },                                                                                      \
-      { "activation_checkpoint.selective_ac_option", "file.recompute-every", SP_ROW_WORD, .absent = "2" },             \
+      { "activation_checkpoint.selective_ac_option", "file.recompute-every", SP_ROW_WORD, .absent = "2",               \
+        .flags = SP_ROW_ALWAYS },                                                                                      \
       { "activation_checkpoint.*", .why = "selective recomputation is seqpar's own choice: norms and activations" },   \
       { "optimizer.name", "run.optimizer", SP_ROW_WORD, .values = "AdamW=adamw Adam=adamw Muon=muon",                  \
         .absent = "AdamW" },                                                                                           \
@@ -77,7 +78,7 @@ static const SpRunRow rows[] = {
   { "parallelism.enable_async_tensor_parallel",
     .why = "seqpar does not split a matrix product to overlap its own communication" },
   { "parallelism.enable_compiled_autograd", .why = FRAMEWORK },
-  { "parallelism.disable_loss_parallel", .why = "the loss is layout.loss: --set layout.loss=full" },
+  { "parallelism.disable_loss_parallel", "layout.loss", SP_ROW_BOOL, .values = "true=full" },
   { "compile.enable", .why = FRAMEWORK },
   { "compile.*" },
   { "quantize.*", .why = "quantised matrices: --set run.precision=fp8" },
@@ -102,7 +103,7 @@ static const SpRunRow flame_rows[] = {
   { "training.prefetch_factor" },
   { "training.skip_nan_inf" },
   { "training.streaming" },
-  { "training.disable_loss_parallel", .why = "the loss is layout.loss: --set layout.loss=full" },
+  { "training.disable_loss_parallel", "layout.loss", SP_ROW_BOOL, .values = "true=full" },
   { "experimental.context_parallel_degree", "file.context", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
   { "experimental.context_parallel_rotate_method", "file.rotate", SP_ROW_WORD,
     .values = "allgather=all-gather alltoall=p2p", .absent = "allgather" },
