@@ -64,7 +64,8 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
-    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export, "The best layout as a run file: megatron, deepspeed, torchtitan or flame", "NAME" },
+    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export,
+      "The best layout as a run file: megatron, deepspeed, torchtitan or flame", "NAME" },
     { G_OPTION_REMAINING, 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, NULL },
     { NULL },
   };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of TOML 1.0 that run files use: [tables], keys bare, quoted or dotted, strings on one line, integers,
- * floats, booleans, arrays and inline tables, comments. Not read, and said so: arrays of tables, strings over several lines,
- * dates, quoted keys with a dot or anything else than a bare key may have.
+ * floats, booleans, arrays and inline tables, comments. Not read, and said so: arrays of tables, strings over several
+ * lines, dates, quoted keys with a dot or anything else than a bare key may have.
  */
 #include <string.h>
 

@@ -2,8 +2,8 @@
 /*
  * torchtitan's TOML (torchtitan/config) and flame's, which is an older torchtitan with keys of its own. Both say
  * replicate and shard degrees, the second -1 for all the rest: data = replicate x shard; a shard group, with the
- * context ranks, holds the states as ZeRO-3, replicas alone are plain data parallelism. Tensor parallelism always has sequence
- * regions. Without their keys: shard -1, every other degree 1, bf16 parameters and fp32 reduction, selective
+ * context ranks, holds the states as ZeRO-3, replicas alone are plain data parallelism. Tensor parallelism always has
+ * sequence regions. Without their keys: shard -1, every other degree 1, bf16 parameters and fp32 reduction, selective
  * recomputation of every second layer, keys and values gathered over the context ranks, one sequence a pipeline
  * micro-batch. local_batch_size is of a data rank and, without accumulation, of a step.
  */
