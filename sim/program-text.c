@@ -472,11 +472,24 @@ split_words (const char *line)
   return words;
 }
 
+/* A line that messages can show, and no NUL cuts short. */
 static char *
-read_line (Reader *reader, const char *line)
+check_characters (const char *line, gsize length)
 {
+  for (gsize i = 0; i < length; i++)
+    if (g_ascii_iscntrl (line[i]) && line[i] != '\t')
+      return g_strdup_printf ("control character 0x%02x", (guchar) line[i]);
+  return g_utf8_validate (line, (gssize) length, NULL) ? NULL : g_strdup ("not UTF-8");
+}
+
+static char *
+read_line (Reader *reader, const char *line, gsize length)
+{
+  char *problem = check_characters (line, length);
   g_auto (GStrv) words = split_words (line);
 
+  if (problem != NULL)
+    return problem;
   if (words[0] == NULL || *words[0] == '#')
     return NULL;
   for (guint i = 0; i < N_KEYWORDS; i++) {
@@ -501,8 +514,7 @@ sp_program_read_text (const char *text, gsize length, const char *file_name, GEr
     const char *newline = memchr (at, '\n', (gsize) (end - at));
     const char *stop = newline != NULL ? newline : end;
     g_autofree char *line = g_strndup (at, (gsize) (stop - at));
-    g_autofree char *problem =
-        strlen (line) == (gsize) (stop - at) ? read_line (&reader, line) : g_strdup ("a NUL byte");
+    g_autofree char *problem = read_line (&reader, line, (gsize) (stop - at));
 
     if (problem != NULL) {
       g_set_error (error, G_KEY_FILE_ERROR, G_KEY_FILE_ERROR_PARSE, "%s:%u: %s", file_name, number + 1, problem);

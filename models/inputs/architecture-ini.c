@@ -158,6 +158,23 @@ check_parts (SpIni *ini, SpArchitecture *arch, GError **error)
          needs (ini, "linear-value-size", l->value_size, "linear-heads", error);
 }
 
+char *
+sp_architecture_problem (const SpArchitecture *arch)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (int_keys); i++) {
+    const IntKey *row = &int_keys[i];
+    gint32 value = G_STRUCT_MEMBER (gint32, arch, row->offset);
+    if ((value != 0 || row->need == SP_INI_REQUIRED) && (value < row->min || value > row->max))
+      return g_strdup_printf ("%s = %d, expected from %d to %d", row->key, value, row->min, row->max);
+  }
+  if ((gint64) arch->heads * arch->head_size > SP_MAX_FFN)
+    return g_strdup_printf ("%d heads of %d, expected heads x head-size of at most %d", arch->heads, arch->head_size,
+                            SP_MAX_FFN);
+  if (arch->rotary && arch->head_size % 2 != 0 && sp_architecture_count (arch, SP_LAYER_SOFTMAX) > 0)
+    return g_strdup_printf ("head size %d, expected an even one, for rotary embedding", arch->head_size);
+  return NULL;
+}
+
 /* What must hold between the fields. */
 static gboolean
 check (SpIni *ini, SpArchitecture *arch, GError **error)
@@ -167,7 +184,7 @@ check (SpIni *ini, SpArchitecture *arch, GError **error)
   const char *size_key = sp_ini_has (ini, GROUP, "head-size") ? "head-size" : "heads";
   if ((gint64) arch->heads * arch->head_size > SP_MAX_FFN)
     return sp_ini_refuse (ini, GROUP, size_key, error, "expected heads x head-size of at most %d", SP_MAX_FFN);
-  if (arch->rotary && arch->head_size % 2 != 0)
+  if (arch->rotary && softmax && arch->head_size % 2 != 0)
     return sp_ini_refuse (ini, GROUP, size_key, error, "expected an even head size, for rotary embedding");
   if (!check_parts (ini, arch, error))
     return FALSE;
@@ -251,13 +268,6 @@ read_model (SpIni *ini, GError **error)
       !sp_ini_finish (ini, error))
     return NULL;
   return g_steal_pointer (&arch);
-}
-
-SpArchitecture *
-sp_architecture_load_ini (const char *path, GError **error)
-{
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  return ini != NULL ? read_model (ini, error) : NULL;
 }
 
 SpArchitecture *

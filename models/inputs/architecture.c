@@ -46,12 +46,15 @@ stem (const char *path)
 SpArchitecture *
 sp_architecture_load (const char *path, GError **error)
 {
-  g_autofree char *text = sp_read_input (path, NULL, error);
+  gsize length;
+  g_autofree char *text = sp_read_input (path, &length, error);
   if (text == NULL)
     return NULL;
-  gboolean json = *g_strchug (text) == '{';
-  g_autoptr (SpArchitecture) arch =
-      json ? sp_architecture_load_json (path, error) : sp_architecture_load_ini (path, error);
+  const char *first = text;
+  while (g_ascii_isspace (*first))
+    first++;
+  g_autoptr (SpArchitecture) arch = *first == '{' ? sp_architecture_parse_json (path, text, length, error)
+                                                  : sp_architecture_parse_ini (path, text, length, error);
   if (arch == NULL)
     return NULL;
   if (arch->name == NULL)

@@ -165,11 +165,12 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpArchitecture, sp_architecture_free)
 /* Reads `path`: JSON if its first character other than white space is '{', else INI with a [model] group. Errors name
  * the file, the key, its value and what was expected. */
 SpArchitecture *sp_architecture_load (const char *path, GError **error);
-/* The two that it chooses from. */
-SpArchitecture *sp_architecture_load_ini (const char *path, GError **error);
-SpArchitecture *sp_architecture_load_json (const char *path, GError **error);
-/* Our own INI as a text, with a 0 after its `length` bytes; `path` is for messages. */
+/* The two that it chooses from, of a text with a 0 after its `length` bytes; `path` is for messages. Neither makes up a
+ * name. */
 SpArchitecture *sp_architecture_parse_ini (const char *path, const char *text, gsize length, GError **error);
+SpArchitecture *sp_architecture_parse_json (const char *path, const char *text, gsize length, GError **error);
+/* What is beyond the limits that all files share, or NULL: "heads x head-size ..., expected ...". Free with g_free. */
+char *sp_architecture_problem (const SpArchitecture *arch);
 /* The [model] group as our own INI has it: what it must have, and what is not its default. `lost` (of char*) gets a
  * phrase for each part that an INI has no key for. */
 void sp_architecture_write_ini (const SpArchitecture *arch, GString *out, GPtrArray *lost);

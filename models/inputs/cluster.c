@@ -295,27 +295,28 @@ check_device (SpIni *ini, const SpCluster *cluster, GError **error)
   return sp_ini_refuse (ini, "cluster", "node", error, "the device has nvls = true, which needs node = switch");
 }
 
-/* What nvidia-smi or NCCL says of a machine names no card. */
-static gboolean
-check_no_dump (const char *path, GError **error)
-{
-  gsize length;
-  g_autofree char *text = sp_read_input_bytes (path, &length, NULL);
-
-  if (text == NULL || sp_topology_dump_recognise (text, length) == SP_DUMP_NONE)
-    return TRUE;
-  return sp_input_fail (error, SP_INPUT_ERROR_FILE,
-                        "%s: a dump of a machine's topology, which names no card: expected a cluster's INI, or in a "
-                        "scenario's [cluster] group file = this one with device = FILE (and nodes = N)",
-                        path);
-}
-
 SpCluster *
 sp_cluster_load (const char *path, GError **error)
 {
-  if (!check_no_dump (path, error))
+  gsize length;
+  g_autofree char *bytes = sp_read_input_bytes (path, &length, NULL);
+  gboolean dump = bytes != NULL && sp_topology_dump_recognise (bytes, length) != SP_DUMP_NONE;
+  g_autofree char *text = dump ? g_steal_pointer (&bytes) : sp_read_input (path, &length, error);
+  return text != NULL ? sp_cluster_parse (path, text, length, error) : NULL;
+}
+
+SpCluster *
+sp_cluster_parse (const char *path, const char *text, gsize length, GError **error)
+{
+  /* What nvidia-smi or NCCL says of a machine names no card. */
+  if (sp_topology_dump_recognise (text, length) != SP_DUMP_NONE) {
+    sp_input_fail (error, SP_INPUT_ERROR_FILE,
+                   "%s: a dump of a machine's topology, which names no card: expected a cluster's INI, or in a "
+                   "scenario's [cluster] group file = this one with device = FILE (and nodes = N)",
+                   path);
     return NULL;
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  }
+  g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
   if (ini == NULL)
     return NULL;
   g_autoptr (SpCluster) cluster = g_new0 (SpCluster, 1);

@@ -142,6 +142,14 @@ enter_text_part (SpConfig *config, GError **error)
   return TRUE;
 }
 
+/* What a family works out of its keys may be beyond what any model has. */
+static gboolean
+check_sizes (const SpConfig *config, GError **error)
+{
+  g_autofree char *problem = sp_architecture_problem (config->arch);
+  return problem == NULL || sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: %s", config->path, problem);
+}
+
 /* What the writers' tables hold. */
 static gboolean
 check_kinds (const SpConfig *config, GError **error)
@@ -156,9 +164,9 @@ check_kinds (const SpConfig *config, GError **error)
 }
 
 SpArchitecture *
-sp_architecture_load_json (const char *path, GError **error)
+sp_architecture_parse_json (const char *path, const char *text, gsize length, GError **error)
 {
-  g_autoptr (JsonObject) object = sp_json_load (path, error);
+  g_autoptr (JsonObject) object = sp_json_parse (path, text, length, error);
   if (object == NULL)
     return NULL;
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
@@ -168,7 +176,7 @@ sp_architecture_load_json (const char *path, GError **error)
     return NULL;
   const SpConfigFamily *family = find_family (&config, error);
   if (family == NULL || !sp_config_fields (&config, family->fields, error) || !family->finish (&config, error) ||
-      !check_others (&config, error) || !check_kinds (&config, error))
+      !check_others (&config, error) || !check_sizes (&config, error) || !check_kinds (&config, error))
     return NULL;
   arch->family = g_strdup (family->type);
   note_class (&config, family);

@@ -112,7 +112,15 @@ static const SpQuantityKey device_optional_keys[] = {
 SpDevice *
 sp_device_load (const char *path, GError **error)
 {
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  gsize length;
+  g_autofree char *text = sp_read_input (path, &length, error);
+  return text != NULL ? sp_device_parse (path, text, length, error) : NULL;
+}
+
+SpDevice *
+sp_device_parse (const char *path, const char *text, gsize length, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
   if (ini == NULL)
     return NULL;
   g_autoptr (SpDevice) device = g_new0 (SpDevice, 1);
@@ -171,7 +179,15 @@ static const struct {
 SpFramework *
 sp_framework_load (const char *path, GError **error)
 {
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  gsize length;
+  g_autofree char *text = sp_read_input (path, &length, error);
+  return text != NULL ? sp_framework_parse (path, text, length, error) : NULL;
+}
+
+SpFramework *
+sp_framework_parse (const char *path, const char *text, gsize length, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
   if (ini == NULL)
     return NULL;
   g_autoptr (SpFramework) framework = g_new0 (SpFramework, 1);

@@ -54,6 +54,8 @@ typedef struct {
 } SpDevice;
 
 SpDevice *sp_device_load (const char *path, GError **error);
+/* Of a text, with a 0 after its `length` bytes, as if it were the file `path`. */
+SpDevice *sp_device_parse (const char *path, const char *text, gsize length, GError **error);
 void sp_device_free (SpDevice *device);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
 
@@ -108,6 +110,8 @@ typedef struct {
 
 /* `device = FILE` inside is relative to the cluster's file. Of a machine's own dump: models/inputs/topology-dump.h. */
 SpCluster *sp_cluster_load (const char *path, GError **error);
+/* Of a text, as above. */
+SpCluster *sp_cluster_parse (const char *path, const char *text, gsize length, GError **error);
 /* As many nodes of it; of one node with a switch, a part of its GPUs. 0 keeps what it has. NULL, or what speaks against
  * it, to be freed with g_free: ", expected ..." included. Before anything else is asked of the cluster. */
 char *sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node);
@@ -152,6 +156,8 @@ typedef struct {
 } SpFramework;
 
 SpFramework *sp_framework_load (const char *path, GError **error);
+/* Of a text, as above. */
+SpFramework *sp_framework_parse (const char *path, const char *text, gsize length, GError **error);
 void sp_framework_free (SpFramework *framework);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpFramework, sp_framework_free)
 

@@ -157,14 +157,6 @@ check_text (const char *path, const char *text, GError **error)
 }
 
 JsonObject *
-sp_json_load (const char *path, GError **error)
-{
-  gsize length;
-  g_autofree char *text = sp_read_input (path, &length, error);
-  return text != NULL ? sp_json_parse (path, text, length, error) : NULL;
-}
-
-JsonObject *
 sp_json_parse (const char *path, const char *text, gsize length, GError **error)
 {
   if (!sp_check_input (path, text, length, error) || !check_text (path, text, error))

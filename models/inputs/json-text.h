@@ -10,9 +10,7 @@
 
 G_BEGIN_DECLS
 
-/* The object that is the whole of the file. */
-JsonObject *sp_json_load (const char *path, GError **error);
-/* The same of a text, with a 0 after its `length` bytes; `path` is for messages. */
+/* The object that is the whole of a text, with a 0 after its `length` bytes; `path` is for messages. */
 JsonObject *sp_json_parse (const char *path, const char *text, gsize length, GError **error);
 
 G_END_DECLS
