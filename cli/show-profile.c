@@ -63,6 +63,7 @@ static const Row framework_rows[] = {
   FRAMEWORK ("host-launch", SP_UNIT_SECONDS, host_launch_s),
   FRAMEWORK ("reserved", SP_UNIT_BYTES, reserved_bytes),
   FRAMEWORK ("allocator-slack", SP_UNIT_FRACTION, allocator_slack),
+  MAYBE (SpFramework, "host-slack", SP_UNIT_FRACTION, host_slack),
 };
 
 static const struct {
@@ -75,6 +76,7 @@ static const struct {
   { "host", "graph", "eager", G_STRUCT_OFFSET (SpFramework, host_eager) },
   { "fp32-logits", "false", "true", G_STRUCT_OFFSET (SpFramework, fp32_logits) },
   { "loss-gradient", "in-place", "copies", G_STRUCT_OFFSET (SpFramework, loss_copies) },
+  { "lasp-local", "before", "after", G_STRUCT_OFFSET (SpFramework, lasp_local_after) },
 };
 
 static const char *
