@@ -49,10 +49,10 @@ sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const
   return (gint64) CLAMP (rows, 1, (double) tokens);
 }
 
-gint32
-sp_layout_ring_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node)
+static gint32
+degree_of (const SpLayout *layout, const SpArchitecture *arch, guint8 axis)
 {
-  const gint32 size[SP_N_RANK_AXES] = {
+  const gint32 degrees[SP_N_RANK_AXES] = {
     [SP_AXIS_TENSOR] = layout->tensor,
     [SP_AXIS_ULYSSES] = layout->ulysses,
     [SP_AXIS_RING] = layout->ring,
@@ -60,14 +60,42 @@ sp_layout_ring_in_node (const SpLayout *layout, const SpArchitecture *arch, gint
     [SP_AXIS_DATA] = layout->data,
     [SP_AXIS_PIPELINE] = layout->pipeline,
   };
+
+  return degrees[axis];
+}
+
+/* Ranks of an axis with `nearer` ones before each, that follow each other in a node. */
+static gint32
+in_node (gint32 degree, gint32 nearer, gint32 gpus_per_node)
+{
+  gint32 inside = gpus_per_node % nearer == 0 ? MIN (gpus_per_node / nearer, degree) : 1;
+
+  return degree % inside == 0 ? inside : 1;
+}
+
+gint32
+sp_layout_ring_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node)
+{
   gint32 nearer = 1;
 
   for (guint i = 0; i < SP_N_RANK_AXES && layout->order.axis[i] != SP_AXIS_RING; i++)
-    nearer = product (nearer, size[layout->order.axis[i]]);
-  if (gpus_per_node % nearer != 0)
-    return 1;
-  gint32 inside = MIN (gpus_per_node / nearer, layout->ring);
-  return layout->ring % inside == 0 ? inside : 1;
+    nearer = product (nearer, degree_of (layout, arch, layout->order.axis[i]));
+  return in_node (layout->ring, nearer, gpus_per_node);
+}
+
+gint32
+sp_layout_zero_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node)
+{
+  gint32 nearer = 1, inside = 1;
+
+  for (guint i = 0; i < SP_N_RANK_AXES; i++) {
+    guint8 axis = layout->order.axis[i];
+    gint32 degree = degree_of (layout, arch, axis);
+    if (axis != SP_AXIS_TENSOR && axis != SP_AXIS_PIPELINE)
+      inside *= in_node (degree, nearer, gpus_per_node);
+    nearer = product (nearer, degree);
+  }
+  return inside;
 }
 
 gint32
@@ -199,6 +227,8 @@ sp_layout_describe (const SpLayout *layout)
   if (layout->virtual_stages > 1)
     append (out, ", ", "virtual-stages %d", layout->virtual_stages);
   append (out, ", ", "zero %d", layout->zero);
+  if (layout->zero_group > 0)
+    append (out, " ", "over %d", layout->zero_group);
   if (layout->recompute == SP_RECOMPUTE_FULL && layout->recompute_first > 0)
     append (out, ", ", "recompute first-%d", layout->recompute_first);
   else if (layout->recompute == SP_RECOMPUTE_FULL && layout->recompute_every > 1)

@@ -65,6 +65,7 @@ typedef struct {
   guint8 ring_gradient_dtype; /* SP_DTYPE_FP32 or SP_DTYPE_BF16 */
   gboolean sequence_regions;
   gint32 zero;           /* 0 .. 3 */
+  gint32 zero_group;     /* of data x sequence ranks, how many share a part, the nearest; 0: all. See ..._in_node */
   gboolean reshard;      /* ZeRO-3: gather again for the backward */
   guint8 gradient_dtype; /* SP_DTYPE_BF16 or SP_DTYPE_FP32: of stored and reduced gradients */
   gboolean overlap;
@@ -122,6 +123,8 @@ gint32 sp_layout_world (const SpLayout *layout, const SpArchitecture *arch);
 /* Ranks that hold the same weights, experts apart. */
 gint32 sp_layout_replicas (const SpLayout *layout, const SpArchitecture *arch);
 gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch);
+/* Data x sequence ranks of one node, where the order puts equal parts of them in nodes; else 1. */
+gint32 sp_layout_zero_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node);
 /* Ring ranks that follow each other in a node, where the order puts equal parts of the ring in nodes; else 1. */
 gint32 sp_layout_ring_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node);
 /* Rows of the buffer of each expert for the tokens that one rank has. */

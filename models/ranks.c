@@ -6,7 +6,7 @@
 /*
  * Ranks: the layout's order gives each axis its digits, the nearest first: one, or more where an axis is cut. A hybrid's
  * linear layers cut the sequence otherwise, and a double ring has an inner and an outer part; experts are spread over the nearest (or farthest) data and sequence ranks,
- * which may end within an axis. Groups list digits in logical order: the place in the sequence is ring * ulysses +
+ * which may end within an axis; so are the parts of a hybrid shard. Groups list digits in logical order: the place in the sequence is ring * ulysses +
  * ulysses' place, wherever the order puts the two.
  */
 
@@ -39,9 +39,9 @@ common_divisor (gint32 a, gint32 b)
 }
 
 /* Of each data or sequence digit, the nearest or the farthest first, what it has in common with the ranks still wanted;
- * where that is a part of it, it is cut. Returns bits of the digits that experts are spread over. */
+ * where that is a part of it, it is cut. Returns bits of the digits that have been chosen. */
 static guint
-choose_experts (SpProgram *program, gint32 wanted, gboolean far)
+choose_ranks (SpProgram *program, gint32 wanted, gboolean far)
 {
   guint n = program->n_digits, chosen = 0;
   SpDigit digits[SP_MAX_DIGITS];
@@ -126,6 +126,19 @@ add_double_ring (SpProgram *program, gint32 inner)
   }
 }
 
+/* The digits of sequence and data, those chosen and the others. */
+static void
+add_zero_groups (SpProgram *program, guint chosen)
+{
+  const SpGroup *parts[] = { &program->groups[SP_GROUP_SEQUENCE], &program->groups[SP_GROUP_DATA] };
+
+  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
+    for (guint j = 0; j < parts[i]->n_digits; j++) {
+      guint8 digit = parts[i]->digits[j];
+      group_add (program, chosen & 1u << digit ? SP_GROUP_ZERO : SP_GROUP_REPLICA, digit);
+    }
+}
+
 /* ZERO's digits, those that experts are spread over and the others. */
 static void
 add_expert_groups (SpProgram *program, guint chosen)
@@ -165,7 +178,10 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
     SpAxis axis = layout->order.axis[i];
     add_axis (program, axis, size[axis], split[axis]);
   }
-  guint experts = choose_experts (program, layout->expert, layout->order.experts_far);
+  /* A rule allows one of the two. */
+  gboolean is_hybrid = layout->zero > 0 && layout->zero_group > 0;
+  guint chosen =
+      choose_ranks (program, is_hybrid ? layout->zero_group : layout->expert, !is_hybrid && layout->order.experts_far);
   program->world = set_strides (program);
 
   for (guint i = 0; i < SP_N_GROUPS; i++) { /* SP_GROUP_SELF stays so */
@@ -184,11 +200,9 @@ sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, SpPro
   group_add_axis (program, SP_GROUP_SEQUENCE, SP_AXIS_LASP);
   if (linear)
     add_linear_groups (program, linear_ulysses);
-  for (guint i = 0; i < program->groups[SP_GROUP_SEQUENCE].n_digits; i++)
-    group_add (program, SP_GROUP_ZERO, program->groups[SP_GROUP_SEQUENCE].digits[i]);
-  group_add_axis (program, SP_GROUP_ZERO, SP_AXIS_DATA);
+  add_zero_groups (program, is_hybrid ? chosen : ~0u);
   if (arch->moe.experts > 0) /* else nobody asks */
-    add_expert_groups (program, experts);
+    add_expert_groups (program, is_hybrid ? 0 : chosen);
   if (layout->pipeline > 1) {
     group_add_axis (program, SP_GROUP_TIE, SP_AXIS_PIPELINE);
     program->groups[SP_GROUP_TIE].size = 2;

@@ -116,7 +116,7 @@ NAMES (sp_axis_name, SpAxis, SP_N_AXES, "tensor", "ulysses", "ring", "lasp", "da
 NAMES (sp_stream_name, SpStream, SP_N_STREAMS, "compute", "tensor", "sequence", "outer", "data", "pipeline",
        "offload", "host")
 NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring", "ring-inner", "ring-outer",
-       "ulysses-linear", "lasp", "sequence", "data", "zero", "expert", "expert-data", "pipeline", "self", "tie",
+       "ulysses-linear", "lasp", "sequence", "data", "zero", "replica", "expert", "expert-data", "pipeline", "self", "tie",
        "mirror")
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")

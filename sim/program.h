@@ -119,7 +119,9 @@ typedef enum {
   SP_GROUP_LASP,           /* the chain (LASP) or the gather (LASP-2) of states */
   SP_GROUP_SEQUENCE,       /* all ranks that share one sequence: place = index of the sequence part (contiguous) */
   SP_GROUP_DATA,           /* replicas that see other sequences */
-  SP_GROUP_ZERO,           /* data x sequence: ranks that hold the same weights, but for experts' */
+  SP_GROUP_ZERO,           /* data x sequence: ranks that hold the same weights, but for experts'; of a hybrid shard
+                              those that share them among each other, and ... */
+  SP_GROUP_REPLICA,        /* ... the rest of data x sequence: ranks that hold the same part */
   SP_GROUP_EXPERT,         /* of these, the ones that experts are spread over; place = index of the experts' part */
   SP_GROUP_EXPERT_DATA,    /* the rest of ZERO: ranks that hold the same experts; of one where there are none */
   SP_GROUP_PIPELINE,

@@ -179,6 +179,19 @@ draw_experts (GRand *rand, gint32 tensor, SpArchitecture *arch)
     arch->layer_kind[l] |= draw_int (rand, 0, 3) > 0 ? SP_LAYER_EXPERTS : 0;
 }
 
+/* As often as not, where parts are shared: a divisor of the ranks that share them. */
+static inline void
+draw_zero_group (GRand *rand, const SpArchitecture *arch, SpLayout *layout)
+{
+  gint32 ranks = layout->data * sp_layout_sequence_ranks (layout, arch);
+
+  if (layout->zero == 0 || ranks == 1 || draw_int (rand, 0, 1))
+    return;
+  do
+    layout->zero_group = draw_int (rand, 2, ranks);
+  while (ranks % layout->zero_group != 0);
+}
+
 /* A divisor of the experts and of the ranks that they may be spread over. */
 static inline void
 draw_expert_degree (GRand *rand, const SpArchitecture *arch, SpLayout *layout)
@@ -287,6 +300,8 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
     draw_layout (rand, limits, ret->arch, tensor, &ret->layout);
     if (limits->experts)
       draw_expert_degree (rand, ret->arch, &ret->layout);
+    else
+      draw_zero_group (rand, ret->arch, &ret->layout);
     draw_run (rand, ret->arch, &ret->layout, limits->schedules ? 12 : 5, &ret->run);
     if (limits->experts && draw_int (rand, 0, 1))
       ret->run.expert_imbalance = draw_between (rand, 1, 3);

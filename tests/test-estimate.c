@@ -190,6 +190,9 @@ change_field (GRand *rand, guint field, const SpLayout *other, Draw *d)
   case 20:
     l->ring_inner = other->ring_inner;
     break;
+  case 21:
+    l->zero_group = l->zero_group > 0 ? 0 : l->data;
+    break;
   case 18:
     l->ring_keep = !l->ring_keep;
     break;
@@ -199,7 +202,7 @@ change_field (GRand *rand, guint field, const SpLayout *other, Draw *d)
   }
 }
 
-#define N_FIELDS 22
+#define N_FIELDS 23
 
 /* A cache, large or so small that its entries push each other out, changes nothing; nor does what the program held
  * before. */

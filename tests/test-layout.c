@@ -126,6 +126,12 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.pipeline = 2, .offload = SP_OFFLOAD_OPTIMIZER) },
   { "zero-tied", SMALL_TIED, 0, 32, 4, 1, 4, LAYOUT (.pipeline = 2, .data = 2, .zero = 3), { "zero = 3", "tied", "zero = 0 or 1", "pipeline = 1" },
     .legal = LAYOUT (.pipeline = 2, .data = 2, .zero = 1) },
+  { "zero-group", SMALL_SOFTMAX, 0, 32, 12, 1, 6, LAYOUT (.data = 6, .zero = 3, .zero_group = 4), { "zero-group = 4", "the 6 data x sequence ranks", "legal: 2, 3, 6; or all" },
+    .legal = LAYOUT (.data = 6, .zero = 3, .zero_group = 3) },
+  { "zero-group", SMALL_SOFTMAX, 0, 32, 4, 1, 4, LAYOUT (.data = 4, .zero = 0, .zero_group = 2), { "zero = 0", "zero-group = all" },
+    .legal = LAYOUT (.data = 4, .zero = 1, .zero_group = 2) },
+  { "zero-group", SMALL_EXPERTS, 0, 32, 4, 1, 4, LAYOUT (.data = 4, .expert = 2, .zero_group = 2), { "expert = 2", "expert = 1" },
+    .legal = LAYOUT (.data = 4, .zero_group = 2) },
   { "zero-replicas", SMALL_SOFTMAX, 0, 32, 2, 1, 2, LAYOUT (.tensor = 2, .zero = 2), { "zero = 2", "more than one", "zero = 0 or 1" },
     .legal = LAYOUT (.tensor = 2, .zero = 1) },
   { "world", SMALL_SOFTMAX, 0, 32, 4, 1, 8, LAYOUT (.ulysses = 2, .data = 2), { "= 4 GPUs", "cluster has 8", "data = 4" },
@@ -375,7 +381,8 @@ check_sizes (const Draw *d, const SpProgram *program)
     { SP_GROUP_DATA, l->data },
     { SP_GROUP_PIPELINE, l->pipeline },
     { SP_GROUP_SEQUENCE, S },
-    { SP_GROUP_ZERO, l->data * S },
+    { SP_GROUP_ZERO, l->zero_group > 0 ? l->zero_group : l->data * S },
+    { SP_GROUP_REPLICA, l->zero_group > 0 ? l->data * S / l->zero_group : 1 },
     { SP_GROUP_LASP, linear ? l->lasp : 1 },
     { SP_GROUP_ULYSSES_LINEAR, linear ? S / l->lasp : 1 },
     { SP_GROUP_TIE, l->pipeline > 1 ? 2 : 1 },
@@ -385,7 +392,7 @@ check_sizes (const Draw *d, const SpProgram *program)
     g_assert_cmpint (program->groups[sizes[i].group].size, ==, sizes[i].size);
 }
 
-/* Who shares weights: the same tensor and pipeline place. */
+/* Who shares weights: the same tensor and pipeline place; and who holds the same part: each pair of places once. */
 static void
 check_zero_group (const SpProgram *program)
 {
@@ -396,6 +403,10 @@ check_zero_group (const SpProgram *program)
                        sp_program_place (program, SP_GROUP_TENSOR, rank));
       g_assert_cmpint (sp_program_place (program, SP_GROUP_PIPELINE, fellow), ==,
                        sp_program_place (program, SP_GROUP_PIPELINE, rank));
+      if (fellow != rank)
+        g_assert_cmpint (sp_program_member (program, SP_GROUP_REPLICA, fellow,
+                                            sp_program_place (program, SP_GROUP_REPLICA, rank)),
+                         ==, fellow);
     }
 }
 

@@ -42,6 +42,7 @@ static const RehearseCase programs[] = {
   { "kda-lasp-2", SMALL_KDA, 0, 16, 2, 1, LAYOUT (.lasp = 4, .lasp_version = 2) },
   { "hybrid-pipeline-zero-3", SMALL_HYBRID, 0, 16, 4, 1, LAYOUT (.ulysses = 4, .lasp = 2, .pipeline = 2, .zero = 3) },
   { "tied-pipeline", SMALL_TIED, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1) },
+  { "hybrid-shard", SMALL_SOFTMAX, 0, 16, 8, 1, LAYOUT (.data = 2, .ulysses = 2, .zero = 3, .zero_group = 2) },
   { "zero-2-uneven", SMALL_SOFTMAX, 0, 16, 9, 2, LAYOUT (.data = 2, .zero = 2) },
   { "loss-chunked-tensor", SMALL_GQA, 0, 16, 2, 1, LAYOUT (.tensor = 4, .sequence_regions = FALSE, .loss = SP_LOSS_CHUNKED, .loss_chunks = 2) },
   { "tiles-full-whole", SMALL_GPT, 1, 16, 2, 1, LAYOUT (.tensor = 2, .mlp_tiles = 2, .recompute = SP_RECOMPUTE_FULL) },

@@ -42,6 +42,7 @@ program_new (gint32 tensor, gint32 ulysses, gint32 ring, gint32 data, gint32 pip
   set_group (program, SP_GROUP_SEQUENCE, 2, (const guint8[]){ 1, 2 });
   set_group (program, SP_GROUP_DATA, 1, (const guint8[]){ 3 });
   set_group (program, SP_GROUP_ZERO, 3, (const guint8[]){ 3, 1, 2 });
+  set_group (program, SP_GROUP_REPLICA, 0, NULL);
   set_group (program, SP_GROUP_EXPERT, 1, (const guint8[]){ 1 });
   set_group (program, SP_GROUP_EXPERT_DATA, 2, (const guint8[]){ 3, 2 });
   set_group (program, SP_GROUP_PIPELINE, 1, (const guint8[]){ 4 });
@@ -270,18 +271,18 @@ static const Edit edits[] = {
   { "name", "token_split=zigzag", "token_split=zigzig", "p:2: 'zigzig' is no value of token_split" },
   { "not-finite", "rope_theta=500000", "rope_theta=nan", "p:3: 'nan' is no value of rope_theta" },
   { "schedule", "program world=24", "program world=24 schedule=1f2b", "p:2: '1f2b' is no value of schedule" },
-  { "chunks", "chunks=1", "chunks=2", "p:27: 3 numbers, expected 5 for 2 chunks on each of 2 stages" },
-  { "no-chunks", " chunks=1", "", "p:27: 0 chunks on each of 2 stages" },
+  { "chunks", "chunks=1", "chunks=2", "p:28: 3 numbers, expected 5 for 2 chunks on each of 2 stages" },
+  { "no-chunks", " chunks=1", "", "p:28: 0 chunks on each of 2 stages" },
   { "mirrored", "chunks=1", "schedule=dualpipe chunks=2", "schedule dualpipe: the last micro-batch would be smaller" },
-  { "order", "layers 1*2 2 1*3\n", "", "p:26: 'stages' is out of place here" },
-  { "run", "layers 1*2", "layers 1*0", "p:26: '1*0' is no block or block*count" },
-  { "many", "layers 1*2", "layers 1*65537", "p:26: '1*65537' is no block or block*count" },
+  { "order", "layers 1*2 2 1*3\n", "", "p:27: 'stages' is out of place here" },
+  { "run", "layers 1*2", "layers 1*0", "p:27: '1*0' is no block or block*count" },
+  { "many", "layers 1*2", "layers 1*65537", "p:27: '1*65537' is no block or block*count" },
   { "long-array", "group name=zero size=6 n_digits=3 digits=3,1,2", "group name=zero digits=1,2,3,4,5,6,7,8,9,1,2,3,4",
     "is no value of digits" },
   { "group-twice", "group name=ring ", "group name=tensor ", "group tensor stands twice" },
   { "slot", "buffer slot=2 ", "buffer slot=3 ", "slot 3, expected 2" },
   { "long-name", "weight name=qkv.bias", "weight name=qkv.bias.long", "is no value of name" },
-  { "operand", "in=", "in=200,", "p:29: in 0: no slot 200" },
+  { "operand", "in=", "in=200,", "p:30: in 0: no slot 200" },
   { "world", "world=24", "world=25", "world 25, but the digits make 24 ranks" },
   { "stride", "stride=2", "stride=3", "digit 1: size 2, stride 3, expected stride 2" },
   { "size", "group name=ring size=3", "group name=ring size=2", "group ring: size 2, but its digits make 3" },

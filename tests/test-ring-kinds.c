@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-/* What the kinds of a ring cost on a shipped cluster: two nodes of eight A800, Llama 3.1 8B, 208K tokens. */
+/* What the kinds of a ring, and groups of a node, cost on a shipped cluster: two nodes of eight A800, Llama 3.1 8B, 208K
+ * tokens. */
 
 typedef struct {
   SpScenario *scenario;
@@ -103,6 +104,46 @@ test_inner (void)
     g_assert_no_error (error);
     g_assert_cmpint (s->layout.ring_inner, ==, cases[i].inner);
   }
+}
+
+/* zero-group = node: the data x sequence ranks of a node, beside the tensor ranks that are nearer. Gathers stay inside,
+ * and an eighth of the gradients' bytes crosses: the same weights, less time on the data axis. */
+static void
+test_zero_group (void)
+{
+  static const struct {
+    const char *sets[6];
+    gint32 ranks;
+  } cases[] = {
+    { { "ulysses=8", "ring=2" }, 8 },
+    { { "ulysses=4", "ring=2", "tensor=2" }, 4 },
+    { { "ulysses=2", "ring=4", "data=2", "order=data,ring,ulysses,tensor,lasp,pipeline" }, 8 },
+    { { "ulysses=8", "ring=2", "zero-group=4" }, 4 },
+    { { "ulysses=8", "ring=2", "zero-group=all" }, 0 },
+  };
+  static const char *const whole_sets[] = { "ulysses=8", "ring=2", NULL };
+  static const char *const node_sets[] = { "ulysses=8", "ring=2", "zero-group=node", NULL };
+  g_auto (Case) whole = { 0 }, node = { 0 };
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autofree char *path = g_build_filename (sp_data_dir (), "llama-3.1-8b-208k.ini", NULL);
+    const char *sets[8] = { "zero-group=node" };
+    for (guint j = 0; cases[i].sets[j] != NULL; j++)
+      sets[j + 1] = cases[i].sets[j];
+    g_autoptr (SpScenario) s = sp_scenario_load (path, sets, &error);
+    g_assert_no_error (error);
+    g_assert_cmpint (s->layout.zero_group, ==, cases[i].ranks);
+  }
+  run_case (whole_sets, &whole);
+  run_case (node_sets, &node);
+  g_test_message ("data %.3f and %.3f s, step %.3f and %.3f s, simulated %.3f and %.3f s, %.2f and %.2f GB",
+                  whole.estimate.axes[SP_AXIS_DATA].time_s, node.estimate.axes[SP_AXIS_DATA].time_s,
+                  whole.estimate.step_time_s, node.estimate.step_time_s, whole.simulated.result.step_time_s,
+                  node.simulated.result.step_time_s, whole.estimate.memory.total_bytes / 1e9,
+                  node.estimate.memory.total_bytes / 1e9);
+  g_assert_cmpfloat (node.estimate.axes[SP_AXIS_DATA].time_s, <, whole.estimate.axes[SP_AXIS_DATA].time_s);
+  g_assert_cmpfloat (node.estimate.memory.total_bytes, >, whole.estimate.memory.total_bytes);
 }
 
 /* A plain ring of 16 over two nodes turns at the pace of one adapter: of each hop one message a node goes through the
@@ -216,6 +257,7 @@ main (int argc, char **argv)
   g_test_add_func ("/ring-kinds/order", test_order);
   g_test_add_func ("/ring-kinds/inner", test_inner);
   g_test_add_func ("/ring-kinds/double", test_double);
+  g_test_add_func ("/ring-kinds/zero-group", test_zero_group);
   g_test_add_func ("/ring-kinds/by-place", test_by_place);
   return g_test_run ();
 }

@@ -36,7 +36,7 @@ static const char full[] = "[model]\n"
                            "ring-split = contiguous\n"
                            "sequence-regions = false\n"
                            "zero = 2\n"
-                           "zero-group = all\n"
+                           "zero-group = 2\n"
                            "reshard = false\n"
                            "gradient-dtype = bf16\n"
                            "overlap = false\n"
@@ -271,7 +271,7 @@ static const struct Bad {
   { "ring-inner", "ring-inner = 2", "ring-inner = none", { ": [layout] ring-inner = \"none\"", "expected node, or" } },
   { "ring-split", "contiguous", "stripes", { ": [layout] ring-split = \"stripes\"", "striped" } },
   { "offload", "offload = none", "offload = optimiser", { ": [layout] offload = ", "did you mean optimizer?" } },
-  { "zero-group", "zero-group = all", "zero-group = node", { ": [layout] zero-group = ", "choose all" } },
+  { "zero-group", "zero-group = 2", "zero-group = some", { ": [layout] zero-group = \"some\"", "expected all, node, or" } },
   { "loss", "loss = full", "loss = chunk", { ": [layout] loss = \"chunk\"", "did you mean chunked?" } },
   { "mlp-tiles", "mlp-tiles = auto", "mlp-tiles = 0", { ": [layout] mlp-tiles = \"0\"", "expected auto, or" } },
   { "loss-chunks", "loss-chunks = 16", "loss-chunks = many", { ": [layout] loss-chunks = ", "expected auto, or" } },

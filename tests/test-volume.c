@@ -527,15 +527,31 @@ layer_parameters (const SpArchitecture *a, const Terms *t, gboolean linear)
   return split + (norms + a->projection_bias + a->mlp_bias) * t->H;
 }
 
+/* Payload of ops over a group. */
+static double
+over_group (const SpProgram *program, const SpBlock *block, SpPhase phase, SpGroupId group)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+  double sum = 0;
+
+  for (guint i = 0; i < n; i++)
+    if (sp_op_is_communication (ops[i].kind) && ops[i].group == group)
+      sum += (double) ops[i].bytes;
+  return sum;
+}
+
 /* A step's payload for m micro-batches over G = data x sequence ranks, with the layer's Psi padded to a multiple of
  * G: stage 0 an all-reduce of gradients; 1 a scatter of gradients and a gather of parameters; 2 a scatter each
  * micro-batch; 3 a scatter each micro-batch and gathers for forward and backward, for the forward alone without
- * resharding. */
+ * resharding. Of a hybrid shard G are the ranks that share a copy, and each step Psi / G of gradients are all-reduced over
+ * the others. */
 static double
 check_zero (const Subject *s, const SpBlock *block, const Terms *t, gboolean linear)
 {
   const SpLayout *l = &s->draw.layout;
-  double G = l->data * t->S, m = s->program->micro_batches, Psi = layer_parameters (s->draw.arch, t, linear);
+  double all = l->data * t->S, G = l->zero_group > 0 ? l->zero_group : all;
+  double m = s->program->micro_batches, Psi = layer_parameters (s->draw.arch, t, linear);
   double gathers = l->zero == 0 ? 0 : l->zero < 3 ? 1 : l->reshard ? 2 * m : m, reductions = l->zero < 2 ? 1 : m;
   double part = (G - 1) / G;
   guint n;
@@ -547,6 +563,12 @@ check_zero (const Subject *s, const SpBlock *block, const Terms *t, gboolean lin
   Count gather = count (s, block, SP_PHASE_GATHER, SP_AXIS_DATA, SP_N_DTYPES),
         sync = count (s, block, SP_PHASE_SYNC, SP_AXIS_DATA, SP_N_DTYPES),
         optimizer = count (s, block, SP_PHASE_OPTIMIZER, SP_AXIS_DATA, SP_N_DTYPES);
+  double copies = over_group (s->program, block, SP_PHASE_SYNC, SP_GROUP_REPLICA);
+  expect (&s->draw, "gradients' shards over the copies", copies / sp_dtype_bytes (l->gradient_dtype),
+          G < all ? Psi / G : 0);
+  sync.payload -= copies / sp_dtype_bytes (l->gradient_dtype);
+  sync.wire -= 2 * (1 - G / all) * copies / sp_dtype_bytes (l->gradient_dtype);
+  sync.bytes -= copies;
   const SpOp *ops = sp_program_segment (s->program, block, SP_PHASE_SYNC, &n);
   gboolean each = FALSE;
   for (guint i = 0; i < n; i++)
@@ -605,7 +627,8 @@ test_zero_step (void)
     const SpArchitecture *a = s.draw.arch;
     const SpLayout *l = &s.draw.layout;
     Terms t = terms_of (&s.draw, 1);
-    double G = l->data * t.S, m = s.program->micro_batches, V = ceil (a->vocabulary / t.T);
+    double all = l->data * t.S, G = l->zero_group > 0 ? l->zero_group : all;
+    double m = s.program->micro_batches, V = ceil (a->vocabulary / t.T);
     double positions = a->positions ? MAX (a->positions, t.N) : 0;
     double norm = a->norm == SP_NORM_LAYER ? 2 : a->norm == SP_NORM_RMS ? 1 : 0;
     double sizes[] = { (V + positions) * t.H, (V + norm) * t.H, layer_parameters (a, &t, FALSE),
@@ -615,6 +638,8 @@ test_zero_step (void)
     for (guint j = 0; j < G_N_ELEMENTS (sizes); j++)
       Psi += counts[j] * (l->zero ? ceil (sizes[j] / G) * G : sizes[j]);
     double gathers = l->zero == 0 ? 0 : l->zero < 3 ? 1 : l->reshard ? 2 * m : m, reductions = l->zero < 2 ? 1 : m;
+    if (G < all)
+      reductions += 1 / G;
     if (!a->tied)
       expect (&s.draw, "bytes of a step", s.estimate.axes[SP_AXIS_DATA].payload_bytes.mean,
               Psi *
@@ -682,20 +707,6 @@ test_experts (void)
   g_test_message ("%u layers", found);
   g_assert_cmpuint (found, >, DRAWS / 10);
   g_rand_free (rand);
-}
-
-/* Payload of ops over a group. */
-static double
-over_group (const SpProgram *program, const SpBlock *block, SpPhase phase, SpGroupId group)
-{
-  guint n;
-  const SpOp *ops = sp_program_segment (program, block, phase, &n);
-  double sum = 0;
-
-  for (guint i = 0; i < n; i++)
-    if (sp_op_is_communication (ops[i].kind) && ops[i].group == group)
-      sum += (double) ops[i].bytes;
-  return sum;
 }
 
 /* ZeRO's row, experts apart: theirs are sharded over the G / P ranks that hold the same, the rest of the layer over all

@@ -166,11 +166,11 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   bits = bits << 1 | (paths[SP_GROUP_MIRROR].network != 0);
   key[0] = bits << 32 | (guint32) layout->tensor;
   key[1] = (guint64) run->sequence; /* learned positions grow with it */
-  key[2] = (guint64) program->groups[SP_GROUP_ZERO].size;
+  key[2] = pair (program->groups[SP_GROUP_ZERO].size, program->groups[SP_GROUP_REPLICA].size);
   key[3] = mixed (paths[SP_GROUP_TENSOR].identity, paths[SP_GROUP_ZERO].identity);
   key[4] = paths[SP_GROUP_TIE].identity;
   key[5] = paths[SP_GROUP_MIRROR].identity;
-  key[6] = paths[SP_GROUP_EXPERT_DATA].identity;
+  key[6] = mixed (paths[SP_GROUP_EXPERT_DATA].identity, paths[SP_GROUP_REPLICA].identity);
   key[7] = pair (layout->expert, program->groups[SP_GROUP_EXPERT_DATA].size);
   key[8] = blocks_of (program);
   key[9] = pair (run->optimizer, layout->offload);

@@ -29,6 +29,9 @@ typedef struct {
   SpRun run;
 } Values;
 
+/* Until the cluster is known. */
+#define ZERO_GROUP_NODE -1
+
 typedef struct Key Key;
 struct Key {
   const char *group, *name;
@@ -64,6 +67,8 @@ static void write_recompute (const Values *values, GString *out);
 static gboolean read_schedule (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_schedule (const Values *values, GString *out);
 
+static gboolean read_zero_group (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_zero_group (const Values *values, GString *out);
 static gboolean read_inner (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_inner (const Values *values, GString *out);
 
@@ -105,7 +110,7 @@ static const Key keys[] = {
     .available = SP_N_TOKEN_SPLITS },
   FLAG ("sequence-regions", sequence_regions),
   { "layout", "zero", KEY_INT, .min = 0, .max = 3, FIELD (layout.zero) },
-  ONLY ("layout", "zero-group", "all"),
+  { "layout", "zero-group", KEY_SPECIAL, .read = read_zero_group, .write = write_zero_group },
   FLAG ("reshard", reshard),
   GRADIENT ("gradient-dtype", gradient_dtype),
   FLAG ("overlap", overlap),
@@ -423,6 +428,35 @@ write_recompute (const Values *values, GString *out)
     g_string_append_printf (out, "every-%d", layout->recompute_every);
   else
     g_string_append (out, names[layout->recompute]);
+}
+
+/* Ranks that share one copy; all, or those of a node, which the cluster's file says. */
+static gboolean
+read_zero_group (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  g_autofree char *text = NULL;
+  double ranks = 0;
+
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  gboolean node = g_str_equal (text, "node");
+  g_autofree char *problem =
+      node || g_str_equal (text, "all") ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &ranks);
+  if (problem != NULL)
+    return sp_ini_refuse (ini, key->group, key->name, error, "expected all, node, or a number of ranks");
+  values->layout.zero_group = node ? ZERO_GROUP_NODE : (gint32) ranks;
+  return TRUE;
+}
+
+static void
+write_zero_group (const Values *values, GString *out)
+{
+  if (values->layout.zero_group == 0)
+    g_string_append (out, "all");
+  else
+    g_string_append_printf (out, "%d", values->layout.zero_group);
 }
 
 /* Ranks of a double ring's inner one; 0 for the ring's part of a node, which the cluster's file says. */
@@ -755,6 +789,9 @@ load (SpIni *ini, const char *const *sets, GError **error)
     return NULL;
   scenario->path = g_strdup (sp_ini_path (ini));
   scenario->layout = values.layout;
+  if (scenario->layout.zero_group == ZERO_GROUP_NODE)
+    scenario->layout.zero_group =
+        sp_layout_zero_in_node (&scenario->layout, scenario->arch, scenario->cluster->gpus_per_node);
   if (scenario->layout.ring_kind == SP_RING_DOUBLE && scenario->layout.ring_inner == 0)
     scenario->layout.ring_inner =
         sp_layout_ring_in_node (&scenario->layout, scenario->arch, scenario->cluster->gpus_per_node);

@@ -9,6 +9,11 @@
  * schedule two pipeline stages hold the same weights: they sum their gradients once a step, before the data reduction
  * or, where that runs after every micro-batch, the shards after the last one.
  *
+ * Hybrid shard (PyTorch FSDP, 2304.11277, section 3.2.2), zero-group = N: the nearest N of these ranks share one copy, and
+ * gathers and scatters stay among them; the gradients' shards, n / N, are then all-reduced over the data x sequence / N
+ * copies, once a step (as FSDP2 does with set_requires_all_reduce for the last micro-batch alone), or before each copy to
+ * the host.
+ *
  * Offload: the optimizer's states, fp32 gradients to add up and, of stage 3, the parameters' shards lie in host memory;
  * what was reduced is copied there after each reduction, the host runs the optimizer, and the parameters come back in
  * their own type. DeepSpeed overlaps the copy of gradients with the rest of the backward; here it comes after it.
@@ -127,6 +132,14 @@ write_mirror_sum (SpWriter *w, guint8 gradients)
                          gradients, 0);
 }
 
+/* Over the copies of a hybrid shard. */
+static void
+write_replica_sum (SpWriter *w, guint8 gradients, guint flags)
+{
+  if (w->program->groups[SP_GROUP_REPLICA].size > 1)
+    data_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_REPLICA, gradients, gradients, flags);
+}
+
 static void
 write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
 {
@@ -147,6 +160,8 @@ write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
                      each | (each && !flat->host_gradients ? SP_OP_ACCUMULATE : 0));
   else if (any && shards (w, flat) > 1)
     data_collective (w, SP_OP_ALL_REDUCE, flat->group, flat->gradients, flat->gradients, 0);
+  if (any && stage (w, flat) > 0)
+    write_replica_sum (w, flat->shard_gradients, flat->host_gradients ? each : 0);
   if (any && each)
     write_mirror_sum (w, flat->shard_gradients);
   if (any && flat->host_gradients)
@@ -279,7 +294,42 @@ explain_replicas (const SpCase *c, GString *out)
                           c->layout->zero);
 }
 
+static gboolean
+group_divides (const SpCase *c)
+{
+  gint64 ranks = (gint64) c->layout->data * sp_layout_sequence_ranks (c->layout, c->arch);
+
+  return c->layout->zero_group == 0 || (c->layout->zero > 0 && c->layout->expert == 1 && c->layout->zero_group > 1 &&
+                                        ranks % c->layout->zero_group == 0);
+}
+
+static void
+explain_group (const SpCase *c, GString *out)
+{
+  gint32 ranks = c->layout->data * sp_layout_sequence_ranks (c->layout, c->arch);
+  const char *separator = "";
+
+  g_string_append_printf (out, "zero-group = %d ", c->layout->zero_group);
+  if (c->layout->zero == 0) {
+    g_string_append (out, "shares the parts of zero = 1, 2 or 3, and zero = 0; use zero-group = all");
+    return;
+  }
+  if (c->layout->expert > 1) {
+    g_string_append_printf (out, "with expert = %d, whose ranks share other weights; use zero-group = all or expert = 1",
+                            c->layout->expert);
+    return;
+  }
+  g_string_append_printf (out, "must be a part of the %d data x sequence ranks, more than 1; legal: ", ranks);
+  for (gint32 n = 2; n <= ranks; n++)
+    if (ranks % n == 0) {
+      g_string_append_printf (out, "%s%d", separator, n);
+      separator = ", ";
+    }
+  g_string_append (out, *separator ? "; or all" : "all");
+}
+
 static const SpRule rules[] = {
+  { "zero-group", group_divides, explain_group },
   { "zero-tied", tied_reduces_once, explain_tied },
   { "zero-replicas", has_replicas, explain_replicas },
 };
