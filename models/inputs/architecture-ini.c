@@ -164,7 +164,7 @@ sp_architecture_problem (const SpArchitecture *arch)
   for (guint i = 0; i < G_N_ELEMENTS (int_keys); i++) {
     const IntKey *row = &int_keys[i];
     gint32 value = G_STRUCT_MEMBER (gint32, arch, row->offset);
-    if ((value != 0 || row->need == SP_INI_REQUIRED) && (value < row->min || value > row->max))
+    if (value != 0 && (value < row->min || value > row->max)) /* 0: it has none */
       return g_strdup_printf ("%s = %d, expected from %d to %d", row->key, value, row->min, row->max);
   }
   if ((gint64) arch->heads * arch->head_size > SP_MAX_FFN)

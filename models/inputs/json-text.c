@@ -156,6 +156,18 @@ check_text (const char *path, const char *text, GError **error)
   return TRUE;
 }
 
+/* json-glib's message quotes the text as it is: what it unescapes may be a new line, and a cut may part a character. */
+static char *
+one_line (const char *message)
+{
+  g_autofree char *cut = g_strndup (message, 160);
+  char *line = g_utf8_make_valid (cut, -1);
+  for (char *c = line; *c != '\0'; c++)
+    if (g_ascii_iscntrl (*c))
+      *c = ' ';
+  return line;
+}
+
 JsonObject *
 sp_json_parse (const char *path, const char *text, gsize length, GError **error)
 {
@@ -166,8 +178,8 @@ sp_json_parse (const char *path, const char *text, gsize length, GError **error)
   if (!json_parser_load_from_data (parser, text, (gssize) length, &cause)) {
     /* json-glib begins with "<data>:line:column: Parse error: " */
     gboolean placed = g_str_has_prefix (cause->message, "<data>");
-    sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s%s%.160s", path, placed ? "" : ": ",
-                   cause->message + (placed ? strlen ("<data>") : 0));
+    g_autofree char *line = one_line (cause->message + (placed ? strlen ("<data>") : 0));
+    sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s%s%s", path, placed ? "" : ": ", line);
     return NULL;
   }
   JsonNode *root = json_parser_get_root (parser);

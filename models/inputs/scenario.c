@@ -168,8 +168,9 @@ read_order (SpIni *ini, const Key *key, Values *values, GError **error)
     while (names[axis] != NULL && !g_str_equal (names[axis], g_strstrip (words[i])))
       axis++;
     const char *near = names[axis] == NULL ? sp_nearest (words[i], names) : NULL;
+    g_autofree char *shown = sp_shown (words[i]);
     if (names[axis] == NULL)
-      return sp_ini_refuse (ini, key->group, key->name, error, "\"%.20s\" is no axis, expected %s%s%s%s", words[i], all,
+      return sp_ini_refuse (ini, key->group, key->name, error, "\"%s\" is no axis, expected %s%s%s%s", shown, all,
                             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     if (seen[axis])
       return sp_ini_refuse (ini, key->group, key->name, error, "%s stands twice, expected %s", names[axis], all);

@@ -92,8 +92,8 @@ sp_nearest (const char *word, const char *const *names)
     best = (guint) length;
   for (guint i = 0; names[i] != NULL; i++) {
     gsize other = strlen (names[i]);
-    if (other == 0 || other > NEAREST_LENGTH)
-      continue;
+    if (other == 0 || other > NEAREST_LENGTH || (other > length ? other - length : length - other) >= best)
+      continue; /* as many insertions or deletions at the least */
     guint distance = edit_distance (word, (guint) length, names[i], (guint) other);
     if (distance < best) {
       best = distance;

@@ -104,6 +104,7 @@ struct _SpRunFile {
   SpFacts *facts;
   GHashTable *automatic; /* our keys that the file leaves to be computed -> item's key */
   GPtrArray *notes;
+  GHashTable *noted; /* the notes' own texts: an unknown key a line may be a hundred thousand */
   GPtrArray *asked; /* of char*: what is missing, and how it is given */
   gboolean quiet;   /* read back: notes and questions are nobody's */
 };

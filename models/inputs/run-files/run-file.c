@@ -80,6 +80,7 @@ sp_run_file_parse (const char *name, const char *text, gsize length, GError **er
   file->facts = sp_facts_new ();
   file->automatic = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
   file->notes = g_ptr_array_new_with_free_func (g_free);
+  file->noted = g_hash_table_new (g_str_hash, g_str_equal);
   file->asked = g_ptr_array_new_with_free_func (g_free);
   return sp_run_read_rows (file, error) ? g_steal_pointer (&file) : NULL;
 }
@@ -93,6 +94,7 @@ sp_run_file_free (SpRunFile *file)
   sp_run_items_free (file->items);
   g_hash_table_unref (file->facts);
   g_hash_table_unref (file->automatic);
+  g_hash_table_unref (file->noted);
   g_ptr_array_unref (file->notes);
   g_ptr_array_unref (file->asked);
   g_free (file);
@@ -119,31 +121,33 @@ sp_run_file_notes (const SpRunFile *file)
 /* --- notes and questions ------------------------------------------------------------------------------------------ */
 
 /* Each once. */
-static void
-add_once (GPtrArray *list, char *text)
-{
-  if (g_ptr_array_find_with_equal_func (list, text, g_str_equal, NULL))
-    g_free (text);
-  else
-    g_ptr_array_add (list, text);
-}
-
 void
 sp_run_note (SpRunFile *file, const char *format, ...)
 {
+  if (file->quiet)
+    return;
   va_list arguments;
   va_start (arguments, format);
-  if (!file->quiet)
-    add_once (file->notes, g_strdup_vprintf (format, arguments));
+  char *text = g_strdup_vprintf (format, arguments);
   va_end (arguments);
+  if (g_hash_table_contains (file->noted, text)) {
+    g_free (text);
+    return;
+  }
+  g_ptr_array_add (file->notes, text);
+  g_hash_table_add (file->noted, text);
 }
 
+/* Each once, of a few. */
 void
 sp_run_ask (SpRunFile *file, const char *format, ...)
 {
+  if (file->quiet)
+    return;
   va_list arguments;
   va_start (arguments, format);
-  if (!file->quiet)
-    add_once (file->asked, g_strdup_vprintf (format, arguments));
+  g_autofree char *text = g_strdup_vprintf (format, arguments);
   va_end (arguments);
+  if (!g_ptr_array_find_with_equal_func (file->asked, text, g_str_equal, NULL))
+    g_ptr_array_add (file->asked, g_steal_pointer (&text));
 }
