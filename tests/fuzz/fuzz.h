@@ -3,8 +3,9 @@
 
 /*
  * A target reads one text as one reader would, and checks what is true of any text: no more than an error of one line,
- * and what is read is written and read again the same. libFuzzer calls it (-Dfuzz=true, clang), and so does test-corpus,
- * with the seeds in corpus/ and without a fuzzer. A new target is a file here, its name in tests/meson.build, and seeds.
+ * and what is read is written and read again the same. libFuzzer calls it (-Dfuzz=true, clang), and so does
+ * test-corpus, with the seeds in corpus/ and without a fuzzer. A new target is a file here, its name in
+ * tests/meson.build, and seeds.
  *
  *   CC=clang meson setup BUILD -Dfuzz=true -Db_lundef=false && ninja -C BUILD fuzz
  *   export G_DEBUG=fatal-criticals G_SLICE=always-malloc
