@@ -473,7 +473,10 @@ test_orders (gconstpointer data)
       g_assert_cmpstr (a->pdata[i - 1], !=, a->pdata[i]);
   }
   /* ZeRO-2 has its reductions after every micro-batch already. */
-  gboolean has_data = program->groups[SP_GROUP_ZERO].size > 1 || c->layout.offload & SP_OFFLOAD_OPTIMIZER, is_mirrored = program->groups[SP_GROUP_MIRROR].size > 1;
+  gboolean has_data = program->groups[SP_GROUP_ZERO].size > 1 || c->layout.offload & SP_OFFLOAD_OPTIMIZER,
+           is_mirrored = program->groups[SP_GROUP_MIRROR].size > 1;
+  if (program->groups[SP_GROUP_REPLICA].size > 1)
+    return; /* the sum over copies may move or not, by stage and schedule */
   if (!has_data || program->zero_stage == 2 || (program->zero_stage < 2 && is_mirrored))
     g_assert_false (moves);
   else
