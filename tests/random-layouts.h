@@ -213,6 +213,7 @@ draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, gint3
   gint32 micro_batches = draw_int (rand, 1, most_micro_batches);
   gboolean zigzag = layout->ring > 1 && layout->token_split == SP_TOKENS_ZIGZAG;
 
+  *run = (SpRun){ 0 };
   run->micro_batch = draw_int (rand, 1, 4);
   run->global_batch = micro_batches * layout->data * run->micro_batch;
   if (micro_batches > 1 && draw_int (rand, 0, 1)) /* a smaller last one */
@@ -222,7 +223,6 @@ draw_run (GRand *rand, const SpArchitecture *arch, const SpLayout *layout, gint3
   run->precision = draw_int (rand, 0, 1) ? SP_DTYPE_BF16 : SP_DTYPE_FP16;
   run->causal = draw_int (rand, 0, 3) > 0;
   run->scope = SP_SCOPE_STEP;
-  run->expert_imbalance = 0;
 }
 
 /* Any schedule, and more often than not a random number of layers for each virtual stage. */
