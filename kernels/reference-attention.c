@@ -52,6 +52,16 @@ is_visible (gboolean causal, gint64 window, const gint64 *qpos, const gint64 *kp
   return !causal || (kpos[j] <= qpos[i] && (window == 0 || qpos[i] - kpos[j] < window));
 }
 
+/* The same, within the query's document. */
+static inline gboolean
+sees (SpRefShape s, gboolean causal, const gint64 *qpos, const gint64 *kpos, gint64 b, gint64 i, gint64 j)
+{
+  gint64 row = i * s.batch + b;
+
+  return is_visible (causal, s.window, qpos, kpos, i, j) &&
+         (s.first == NULL || (kpos[j] >= s.first[row] && kpos[j] < s.end[row]));
+}
+
 static void
 clear_heads (SpRefShape s, gint64 tokens, gint64 heads, double *x)
 {
@@ -182,10 +192,10 @@ attend_block (SpRefShape shape, const double *values, gint64 b, gint64 h, gint64
 
   memset (o, 0, sizeof (double) * value_size (shape));
   for (gint64 j = 0; j < shape.n; j++)
-    if (is_visible (causal, shape.window, qpos, kpos, i, j))
+    if (sees (shape, causal, qpos, kpos, b, i, j))
       max = fmax (max, s[j]);
   for (gint64 j = 0; j < shape.n; j++) {
-    if (!is_visible (causal, shape.window, qpos, kpos, i, j))
+    if (!sees (shape, causal, qpos, kpos, b, i, j))
       continue;
     double weight = exp (s[j] - max);
     sum += weight;
@@ -259,7 +269,7 @@ sp_ref_attention_bwd (SpRefShape shape, const double *q, const double *keys, con
         const double *d_out = d_o + value_at (shape, i, b, shape.heads, h);
 
         for (gint64 j = 0; j < shape.n; j++) {
-          if (!is_visible (causal, shape.window, qpos, kpos, i, j))
+          if (!sees (shape, causal, qpos, kpos, b, i, j))
             continue;
           gint64 key = head_at (shape, j, b, shape.kv_heads, kv_head (shape, h));
           gint64 value = value_at (shape, j, b, shape.kv_heads, kv_head (shape, h));

@@ -36,6 +36,9 @@ typedef struct {
   gint64 m, n, k, batch, heads, kv_heads;
   gint64 v;      /* attention: features of a value head, 0: k */
   gint64 window; /* causal attention: key j is visible to query i if 0 <= i - j < window; 0: any before */
+  /* Fused attention: [m,batch] first position of a query's document and the one behind its last, of which alone keys are
+   * visible; NULL: all. */
+  const gint64 *first, *end;
 } SpRefShape;
 
 /* --- matrix product: reference-gemm.c ----------------------------------------------------------------------------- */

@@ -129,6 +129,18 @@ sp_layout_stage_layers (const SpLayout *layout, const SpArchitecture *arch, gint
   return arch->layers / n + (virtual_stage < arch->layers % n);
 }
 
+double
+sp_run_keys (const SpRun *run)
+{
+  return run->packing != NULL ? sp_packing_keys (run->packing, run->sequence) : (double) run->sequence;
+}
+
+gint64
+sp_run_positions (const SpRun *run)
+{
+  return run->packing != NULL ? MIN (run->packing->longest, run->sequence) : run->sequence;
+}
+
 static gint32
 near_divisor (gint64 tokens, gint32 wanted)
 {

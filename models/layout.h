@@ -11,6 +11,7 @@
 
 #include "models/inputs/architecture.h"
 #include "models/inputs/hardware.h"
+#include "models/inputs/packing.h"
 #include "sim/program.h"
 
 G_BEGIN_DECLS
@@ -102,6 +103,7 @@ typedef struct {
                             * buffers are full, so it changes nothing */
   gboolean fp8;            /* linear layers multiply in fp8, both operands cast when they are used; the output matrix not */
   guint8 optimizer;        /* SpOptimizer */
+  const SpPacking *packing; /* documents that sequences are made of; NULL: each is one */
 } SpRun;
 
 /* clang-format off */
@@ -115,6 +117,11 @@ typedef struct {
     .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE }, 0 }
 #define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
 /* clang-format on */
+
+/* Tokens that a token's attention is about: the sequence's, or of packed documents their mean; and positions that there
+ * are. */
+double sp_run_keys (const SpRun *run);
+gint64 sp_run_positions (const SpRun *run);
 
 /* Sequence ranks S: ulysses x ring where the model has softmax layers, else ulysses x lasp. In a hybrid the linear
  * layers factor the same S as lasp x (S / lasp of their own Ulysses). */

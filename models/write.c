@@ -332,6 +332,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   program->micro_batches = sp_layout_micro_batches (layout, run);
   program->schedule = layout->schedule;
   program->scope = run->scope;
+  sp_program_set_documents (program, run->packing ? run->packing->runs : NULL, run->packing ? run->packing->n_runs : 0);
   write_numbers (program, arch);
   if (arch->moe.experts > 0)
     program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : MAX (run->expert_imbalance, 1);

@@ -79,6 +79,7 @@ const SpField sp_fields_program[] = {
   ENUM ("token_split", SpProgram, token_split, SP_N_TOKEN_SPLITS, sp_token_split_name),
   PLAIN (SpProgram, sequence_regions, U8),
   PLAIN (SpProgram, zero_stage, U8),
+  PLAIN (SpProgram, packed, U8),
   PLAIN (SpProgram, offloads, U8),
   PLAIN (SpProgram, global_batch, I32),
   PLAIN (SpProgram, micro_batches, I32),
@@ -131,6 +132,7 @@ const SpField sp_fields_block[] = {
   ENUM ("kind", SpBlock, kind, SP_N_BLOCK_KINDS, sp_block_name),
   PLAIN (SpBlock, traits, U8),
   PLAIN (SpBlock, recomputes, U8),
+  PLAIN (SpBlock, attention_pairs, DOUBLE),
   PLAIN (SpBlock, regather, U8),
   LAST,
 };

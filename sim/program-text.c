@@ -16,6 +16,7 @@
  *    group name=.. size=.. digits=..       each group
  *    layers 1*7 2 1*7                      block of each layer, in runs
  *    stages 0 8 15                         first layer of each virtual stage, then the number of layers
+ *    documents 512*3 70                    where sequences are packed: lengths in tokens, in runs
  *    variant batch=..                      one or two, each followed by
  *      pipe_send kind=.. ..
  *      pipe_receive kind=.. ..
@@ -75,6 +76,12 @@ write_layers (const SpProgram *program, GString *out)
   g_string_append (out, "\nstages");
   for (gint32 i = 0; i <= sp_program_virtual_stages (program); i++)
     g_string_append_printf (out, " %d", program->stage_first[i]);
+  g_string_append (out, program->n_documents > 0 ? "\ndocuments" : "");
+  for (guint i = 0; i < program->n_documents; i++) {
+    const SpDocuments *run = &program->documents[i];
+    g_string_append_printf (out, run->count > 1 ? " %" G_GINT64_FORMAT "*%" G_GINT64_FORMAT : " %" G_GINT64_FORMAT,
+                            run->length, run->count);
+  }
   g_string_append_c (out, '\n');
 }
 
@@ -241,6 +248,26 @@ read_stages (Reader *reader, char **words)
       return g_strdup_printf ("'%s' is no layer", words[i]);
     program->stage_first[i] = (gint32) first;
   }
+  return NULL;
+}
+
+static char *
+read_documents (Reader *reader, char **words)
+{
+  g_autoptr (GArray) runs = g_array_new (FALSE, FALSE, sizeof (SpDocuments));
+
+  for (char **word = words; *word != NULL; word++) {
+    g_auto (GStrv) parts = g_strsplit (*word, "*", 2);
+    SpDocuments run = { 0, 1 };
+
+    if (!g_ascii_string_to_signed (parts[0], 10, 1, 1 << 30, &run.length, NULL) ||
+        (parts[1] != NULL && !g_ascii_string_to_signed (parts[1], 10, 2, 1 << 20, &run.count, NULL)))
+      return g_strdup_printf ("'%s' is no length or length*count", *word);
+    g_array_append_val (runs, run);
+  }
+  if (!reader->program->packed || runs->len == 0 || runs->len > SP_MAX_DOCUMENTS)
+    return g_strdup_printf ("%u runs of documents", runs->len);
+  sp_program_set_documents (reader->program, (const SpDocuments *) (gconstpointer) runs->data, runs->len);
   return NULL;
 }
 
@@ -413,6 +440,7 @@ enum {
   GROUP,
   LAYERS,
   STAGES,
+  DOCUMENTS,
   VARIANT,
   PIPE_SEND,
   PIPE_RECEIVE,
@@ -442,7 +470,8 @@ static const struct {
   [GROUP] = { "group", read_group, B (NUMBERS) | B (DIGIT) | B (GROUP) },
   [LAYERS] = { "layers", read_layers, B (GROUP) },
   [STAGES] = { "stages", read_stages, B (LAYERS) },
-  [VARIANT] = { "variant", read_variant, B (STAGES) | IN_BLOCK },
+  [DOCUMENTS] = { "documents", read_documents, B (STAGES) },
+  [VARIANT] = { "variant", read_variant, B (STAGES) | B (DOCUMENTS) | IN_BLOCK },
   [PIPE_SEND] = { "pipe_send", read_pipe_send, B (VARIANT) },
   [PIPE_RECEIVE] = { "pipe_receive", read_pipe_receive, B (PIPE_SEND) },
   [BLOCK] = { "block", read_block, B (PIPE_RECEIVE) | IN_BLOCK },

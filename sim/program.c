@@ -16,6 +16,7 @@ sp_program_free (SpProgram *program)
     return;
   g_free (program->layer_block);
   g_free (program->stage_first);
+  g_free (program->documents);
   g_free (program->ops);
   g_free (program);
 }
@@ -95,6 +96,35 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
   if (at < part)
     return ring_place * part + at;
   return (2 * ring_size - 1 - ring_place) * part + at - part;
+}
+
+void
+sp_program_set_documents (SpProgram *program, const SpDocuments *documents, guint n)
+{
+  program->packed = n > 0;
+  program->n_documents = n <= SP_MAX_DOCUMENTS ? n : 0;
+  if (program->n_documents > program->documents_capacity) {
+    program->documents_capacity = program->n_documents;
+    program->documents = g_renew (SpDocuments, program->documents, program->documents_capacity);
+  }
+  if (program->n_documents > 0)
+    memcpy (program->documents, documents, program->n_documents * sizeof *documents);
+}
+
+void
+sp_program_document (const SpProgram *program, gint64 number, gint64 position, gint64 *ret_begin, gint64 *ret_end)
+{
+  gint64 tokens = 0, at;
+  guint i = 0;
+
+  for (guint d = 0; d < program->n_documents; d++)
+    tokens += program->documents[d].length * program->documents[d].count;
+  at = (number * program->sequence + position) % tokens;
+  while (at >= program->documents[i].length * program->documents[i].count)
+    at -= program->documents[i].length * program->documents[i].count, i++;
+  at %= program->documents[i].length;
+  *ret_begin = MAX (position - at, 0);
+  *ret_end = MIN (position - at + program->documents[i].length, program->sequence);
 }
 
 /* --- names ---------------------------------------------------------------------------------------------------- */

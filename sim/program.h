@@ -596,6 +596,8 @@ typedef struct {
   guint8 n_weights;
   guint8 regather; /* GATHER again before BACKWARD */
   guint8 n_flats;
+  double attention_pairs; /* of packed documents on a ring: those of one head and sequence that the mean place has. Its
+                           * attention is priced with the slowest place's at each step. 0: as priced */
   SpFlat flats[SP_MAX_FLATS];
   SpSegment segments[SP_N_PHASES];
   SpLoop loops[SP_MAX_LOOPS];
@@ -641,6 +643,16 @@ typedef struct {
   gint32 position_offset; /* rows of a table of positions before the first position's */
 } SpNumbers;
 
+/* Packed documents: runs of the same length, in their order. They are put one behind the other, and gone through again
+ * after the last; sequence s of the global batch has tokens from s * sequence on, and what a sequence cuts off a document
+ * begins the next one as another. A query sees keys of its own document alone, and positions start at 0 with each. */
+typedef struct {
+  gint64 length; /* tokens of each */
+  gint64 count;
+} SpDocuments;
+
+#define SP_MAX_DOCUMENTS 4096 /* runs that a program keeps */
+
 typedef struct {
   SpDigit digits[SP_MAX_DIGITS];
   guint n_digits;
@@ -653,6 +665,9 @@ typedef struct {
   guint8 sequence_regions; /* 1: outside the tensor-split parts, rows are split again over the tensor group */
   guint8 zero_stage;
   guint8 offloads; /* 1: some buffers lie in host memory */
+  guint8 packed;   /* 1: sequences are packed documents, */
+  guint n_documents; /* of these runs; 0: of more than a program keeps */
+  SpDocuments *documents;
   gint32 global_batch;  /* sequences */
   gint32 micro_batches; /* a rank runs */
   gint32 n_variants;
@@ -671,7 +686,7 @@ typedef struct {
   SpOp *ops;
   guint n_ops;
   guint ops_capacity;
-  guint layers_capacity, stages_capacity; /* the latter of stage_first's numbers */
+  guint layers_capacity, stages_capacity, documents_capacity; /* stages_capacity: of stage_first's numbers */
 } SpProgram;
 
 SpProgram *sp_program_new (void);
@@ -764,6 +779,12 @@ gint32 sp_program_member (const SpProgram *program, SpGroupId group, gint32 rank
 /* For each place of a group, whether what it sends to the next one (reverse: the one before; around the ends) stays in
  * its node, in every instance of the group: ranks fill nodes of `node` GPUs in order. ret: [size of the group]. */
 void sp_program_near_hops (const SpProgram *program, SpGroupId group, gboolean reverse, gint32 node, guint8 *ret);
+
+/* The document of token `position` of sequence `number` of the global batch, as far as it lies in that sequence: its
+ * first position and the one behind its last. Goes through the runs. The program has documents. */
+void sp_program_document (const SpProgram *program, gint64 number, gint64 position, gint64 *ret_begin, gint64 *ret_end);
+/* Sets them: at most SP_MAX_DOCUMENTS are kept. n = 0: not packed. */
+void sp_program_set_documents (SpProgram *program, const SpDocuments *documents, guint n);
 
 /* Position in the sequence of row `row` (0 .. local_sequence - 1) on sequence place `place` (of SP_GROUP_SEQUENCE).
  * With ZIGZAG the sequence is cut in 2 R parts (R = ring size) and ring place r holds parts r and 2R - 1 - r; with

@@ -17,6 +17,7 @@ typedef struct {
   gboolean lasp_local_after;
   gboolean fp8;
   guint8 optimizer;
+  const char *packing; /* lengths of documents, a line each */
 } RehearseCase;
 
 /* clang-format off */
@@ -300,6 +301,18 @@ static const RehearseCase rehearse_cases[] = {
   { "loss-chunked-bert", SMALL_BERT, 0, 32, 2, 1, LAYOUT (.tensor = 2, .loss = SP_LOSS_CHUNKED) },
   { "loss-full-bert", SMALL_BERT, 0, 32, 2, 1, LAYOUT (.tensor = 2, .loss = SP_LOSS_FULL) },
   { "loss-fused-bare", SMALL_BARE, 0, 32, 4, 2, LAYOUT (.data = 2, .zero = 2, .loss = SP_LOSS_FUSED) },
+  { "packed", SMALL_GQA, 0, 32, 3, 1, LAYOUT (.zero = 0), .packing = "7\n20\n3,4\n" },
+  { "packed-positions", SMALL_GPT, 0, 32, 4, 2, LAYOUT (.ulysses = 4), .packing = "7\n20\n3,4\n" },
+  { "packed-bert", SMALL_BERT, 0, 32, 4, 2, LAYOUT (.tensor = 2, .ring = 2), .packing = "9\n14\n" },
+  { "packed-ring-zigzag", SMALL_GQA, 0, 32, 4, 2, LAYOUT (.ring = 4, .recompute = SP_RECOMPUTE_FULL), .packing = "7\n20\n3,4\n" },
+  { "packed-ring-contiguous", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .token_split = SP_TOKENS_CONTIGUOUS), .packing = "5,9\n" },
+  { "packed-ring-striped", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .token_split = SP_TOKENS_STRIPED), .packing = "70\n13\n" },
+  { "packed-ring-gather", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.ring = 4, .ring_kind = SP_RING_ALL_GATHER, .token_split = SP_TOKENS_CONTIGUOUS), .packing = "7\n20\n3,4\n" },
+  { "packed-ring-queries", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .ring_backward = SP_RING_BACKWARD_Q), .packing = "7\n20\n3,4\n" },
+  { "packed-ring-double", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .ring_kind = SP_RING_DOUBLE, .ring_inner = 2), .packing = "7\n20\n3,4\n" },
+  { "packed-window", SMALL_WINDOW, 0, 32, 2, 1, LAYOUT (.ring = 4), .packing = "2,3\n11\n" },
+  { "packed-latent", SMALL_LATENT, 0, 32, 2, 1, LAYOUT (.ulysses = 2, .ring = 2), .packing = "7\n20\n3,4\n" },
+  { "packed-data-pipeline", SMALL_GQA, 0, 16, 7, 2, LAYOUT (.data = 2, .pipeline = 2, .zero = 1, .loss = SP_LOSS_CHUNKED, .loss_chunks = 2), .packing = "7\n20\n3,4\n" },
   { "tiles", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.mlp_tiles = 4) },
   { "tiles-auto-fused", SMALL_GPT, 0, 64, 2, 1, LAYOUT (.mlp_tiles = SP_TILES_AUTO, .loss = SP_LOSS_FUSED) },
   { "tiles-full", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .mlp_tiles = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL) },
@@ -359,6 +372,25 @@ rehearse_case_model (const RehearseCase *c)
   return arch;
 }
 
+/* Kept until the end: a run only points to it. */
+static inline const SpPacking *
+rehearse_packing (const char *text)
+{
+  static GHashTable *known = NULL;
+
+  if (text == NULL)
+    return NULL;
+  if (known == NULL)
+    known = g_hash_table_new_full (g_str_hash, g_str_equal, NULL, (GDestroyNotify) sp_packing_free);
+  SpPacking *packing = g_hash_table_lookup (known, text);
+  if (packing == NULL) {
+    packing = sp_packing_parse ("test", text, strlen (text), NULL);
+    g_assert_nonnull (packing);
+    g_hash_table_insert (known, (gpointer) text, packing);
+  }
+  return packing;
+}
+
 static inline SpRun
 rehearse_case_run (const RehearseCase *c)
 {
@@ -367,6 +399,7 @@ rehearse_case_run (const RehearseCase *c)
                   .global_batch = c->global_batch,
                   .precision = SP_DTYPE_BF16,
                   .causal = TRUE,
+                  .packing = rehearse_packing (c->packing),
                   .fp8 = c->fp8,
                   .optimizer = c->optimizer };
 }

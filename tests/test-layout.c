@@ -20,6 +20,7 @@ typedef struct {
   gint32 legal_global_batch, legal_micro_batch;
   SpLayout legal;
   SpScope scope;
+  const char *packing; /* documents' lengths, of the illegal one */
 } RuleCase;
 
 #define CONTIGUOUS .token_split = SP_TOKENS_CONTIGUOUS
@@ -152,6 +153,12 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.ulysses = 2, .loss = SP_LOSS_FUSED, .loss_chunks = 10) },
   { "mlp-tiles", SMALL_GQA, 0, 40, 2, 1, 2, LAYOUT (.ulysses = 2, .mlp_tiles = 32), { "mlp-tiles = 32", "20 tokens", "nearest: 20" },
     .legal = LAYOUT (.ulysses = 2, .mlp_tiles = SP_TILES_AUTO) },
+  { "packing-fused", SMALL_GPT, 1, 32, 2, 1, 1, LAYOUT (.data = 1), { "packing = lengths", "framework test", "packing = none" },
+    .legal = LAYOUT (.data = 1), .packing = "8" },
+  { "packing-fused", SMALL_SOFTMAX, 0, 32, 2, 1, 2, LAYOUT (.ring = 2, .ring_kind = SP_RING_RSA, CONTIGUOUS), { "ring-kind = rsa", "ring-kind = p2p" },
+    .legal = LAYOUT (.ring = 2), .packing = "8" },
+  { "packing-ring", SMALL_GQA, 0, 4096, 2, 1, 2048, LAYOUT (.ring = 2048), { "ring of 2048", "at most 1024" },
+    .legal = LAYOUT (.ring = 1024), .packing = "8" },
   { "loss-scope", SMALL_GPT, 0, 32, 2, 1, 1, LAYOUT (.loss = SP_LOSS_FUSED), { "scope = forward", "loss = fused", "full or vocab-parallel" },
     .legal = LAYOUT (.loss = SP_LOSS_FULL), .scope = SP_SCOPE_FORWARD },
   { "scores", SMALL_GPT, 1, 1 << 29, 2, 1, 1, LAYOUT (.data = 1), { "score matrices", "sequence 536870912", "fused attention" },
@@ -183,8 +190,11 @@ test_rule (gconstpointer data)
   g_autoptr (SpArchitecture) arch = rule_model (c);
   SpFramework framework = small_framework (!c->unfused);
   SpRun run = { c->sequence, c->micro_batch, c->global_batch, SP_DTYPE_BF16, TRUE, (guint8) c->scope };
+  g_autoptr (SpPacking) packing =
+      c->packing != NULL ? sp_packing_parse ("lengths", c->packing, strlen (c->packing), NULL) : NULL;
   g_autofree char *start = g_strdup_printf ("rule %s: ", c->rule);
 
+  run.packing = packing;
   g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, NULL));
   g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, &error));
   g_assert_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL);
@@ -204,6 +214,7 @@ test_rule (gconstpointer data)
   if (c->legal_micro_batch)
     run.micro_batch = c->legal_micro_batch;
   g_clear_error (&error);
+  run.packing = g_str_equal (c->rule, "packing-ring") ? packing : NULL;
   g_assert_true (sp_layout_check (&c->legal, arch, &framework, &run, 0, &error));
   g_assert_no_error (error);
 }

@@ -277,7 +277,7 @@ static const struct Bad {
   { "loss-chunks", "loss-chunks = 16", "loss-chunks = many", { ": [layout] loss-chunks = ", "expected auto, or" } },
   { "virtual", "virtual-stages = 1", "virtual-stages = 0", { ": [layout] virtual-stages = ", "expected a whole number" } },
   { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "has no peak-fp8, expected bf16" } },
-  { "packing", "packing = none", "packing = a.txt", { ": [run] packing = ", "choose none" } },
+  { "packing", "packing = none", "packing = a.txt", { ": [run] packing = \"a.txt\"", "expected none, or a file" } },
   { "scope", "scope = step", "scope = layers", { ": [run] scope = ", "layer" } },
   { "optimizer", "adamw", "muon", { ": [run] optimizer = ", "expected one of adamw, adamw-8bit" } },
 };

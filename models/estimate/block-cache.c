@@ -150,7 +150,7 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   key[6] = mixed (key[6], (guint64) layout->expert);
   key[8] = blocks_of (program);
   key[9] = mixed (pair (layout->loss_chunks, layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16),
-                  (guint64) layout->mlp_tiles);
+                  (guint64) layout->mlp_tiles ^ (guint64) (gsize) run->packing << 16);
 }
 
 static void

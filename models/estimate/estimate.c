@@ -45,7 +45,7 @@ mixer_flops (const SpArchitecture *arch, guint kind, double sequence, double *re
  * matrix once, no embedding; palm (2204.02311, appendix B) and llm-foundry count all parameters. Of routed experts those
  * that a token is sent to. */
 void
-sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention convention, double *ret_full,
+sp_model_flops (const SpArchitecture *arch, double sequence, SpMfuConvention convention, double *ret_full,
                 double *ret_causal)
 {
   gboolean matrices = convention == SP_MFU_SEQPAR || convention == SP_MFU_MEGATRON;
@@ -72,19 +72,19 @@ sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention con
 /* The same of what the scope runs: a third of the step's for a forward; for a layer its matrices, and attention's part
  * as above, which is all that is left of it for attention. */
 static void
-scope_flops (const SpArchitecture *arch, const SpProgram *program, SpMfuConvention convention, double *ret_full,
-             double *ret_causal)
+scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *run, SpMfuConvention convention,
+             double *ret_full, double *ret_causal)
 {
   guint kind = arch->layer_kind[0];
 
   if (!sp_program_is_one_layer (program)) {
     double part = program->scope == SP_SCOPE_FORWARD ? 1.0 / 3 : 1;
-    sp_model_flops (arch, program->sequence, convention, ret_full, ret_causal);
+    sp_model_flops (arch, sp_run_keys (run), convention, ret_full, ret_causal);
     *ret_full *= part;
     *ret_causal *= part;
     return;
   }
-  mixer_flops (arch, kind, program->sequence, ret_full, ret_causal);
+  mixer_flops (arch, kind, sp_run_keys (run), ret_full, ret_causal);
   if (program->scope == SP_SCOPE_LAYER) {
     double matrices = 6.0 * sp_architecture_layer_matmul_parameters (arch, kind);
     *ret_full += matrices;
@@ -128,7 +128,7 @@ estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, 
   ret->fits = sp_estimate_fits (estimator->cluster, ret);
 
   double peak = program->world * estimator->cost.peak_flops_per_s * ret->step_time_s;
-  scope_flops (estimator->arch, program, estimator->convention, &full, &causal);
+  scope_flops (estimator->arch, program, run, estimator->convention, &full, &causal);
   ret->tokens_per_s = tokens / ret->step_time_s;
   ret->mfu = full * tokens / peak;
   ret->mfu_causal = (run->causal ? causal : full) * tokens / peak;

@@ -83,8 +83,9 @@ extern const char *const sp_mfu_names[SP_N_MFU + 1]; /* NULL-terminated */
 /* The GPU's memory, and where it is known a node's share of host memory, hold what they must. */
 gboolean sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e);
 
-/* Model FLOP of one token's training step, attention over all pairs and over the causal half. */
-void sp_model_flops (const SpArchitecture *arch, gint64 sequence, SpMfuConvention convention, double *ret_full,
+/* Model FLOP of one token's training step, attention over all pairs and over the causal half. `sequence`: tokens that
+ * see each other, of packed documents their mean over tokens. */
+void sp_model_flops (const SpArchitecture *arch, double sequence, SpMfuConvention convention, double *ret_full,
                      double *ret_causal);
 
 /* What does not change between layouts, computed once for a search. Borrows its arguments. */

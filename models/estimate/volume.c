@@ -55,6 +55,18 @@ mean_flops (const SpOp *op, double steps, gint32 places)
   return op->flops * (op->guard & SP_GUARD_VISIBLE ? steps * (2 * places - 1 - steps) / (2 * places) : steps);
 }
 
+/* FLOP of a pair of query and key, of all heads and sequences; 0: no kernel that is priced by them. */
+static double
+pair_flops (const SpOp *op)
+{
+  gint32 values = op->value_size > 0 ? op->value_size : op->k;
+  double features = op->kind == SP_OP_ATTENTION       ? 2.0 * op->k + 2.0 * values
+                    : op->kind == SP_OP_ATTENTION_BWD ? 6.0 * op->k + 4.0 * values
+                                                      : 0;
+
+  return features * op->heads * op->batch;
+}
+
 void
 sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
 {
@@ -67,11 +79,17 @@ sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBloc
   for (guint phase = SP_PHASE_FORWARD; phase <= last; phase++) {
     guint n;
     const SpOp *ops = sp_program_segment (program, block, phase, &n);
+    gboolean attends = FALSE;
     for (guint i = 0; i < n; i++) {
       double steps = steps_of (block, &ops[i]);
       if ((ops[i].flags & scope) != scope)
         continue;
       double mean = ops[i].flags & SP_OP_VARIES ? 1 / sp_estimate_imbalance (program) : 1;
+      if (block->attention_pairs > 0 && pair_flops (&ops[i]) > 0) {
+        ret->flops += attends ? 0 : block->attention_pairs * pair_flops (&ops[i]);
+        attends = TRUE;
+        continue;
+      }
       ret->flops += mean * mean_flops (&ops[i], steps, program->groups[ops[i].group].size);
       if (sp_op_is_communication (ops[i].kind) && ops[i].kind != SP_OP_RECEIVE)
         count_message (cost, program, &ops[i], steps, &ret->volume[ops[i].axis], &ret->chain_size[ops[i].axis]);

@@ -168,7 +168,7 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
 {
   double full, causal;
 
-  sp_model_flops (e->arch, program->sequence, e->convention, &full, &causal);
+  sp_model_flops (e->arch, sp_run_keys (run), e->convention, &full, &causal);
   schedule (program, out);
   g_string_append_printf (
       out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
@@ -224,6 +224,33 @@ note_logits (const SpEstimator *e, const SpLayout *layout, const SpRun *run, GPt
                                     split < layout->tensor ? ", vocab-parallel would split them over tensor" : ""));
 }
 
+static void
+note_packing (const SpArchitecture *arch, const SpLayout *layout, const SpRun *run, GPtrArray *notes)
+{
+  const SpPacking *p = run->packing;
+  gboolean causal = run->causal && !arch->bidirectional;
+  gboolean softmax = sp_architecture_has (arch, SP_LAYER_SOFTMAX);
+  double s = (double) run->sequence, whole = causal ? s * (s + 1) / 2 : s * s;
+  SpPackedPairs pairs;
+
+  sp_packing_pairs (p, run->sequence, layout->token_split, layout->ring, causal, 0, &pairs);
+  g_ptr_array_add (notes, g_strdup_printf ("packing: %" G_GINT64_FORMAT
+                                           " documents of %.0f tokens on the average, %" G_GINT64_FORMAT
+                                           " at most; a token's is %.0f long, so attention has %.2f %% of "
+                                           "the pairs of whole sequences, the fullest sequence %.2f times the mean's",
+                                           p->documents, (double) p->tokens / (double) p->documents, p->longest,
+                                           sp_packing_keys (p, run->sequence), 100 * pairs.all / whole, pairs.fullest));
+  if (softmax && layout->ring > 1)
+    g_ptr_array_add (notes,
+                     g_strdup_printf ("packing: over the ring's steps the slowest place does %.2f times the mean's "
+                                      "pairs; a zigzag of each document, which would even them out, is not "
+                                      "available yet",
+                                      (pairs.home + pairs.away) * layout->ring / pairs.all));
+  if (sp_architecture_has (arch, SP_LAYER_LINEAR))
+    g_ptr_array_add (notes, g_strdup ("packing: that the state of a linear layer starts anew with each document costs "
+                                      "nothing"));
+}
+
 GPtrArray *
 sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)
 {
@@ -238,11 +265,14 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
   for (guint i = 0; cluster_notes && i < cluster_notes->len; i++)
     g_ptr_array_add (notes, g_strdup (g_ptr_array_index (cluster_notes, i)));
   gint32 trained = MAX (arch->trained_positions, arch->positions);
-  if (trained && run->sequence > trained)
-    g_ptr_array_add (notes, g_strdup_printf ("sequence %" G_GINT64_FORMAT
-                                             " is longer than the %d positions that the model has; costs hold "
-                                             "for a model made for it",
-                                             run->sequence, trained));
+  if (trained && sp_run_positions (run) > trained)
+    g_ptr_array_add (notes,
+                     g_strdup_printf ("%s %" G_GINT64_FORMAT
+                                      " is longer than the %d positions that the model has; costs hold "
+                                      "for a model made for it",
+                                      run->packing ? "a document of" : "sequence", sp_run_positions (run), trained));
+  if (run->packing != NULL)
+    note_packing (arch, layout, run, notes);
   if (padded != arch->vocabulary)
     g_ptr_array_add (notes, g_strdup_printf ("vocabulary %d is padded to %d, a multiple of tensor = %d",
                                              arch->vocabulary, padded, layout->tensor));

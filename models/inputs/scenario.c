@@ -23,6 +23,7 @@ typedef enum {
 
 typedef struct {
   char *model, *cluster, *framework; /* as written in the file */
+  char *packing;                     /* NULL: none */
   char *device;                      /* of a cluster that is a dump; NULL else */
   gint32 nodes, gpus_per_node;       /* 0: the file's own */
   SpLayout layout;
@@ -60,6 +61,8 @@ static gboolean read_offload (SpIni *ini, const Key *key, Values *values, GError
 static void write_offload (const Values *values, GString *out);
 static gboolean read_chunks (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_chunks (const Values *values, GString *out);
+static gboolean read_packing (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_packing (const Values *values, GString *out);
 static gboolean read_tiles (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_tiles (const Values *values, GString *out);
 static gboolean read_recompute (SpIni *ini, const Key *key, Values *values, GError **error);
@@ -130,7 +133,7 @@ static const Key keys[] = {
   { "run", "precision", KEY_SPECIAL, .read = read_precision, .write = write_precision },
   { "run", "causal", KEY_BOOL, FIELD (run.causal) },
   { "run", "framework", KEY_WORD, FIELD (framework) },
-  ONLY ("run", "packing", "none"),
+  { "run", "packing", KEY_SPECIAL, .read = read_packing, .write = write_packing },
   { "run", "expert-imbalance", KEY_SPECIAL, .read = read_imbalance, .write = write_imbalance },
   { "run", "scope", KEY_CHOICE, FIELD (run.scope), .names = { "step", "forward", "layer", "attention" },
     .available = SP_N_SCOPES },
@@ -386,6 +389,18 @@ write_tiles (const Values *values, GString *out)
   write_parts (values->layout.mlp_tiles, SP_TILES_AUTO, out);
 }
 
+static gboolean
+read_packing (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  return sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &values->packing, error);
+}
+
+static void
+write_packing (const Values *values, GString *out)
+{
+  g_string_append (out, values->run.packing != NULL ? values->run.packing->path : "none");
+}
+
 /* A word, or every-K, first-K: all that the layout has to say of it. */
 static gboolean
 read_recompute (SpIni *ini, const Key *key, Values *values, GError **error)
@@ -617,6 +632,7 @@ values_clear (Values *values)
   g_free (values->cluster);
   g_free (values->device);
   g_free (values->framework);
+  g_free (values->packing);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Values, values_clear)
 
@@ -756,6 +772,23 @@ check_precision (const SpScenario *scenario, const SpIni *ini, const Values *val
                         sp_ini_has (ini, "run", "precision") ? "" : " (bf16 is the default)");
 }
 
+/* Absolute, or beside the scenario. */
+static gboolean
+load_packing (SpScenario *scenario, const SpIni *ini, const char *name, GError **error)
+{
+  if (name == NULL || g_str_equal (name, "none"))
+    return TRUE;
+  g_autofree char *beside = g_path_get_dirname (sp_ini_path (ini));
+  g_autofree char *joined = g_path_is_absolute (name) ? g_strdup (name) : g_build_filename (beside, name, NULL);
+  g_autofree char *path = g_canonicalize_filename (joined, NULL);
+  if (g_path_is_absolute (name) || g_file_test (path, G_FILE_TEST_EXISTS))
+    scenario->packing = sp_packing_load (path, error);
+  else
+    return sp_ini_refuse (ini, "run", "packing", error,
+                          "expected none, or a file of documents' lengths; there is no %s", path);
+  return scenario->packing != NULL;
+}
+
 static gboolean
 load_files (SpScenario *scenario, const SpIni *ini, const Values *values, GError **error)
 {
@@ -774,7 +807,7 @@ load_files (SpScenario *scenario, const SpIni *ini, const Values *values, GError
   if (!load_cluster (scenario, ini, values, error) || !check_precision (scenario, ini, values, error))
     return FALSE;
   scenario->framework = sp_framework_load (scenario->framework_path, error);
-  return scenario->framework != NULL;
+  return scenario->framework != NULL && load_packing (scenario, ini, values->packing, error);
 }
 
 static SpScenario *
@@ -797,6 +830,7 @@ load (SpIni *ini, const char *const *sets, GError **error)
     scenario->layout.ring_inner =
         sp_layout_ring_in_node (&scenario->layout, scenario->arch, scenario->cluster->gpus_per_node);
   scenario->run = values.run;
+  scenario->run.packing = scenario->packing;
   return g_steal_pointer (&scenario);
 }
 
@@ -827,6 +861,7 @@ sp_scenario_free (SpScenario *scenario)
   sp_architecture_free (scenario->arch);
   sp_cluster_free (scenario->cluster);
   sp_framework_free (scenario->framework);
+  sp_packing_free (scenario->packing);
   sp_variations_clear (&scenario->variations);
   g_free (scenario);
 }

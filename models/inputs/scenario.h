@@ -23,6 +23,7 @@ typedef struct {
   SpArchitecture *arch;
   SpCluster *cluster;
   SpFramework *framework;
+  SpPacking *packing; /* that run.packing points to; NULL: none */
   SpLayout layout;
   SpRun run;
   SpVariations variations; /* the optional [variation] group, for simulations */

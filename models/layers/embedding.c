@@ -18,7 +18,8 @@ position_rows (const SpWriter *w)
 {
   const SpArchitecture *arch = w->arch;
 
-  return arch->positions ? (gint32) MAX ((gint64) arch->positions, w->run->sequence + arch->position_offset) : 0;
+  return arch->positions ? (gint32) MAX ((gint64) arch->positions, sp_run_positions (w->run) + arch->position_offset)
+                         : 0;
 }
 
 static SpOp *

@@ -239,6 +239,7 @@ sp_run_attention (SpCall *c)
   const gint64 *qpos = sp_call_positions (c, z.shape.m);
   const gint64 *kpos = sp_call_key_positions (c, z.shape.n, z.shape.m);
 
+  sp_call_documents (c, z.shape.m, qpos, &z.shape.first, &z.shape.end);
   if (!c->failed)
     sp_ref_attention (z.shape, q, k, v, is_causal (c), qpos, kpos, o, lse);
 }
@@ -306,6 +307,7 @@ sp_run_attention_bwd (SpCall *c)
 
   if (queries && z.shape.m != z.shape.n)
     sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has queries that go around, and not as many keys");
+  sp_call_documents (c, z.shape.m, queries ? come : own, &z.shape.first, &z.shape.end);
   if (!c->failed)
     sp_ref_attention_bwd (z.shape, q, k, v, d_o, lse, delta, is_causal (c), queries ? come : own, queries ? own : come,
                           dq, dk, dv);

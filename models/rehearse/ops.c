@@ -169,7 +169,7 @@ rope (SpCall *c)
 {
   gint64 kv = M * c->op->kv_heads * K;
   const double *qkv = IN (0, qkv_elements (c)), *q_gain = IN (1, K), *key_gain = IN (2, K);
-  const gint64 *positions = sp_call_row_positions (c, M);
+  const gint64 *positions = sp_call_document_positions (c, M);
   double *q = OUT (0, M * HEADS * K), *k = OUT (1, kv), *v = OUT (2, kv);
   double *stat = OUT (3, M * (HEADS + c->op->kv_heads));
   SpRefHeads how = heads_of (c, q_gain, key_gain);
@@ -185,7 +185,7 @@ rope_bwd (SpCall *c)
   const double *dq = IN (0, M * HEADS * K), *dk = IN (1, kv), *dv = IN (2, kv), *du = IN (3, M * HEADS * K);
   const double *qkv = IN (4, qkv_elements (c)), *stat = IN (5, M * (HEADS + c->op->kv_heads));
   const double *q_gain = IN (6, K), *key_gain = IN (7, K);
-  const gint64 *positions = sp_call_row_positions (c, M);
+  const gint64 *positions = sp_call_document_positions (c, M);
   double *dqkv = OUT (0, qkv_elements (c)), *dq_gain = OUT (1, K), *dkey_gain = OUT (2, K);
   SpRefHeads how = heads_of (c, q_gain, key_gain);
 
@@ -198,7 +198,7 @@ latent (SpCall *c)
 {
   gint64 v = c->op->value_size;
   const double *q_up = IN (0, M * HEADS * K), *kv_up = IN (1, M * HEADS * (K - N + v)), *shared = IN (2, M * N);
-  const gint64 *positions = FLAG (NO_ROTATE) ? NULL : sp_call_row_positions (c, M);
+  const gint64 *positions = FLAG (NO_ROTATE) ? NULL : sp_call_document_positions (c, M);
   double *q = OUT (0, M * HEADS * K), *k = OUT (1, M * HEADS * K), *values = OUT (2, M * HEADS * v);
 
   if (!c->failed)
@@ -210,7 +210,7 @@ latent_bwd (SpCall *c)
 {
   gint64 v = c->op->value_size;
   const double *dq = IN (0, M * HEADS * K), *dk = IN (1, M * HEADS * K), *dv = IN (2, M * HEADS * v);
-  const gint64 *positions = FLAG (NO_ROTATE) ? NULL : sp_call_row_positions (c, M);
+  const gint64 *positions = FLAG (NO_ROTATE) ? NULL : sp_call_document_positions (c, M);
   double *dq_up = OUT (0, M * HEADS * K), *dkv_up = OUT (1, M * HEADS * (K - N + v)), *dshared = OUT (2, M * N);
 
   if (!c->failed)
@@ -453,7 +453,7 @@ static const gint64 *
 table_rows (SpCall *c)
 {
   const SpProgram *program = c->in->program;
-  const gint64 *positions = sp_call_row_positions (c, M);
+  const gint64 *positions = sp_call_document_positions (c, M);
   gint64 *rows = sp_call_temporary (c, M * sizeof *rows);
 
   for (gint64 i = 0; i < M && !c->failed; i++) {

@@ -149,6 +149,12 @@ const gint64 *sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own);
 gint32 sp_call_ring_place (const SpCall *call);
 /* The same for the `m` rows of a [tokens x batch, features] operand. */
 const gint64 *sp_call_row_positions (SpCall *call, gint64 m);
+/* Their positions in their documents: the same where sequences are not packed. */
+const gint64 *sp_call_document_positions (SpCall *call, gint64 m);
+/* Of `tokens` queries at `positions`, [tokens, batch]: the first position of each one's document and the one behind its
+ * last; NULL where sequences are not packed. */
+void sp_call_documents (SpCall *call, gint64 tokens, const gint64 *positions, const gint64 **ret_begin,
+                        const gint64 **ret_end);
 const gint64 *sp_call_ids (SpCall *call, gint64 m, gint64 shift);
 const double *sp_call_weights (SpCall *call, gint64 m);
 const gint64 *sp_call_row_ids (SpCall *call, gint64 m);

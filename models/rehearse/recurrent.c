@@ -268,7 +268,7 @@ sp_run_key_map (SpCall *c)
   SpRefShape s = map_shape (c);
   gint64 keys = s.m * s.kv_heads * s.k, values = s.m * s.heads * s.n;
   const double *qkv = IN (0, 2 * keys + values);
-  const gint64 *positions = FLAG (ROTATE) ? sp_call_row_positions (c, M) : NULL;
+  const gint64 *positions = FLAG (ROTATE) ? sp_call_document_positions (c, M) : NULL;
   double *q = OUT (0, keys), *k = OUT (1, keys), *v = OUT (2, values);
 
   if (!c->failed)
@@ -281,7 +281,7 @@ sp_run_key_map_bwd (SpCall *c)
   SpRefShape s = map_shape (c);
   gint64 keys = s.m * s.kv_heads * s.k, values = s.m * s.heads * s.n;
   const double *qkv = IN (0, 2 * keys + values), *dq = IN (1, keys), *dk = IN (2, keys), *dv = IN (3, values);
-  const gint64 *positions = FLAG (ROTATE) ? sp_call_row_positions (c, M) : NULL;
+  const gint64 *positions = FLAG (ROTATE) ? sp_call_document_positions (c, M) : NULL;
   double *out = OUT (0, 2 * keys + values);
 
   if (c->failed)

@@ -315,6 +315,14 @@ check_numbers (const SpProgram *program, GError **error)
                  sp_scope_name ((SpScope) program->scope));
     return FALSE;
   }
+  for (guint i = 1; program->packed && i < program->n_blocks; i++)
+    if (program->n_documents == 0 || program->variants[0].blocks[i].kind == SP_BLOCK_LINEAR) {
+      g_set_error (error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
+                   "packed documents cannot be rehearsed %s; expected packing = none",
+                   program->n_documents > 0 ? "with linear layers, whose states would have to start anew"
+                                            : "where there are so many different ones");
+      return FALSE;
+    }
   if (program->schedule < sp_schedule_count () && program->numbers.vocabulary > 0)
     return TRUE;
   g_set_error (error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM, "no schedule %u, or no vocabulary (%d)",

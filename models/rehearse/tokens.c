@@ -163,6 +163,50 @@ sp_call_row_positions (SpCall *call, gint64 m)
   return rows;
 }
 
+/* Number in the global batch of sequence `b` of the micro-batch. */
+static gint64
+sequence_of (const SpCall *call, gint64 b)
+{
+  const SpProgram *program = call->in->program;
+  gint64 before = (gint64) call->item->micro_batch * group_size (call, SP_GROUP_DATA) * program->variants[0].batch;
+
+  return before + (gint64) place_of (call, SP_GROUP_DATA) * call->variant->batch + b;
+}
+
+const gint64 *
+sp_call_document_positions (SpCall *call, gint64 m)
+{
+  const SpProgram *program = call->in->program;
+  const gint64 *positions = sp_call_row_positions (call, m);
+  gint64 *rows, end;
+
+  if (positions == NULL || program->n_documents == 0)
+    return positions;
+  rows = sp_call_temporary (call, m * sizeof *rows);
+  for (gint64 i = 0; i < m; i++) {
+    sp_program_document (program, sequence_of (call, i % call->variant->batch), positions[i], &rows[i], &end);
+    rows[i] = positions[i] - rows[i];
+  }
+  return rows;
+}
+
+void
+sp_call_documents (SpCall *call, gint64 tokens, const gint64 *positions, const gint64 **ret_begin,
+                   const gint64 **ret_end)
+{
+  gint64 batch = call->variant->batch, *begin, *end;
+
+  *ret_begin = *ret_end = NULL;
+  if (positions == NULL || call->in->program->n_documents == 0)
+    return;
+  begin = sp_call_temporary (call, tokens * batch * sizeof *begin);
+  end = sp_call_temporary (call, tokens * batch * sizeof *end);
+  for (gint64 i = 0; i < tokens * batch; i++)
+    sp_program_document (call->in->program, sequence_of (call, i % batch), positions[i / batch], &begin[i], &end[i]);
+  *ret_begin = begin;
+  *ret_end = end;
+}
+
 gboolean
 sp_call_rows_are_shared (const SpCall *call, gint64 m)
 {
@@ -186,16 +230,6 @@ sp_call_check_chain (SpCall *call, gint64 tokens)
 }
 
 /* --- data --------------------------------------------------------------------------------------------------------- */
-
-/* Number in the global batch of sequence `b` of the micro-batch. */
-static gint64
-sequence_of (const SpCall *call, gint64 b)
-{
-  const SpProgram *program = call->in->program;
-  gint64 before = (gint64) call->item->micro_batch * group_size (call, SP_GROUP_DATA) * program->variants[0].batch;
-
-  return before + (gint64) place_of (call, SP_GROUP_DATA) * call->variant->batch + b;
-}
 
 const gint64 *
 sp_call_ids (SpCall *call, gint64 m, gint64 shift)

@@ -19,12 +19,17 @@ gint32 sp_core_window (const SpWriter *w);
  * that. Keys of the parts after these do no work: away from place and step 0, steps up to it and, in zigzag, the same at
  * the ring's end. */
 guint16 sp_core_reach (const SpWriter *w, const SpCoreSlots *c);
+/* Those of packed documents, where there are such. */
+gboolean sp_core_packed_pairs (const SpWriter *w, SpPackedPairs *ret);
 /* Pairs of all tokens with all, on one rank. */
 double sp_core_pairs (const SpWriter *w, const SpCoreSlots *c);
 /* Of a ring's last place, which no place has more pairs than, with its own keys and with those of all others. Striped,
- * the mean of the last and the first place. */
+ * the mean of the last and the first place. Of packed documents of the place that has most, with other keys at each
+ * step. */
 double sp_core_home_pairs (const SpWriter *w, const SpCoreSlots *c);
 double sp_core_away_pairs (const SpWriter *w, const SpCoreSlots *c);
+/* The same at once, of a place that has all keys. */
+double sp_core_ring_pairs (const SpWriter *w, const SpCoreSlots *c);
 
 /* One forward block, to o and lse: 2 GEMMs, 2 FLOP a pair and feature of keys and of values. The keys are as many as slot
  * k has. */

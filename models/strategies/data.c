@@ -144,6 +144,41 @@ explain_scores (const SpCase *c, GString *out)
       c->layout->ring > 1 ? "a ring" : "a framework");
 }
 
+static gboolean
+packing_is_fused (const SpCase *c)
+{
+  gboolean fused = c->framework->fused_attention && c->layout->ring_kind != SP_RING_RSA;
+
+  return c->run->packing == NULL || fused || !sp_architecture_has (c->arch, SP_LAYER_SOFTMAX);
+}
+
+static void
+explain_packing (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out,
+                          "packing = %s needs an attention kernel that takes the documents' ends, and %s%s keeps score "
+                          "matrices; use packing = none%s",
+                          c->run->packing->path, c->framework->fused_attention ? "" : "framework ",
+                          c->framework->fused_attention ? "ring-kind = rsa" : c->framework->name,
+                          c->framework->fused_attention ? ", or ring-kind = p2p" : " or another framework");
+}
+
+/* Its pairs are counted for each place and step. */
+#define MOST_PACKED_RING 1024
+
+static gboolean
+packed_ring_is_counted (const SpCase *c)
+{
+  return c->run->packing == NULL || c->layout->ring <= MOST_PACKED_RING;
+}
+
+static void
+explain_packed_ring (const SpCase *c, GString *out)
+{
+  g_string_append_printf (out, "packing = %s on a ring of %d; at most %d", c->run->packing->path, c->layout->ring,
+                          MOST_PACKED_RING);
+}
+
 /* The loss's chunks are equal. */
 static gint64
 rank_tokens (const SpCase *c)
@@ -221,6 +256,8 @@ static const SpRule rules[] = {
   { "tokens", tokens_divide, explain_tokens },
   { "rows", rows_fit, explain_rows },
   { "scores", scores_fit, explain_scores },
+  { "packing-fused", packing_is_fused, explain_packing },
+  { "packing-ring", packed_ring_is_counted, explain_packed_ring },
   { "loss-chunks", chunks_divide, explain_chunks },
   { "mlp-tiles", tiles_divide, explain_tiles },
   { "loss-scope", loss_is_in_scope, explain_loss_scope },

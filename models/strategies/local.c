@@ -47,12 +47,14 @@ core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, gint32 features, guin
   return op;
 }
 
-/* Keys of all places of a ring, in order: in a causal mask without a window later places have more work. */
+/* Keys of all places of a ring, in order: in a causal mask without a window later places have more work (of
+ * packed documents all are priced as the slowest). */
 static void
 set_keys (const SpWriter *w, SpOp *op, guint8 k)
 {
   op->n = (gint32) (w->block->buffers[k].elements / ((gint64) op->batch * op->kv_heads * op->k));
-  if (op->n > op->m && sp_core_is_causal (w) && op->window == 0 && w->program->token_split == SP_TOKENS_CONTIGUOUS)
+  if (op->n > op->m && sp_core_is_causal (w) && op->window == 0 && w->program->token_split == SP_TOKENS_CONTIGUOUS &&
+      w->run->packing == NULL)
     op->flags |= SP_OP_BY_PLACE;
 }
 
@@ -159,9 +161,23 @@ sp_core_window (const SpWriter *w)
   return cuts ? w->arch->window : 0;
 }
 
+gboolean
+sp_core_packed_pairs (const SpWriter *w, SpPackedPairs *ret)
+{
+  if (w->run->packing == NULL)
+    return FALSE;
+  sp_packing_pairs (w->run->packing, w->program->sequence, w->program->token_split, w->layout->ring,
+                    sp_core_is_causal (w), sp_core_window (w), ret);
+  return TRUE;
+}
+
 double
 sp_core_pairs (const SpWriter *w, const SpCoreSlots *c)
 {
+  SpPackedPairs packed;
+
+  if (sp_core_packed_pairs (w, &packed))
+    return packed.all;
   return sp_attention_pairs (SP_TOKENS_CONTIGUOUS, 1, 0, 0, c->tokens, sp_core_is_causal (w), sp_core_window (w));
 }
 
@@ -218,13 +234,35 @@ sp_attention_pairs (SpTokenSplit split, gint32 ring, gint32 place, gint32 step, 
          part_pairs (h, last - place - from, window) + part_pairs (h, from - place, window);
 }
 
+/* Attention is priced with what the slowest place does; how much less the mean one, the block says. */
+static gboolean
+packed_ring_pairs (const SpWriter *w, SpPackedPairs *ret)
+{
+  if (!sp_core_packed_pairs (w, ret))
+    return FALSE;
+  w->block->attention_pairs = ret->all / w->layout->ring;
+  return TRUE;
+}
+
 double
 sp_core_home_pairs (const SpWriter *w, const SpCoreSlots *c)
 {
   gint32 ring = w->program->groups[SP_GROUP_RING].size;
+  SpPackedPairs packed;
+
+  if (packed_ring_pairs (w, &packed))
+    return packed.home;
 
   return sp_attention_pairs (w->program->token_split, ring, ring - 1, 0, c->tokens, sp_core_is_causal (w),
                              sp_core_window (w));
+}
+
+double
+sp_core_ring_pairs (const SpWriter *w, const SpCoreSlots *c)
+{
+  SpPackedPairs packed;
+
+  return packed_ring_pairs (w, &packed) ? packed.slowest : sp_core_home_pairs (w, c) + sp_core_away_pairs (w, c);
 }
 
 /* Of the sequence's first tokens. */
@@ -240,7 +278,10 @@ sp_core_away_pairs (const SpWriter *w, const SpCoreSlots *c)
 {
   gint32 ring = w->program->groups[SP_GROUP_RING].size;
   double tokens = c->tokens, sum = 0;
+  SpPackedPairs packed;
 
+  if (packed_ring_pairs (w, &packed))
+    return packed.away;
   if (!sp_core_is_causal (w))
     return (ring - 1) * tokens * tokens;
   if (w->program->token_split == SP_TOKENS_STRIPED) {

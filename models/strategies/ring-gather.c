@@ -22,13 +22,6 @@ serves (const SpWriter *w)
   return w->layout->ring > 1 && w->layout->ring_kind == SP_RING_ALL_GATHER;
 }
 
-/* Of the last place, where the places differ. */
-static double
-all_pairs (const SpWriter *w, const SpCoreSlots *c)
-{
-  return sp_core_home_pairs (w, c) + sp_core_away_pairs (w, c);
-}
-
 static void
 collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out)
 {
@@ -53,7 +46,7 @@ forward (SpWriter *w, SpCoreSlots *c)
   c->all[0] = gather (w, c->k, w->layout->ring_keep);
   c->all[1] = gather (w, c->v, w->layout->ring_keep);
   sp_write_attention_outputs (w, c);
-  sp_write_attention (w, c, c->all[0], c->all[1], all_pairs (w, c), 0);
+  sp_write_attention (w, c, c->all[0], c->all[1], sp_core_ring_pairs (w, c), 0);
   sp_write_attention_sink (w, c);
 }
 
@@ -84,7 +77,7 @@ backward (SpWriter *w, SpCoreSlots *c)
 
   sp_write_attention_sink_backward (w, c, delta);
   c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
-  sp_write_attention_backward (w, c, k, v, delta, dk, dv, all_pairs (w, c), 0);
+  sp_write_attention_backward (w, c, k, v, delta, dk, dv, sp_core_ring_pairs (w, c), 0);
   guint8 dk_own = scatter (w, c, dk), dv_own = scatter (w, c, dv);
   c->dk = sp_write_to_dtype (w, c, dk_own);
   c->dv = sp_write_to_dtype (w, c, dv_own);

@@ -8,7 +8,7 @@
  * attends to what it has. In the backward K and V go around again, and the gradients of K and V travel with them, P
  * hops, so that they end at home (zhuzilin/ring-flash-attention). Contiguous: a rank skips keys that are all in its
  * future, so the last place does all steps. Zigzag (Megatron-LM context parallelism): a rank holds parts r and 2P - 1 -
- * r, and every step costs half a block. Striped (Brandon et al., 2311.09431): a rank holds every P-th token; of m x m
+ * r, and every step costs half a block. Of packed documents a step takes what its slowest place has to do. Striped (Brandon et al., 2311.09431): a rank holds every P-th token; of m x m
  * pairs it sees m (m + 1) / 2 at steps up to its place and m (m - 1) / 2 after, of which each op here has the mean: right
  * over all places, and at a place but for 1 part in m. With a window, steps whose keys are all before it do no work,
  * though K and V still go around; the others are priced alike, with what the last place does in all of them (no place
