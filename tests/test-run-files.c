@@ -108,6 +108,11 @@ static const FileCase file_cases[] = {
       "layout.overlap=false", "layout.recompute=full", "layout.virtual-stages=1", "run.sequence=2048",
       "run.micro-batch=4", "run.global-batch=4", "run.precision=fp16", "run.scope=step" },
     { "tensor_par_net", "pipeline_par_net", "data_par_net" } },
+  { "calculon_run_megatron-22B_seqsel.json", "calculon", "megatron-22b", "a100-1x8", { "run.sequence=2048" },
+    { "layout.data=1", "layout.tensor=8", "layout.pipeline=1", "layout.sequence-regions=true", "layout.zero=0",
+      "layout.overlap=false", "layout.recompute=selective", "layout.virtual-stages=1", "run.sequence=2048",
+      "run.micro-batch=4", "run.global-batch=4", "run.precision=fp16", "run.scope=step" },
+    { "tensor_par_net", "pipeline_par_net", "data_par_net", "seq_par_ag_redo" } },
   /* ours: 16 x 8 / (2 x 2 x 4 x 2) = 4 */
   { "mixtral-megatron.args", "megatron", NULL, "a100-16x8", { NULL },
     { "layout.data=4", "layout.tensor=2", "layout.pipeline=2", "layout.ulysses=4", "layout.ring=2", "layout.expert=8",

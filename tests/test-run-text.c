@@ -99,6 +99,10 @@ static const BadCase bad_cases[] = {
   { "args-value", "--num-layers\n--hidden-size 8\n", { ":1", "--num-layers", "whole number" } },
   { "args-flag", "--bf16 yes\n", { ":1", "--bf16", "no value" } },
   { "args-shell", "--num-layers $LAYERS\n", { "$LAYERS", "shell variable" } },
+  { "args-array", "ARGS=(\n  --num-layers 4\n)\ntorchrun x.py ${ARGS[@]}\n", { ":1", "ARGS=(", "bash -x" } },
+  { "args-elements", "torchrun x.py --num-layers 4 \"${ARGS[@]}\"\n", { ":1", "${ARGS[@]}", "bash -x" } },
+  { "args-more", "--lr 1\n--clip-grad 1 $MORE\n", { ":2", "$MORE", "bash -x" } },
+  { "args-bare", "torchrun x.py $MORE --num-layers 4\n", { ":1", "$MORE", "bash -x" } },
   { "args-twice", "--num-layers 1\n--num-layers 2\n", { ":2", "--num-layers", "line 1" } },
   { "args-quote", "--num-layers \"1\n", { ":1", "quote without an end" } },
   { "args-both", "--bf16\n--fp16\n", { "--fp16 contradicts --bf16" } },
@@ -154,8 +158,10 @@ static const struct {
     "{\"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\", \"bf16\": {\"enabled\": "
     "\"auto\"}}",
     { NULL },
-    { "--model FILE", "--cluster FILE", "--set run.sequence=N", "--set run.micro-batch=N", "--set run.global-batch=N",
-      "bf16.enabled", "--set run.precision=bf16" } },
+    { "--model FILE", "--cluster FILE", "--set run.sequence=N",
+      "(train_micro_batch_size_per_gpu = auto), which follows from global batch (train_batch_size), data degree and "
+      "accumulation steps (gradient_accumulation_steps = auto): --set run.micro-batch=N",
+      "--set run.global-batch=N", "bf16.enabled", "--set run.precision=bf16" } },
   { "deepspeed-divides",
     "{\"train_batch_size\": 12, \"gradient_accumulation_steps\": 1, \"bf16\": {\"enabled\": true}}",
     { "llama-3.1-8b", "h100-1x8", NULL },
@@ -170,6 +176,19 @@ static const struct {
     "data_parallel_shard_degree = -1\ntensor_parallel_degree = 2\n",
     { NULL },
     { "data_parallel_shard_degree = -1", "over 2", "--cluster FILE", "--set layout.data=N" } },
+  { "torchtitan-model",
+    "[model]\nname = \"llama3\"\nflavor = \"9B\"\n[training]\nseq_len = 64\n",
+    { NULL, "h100-1x8", NULL },
+    { "which the file calls llama3 9B", "--model FILE" } },
+  { "set",
+    "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 64\n",
+    { NULL, "h100-1x8", (const char *const[]){ "run.framework=a\nb", NULL } },
+    { "--set run.framework=a b", "control character" } },
+  { "both-splits",
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --position-embedding-type rope --seq-length 64 --bf16 "
+    "--vocab-size 100 --micro-batch-size 1 --ds-sequence-parallel-size 2 --context-parallel-size 2\n",
+    { NULL, "h100-1x8", NULL },
+    { "--ds-sequence-parallel-size", "\"2\"", "expected 1" } },
   { "torchtitan-divides",
     "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 64\n[parallelism]\n"
     "data_parallel_replicate_degree = 3\n",
@@ -202,8 +221,10 @@ test_asked (void)
     g_assert_no_error (error);
     gboolean good = sp_run_file_import (file, &asked_cases[i].given, "out.ini", scenario, model, &error);
     g_assert_false (good);
-    input_file_assert_error (error, g_str_equal (asked_cases[i].name, "no-such-model") ? "\"lama" : "asks",
-                             asked_cases[i].words);
+    const char *begins = g_str_equal (asked_cases[i].name, "no-such-model") ? "\"lama"
+                         : g_str_equal (asked_cases[i].name, "set")         ? "--set"
+                                                                            : "asks";
+    input_file_assert_error (error, begins, asked_cases[i].words);
     g_assert_cmpuint (scenario->len + model->len, ==, 0);
   }
 }
@@ -213,11 +234,14 @@ static void
 test_listed (void)
 {
   static const char text[] = "--num-layers 4 --hiden-size 64 --num-attention-heads 4 --seq-length 64 --bf16 "
-                             "--optimizer sgd --tp-comm-overlap --recompute-modules mlp moe --xyzzy 1 2\n";
-  static const char *const notes[] = { "unknown: --hiden-size (did you mean --hidden-size?)",
-                                       "not mapped: --optimizer = sgd: seqpar maps adam, muon",
-                                       "not mapped: --tp-comm-overlap: seqpar does not split",
-                                       "not mapped: --recompute-modules = mlp moe: selective", "unknown: --xyzzy" };
+                             "--optimizer sgd --tp-comm-overlap --recompute-modules mlp moe --data-path $DATA "
+                             "--xyzzy 1 2\n";
+  static const char *const notes[] = {
+    "unknown: --hiden-size (did you mean --hidden-size?)",  "not mapped: --optimizer = sgd: seqpar maps adam, muon",
+    "not mapped: --tp-comm-overlap: seqpar does not split", "not mapped: --recompute-modules = mlp moe: selective",
+    "note: --data-path = $DATA: a shell variable",          "unknown: --xyzzy",
+    "ignored, no cost depends on them: --data-path"
+  };
   g_autoptr (GError) error = NULL;
   g_autoptr (SpRunFile) file = sp_run_file_parse ("f", text, strlen (text), &error);
   g_assert_no_error (error);
@@ -249,10 +273,18 @@ static const struct {
   { "--swiglu", { "model.ffn=128", "model.mlp=swiglu" } }, /* 64 x 8 / 3 = 170, down to a multiple of 64 */
   { "--group-query-attention", { "model.kv-heads=1" } },
   { "--num-experts 4 --moe-layer-freq 2", { "model.layer-kinds=softmax+experts,softmax", "model.expert-ffn=256" } },
+  { "--num-experts 4 '--moe-layer-freq=([0]*2+[1]*6)'", { "model.layer-kinds=softmax*2,softmax+experts*6" } },
   { "--num-experts 4 --moe-layer-freq ([0]*2+[1]*6)", { "model.layer-kinds=softmax*2,softmax+experts*6" } },
   { "--multi-latent-attention --kv-lora-rank 16 --q-lora-rank 8",
     { "model.latent-rank=16", "model.query-rank=8", "model.latent-plain-size=128", "model.latent-rotary-size=64",
       "model.latent-value-size=128" } },
+  { "--multi-latent-attention --kv-lora-rank 16 --qk-layernorm", { "model.qk-norm=", "model.latent-rank=16" } },
+  { "--qk-layernorm", { "model.qk-norm=true" } },
+  { "--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear", { "layout.loss=fused" } },
+  { "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", { "layout.loss=" } },
+  { "--cross-entropy-fusion-impl linear", { "layout.loss=" } },
+  { "--ds-sequence-parallel-size 4 --zero-stage 3", { "layout.ulysses=4", "layout.ring=1", "layout.zero=3" } },
+  { "--zero-stage 0 --use-distributed-optimizer", { "layout.zero=0" } },
   { "--disable-bias-linear --add-qkv-bias", { "model.qkv-bias=true" } },
 };
 
@@ -275,8 +307,140 @@ test_flags (void)
       g_auto (GStrv) names = g_strsplit (halves[0], ".", 2);
       g_autofree char *value = g_key_file_get_value (keys, names[0], names[1], NULL);
       g_test_message ("%s: %s", flag_cases[i].flags, halves[0]);
-      g_assert_cmpstr (value, ==, halves[1]);
+      g_assert_cmpstr (value, ==, *halves[1] != '\0' ? halves[1] : NULL);
     }
+  }
+}
+
+/* A command as it stands in a shell, whatever is before the script. */
+static void
+test_command (void)
+{
+  static const char *const before[] = {
+    "",
+    "pretrain_gpt.py ",
+    "# mine\nA=1 torchrun --nproc-per-node=8 --nnodes 2 \\\n  pretrain_gpt.py \\\n",
+    "A='x y' B=2 python -u pretrain_gpt.py\\\n  ",
+    "+ torchrun --nproc_per_node 8 pretrain_gpt.py ",
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (before); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autofree char *text = g_strconcat (before[i], "--num-layers 8 \\\r\n --hidden-size=\"64\"\n", NULL);
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("f", text, strlen (text), &error);
+    g_assert_no_error (error);
+    g_assert_cmpstr (sp_run_file_format (file), ==, "megatron");
+    g_assert_cmpstr (sp_run_file_fact (file, "model.layers"), ==, "8");
+    g_assert_cmpstr (sp_run_file_fact (file, "model.hidden"), ==, "64");
+    g_assert_cmpuint (sp_run_file_notes (file)->len, ==, 0);
+  }
+  static const char titan[] = "title = \"a --flag in quotes\"\n[training]\nseq_len = 8 # --num-layers 4\n";
+  g_autoptr (SpRunFile) file = sp_run_file_parse ("t", titan, strlen (titan), NULL);
+  g_assert_cmpstr (sp_run_file_format (file), ==, "torchtitan");
+}
+
+/* What is written is read again, and a shell takes it as it is. */
+static void
+test_written (void)
+{
+  static const char *const values[] = { "4 2", "([0]*3+[1]*5)", "it's", "a;b $c", "x#y", "99,1,0", "1e-4" };
+  g_autoptr (SpRunItems) items = sp_run_items_new ("w");
+  g_autoptr (GString) args = g_string_new (NULL), toml = g_string_new (NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (values); i++) {
+    g_autofree char *key = g_strdup_printf ("--k%u", i);
+    g_assert_true (sp_run_items_add (items, key, SP_ITEM_WORD, values[i], 0, NULL));
+  }
+  sp_run_items_write_args (items, NULL, args);
+  g_auto (GStrv) shell = NULL;
+  g_autoptr (GError) error = NULL;
+  g_assert_true (g_shell_parse_argv (args->str, NULL, &shell, &error));
+  g_assert_cmpuint (g_strv_length (shell), ==, 2 * G_N_ELEMENTS (values) + 2); /* two values have two words */
+  g_assert_cmpstr (shell[4], ==, values[1]);
+  g_assert_nonnull (strstr (args->str, "--k0 4 2\n--k1 '([0]*3+[1]*5)'\n"));
+  /* a variable behind a value is refused, in quotes too */
+  g_string_erase (args, (gssize) (strstr (args->str, "--k3") - args->str), (gssize) strlen ("--k3 'a;b' '$c'\n"));
+  g_assert_nonnull (strstr (args->str, "\n--k4 "));
+  g_autoptr (SpRunItems) again = sp_run_items_parse_args ("w", args->str, args->len, &error);
+  g_assert_no_error (error);
+  for (guint i = 0; i < again->list->len; i++) {
+    const SpRunItem *item = again->list->pdata[i];
+    g_assert_cmpstr (item->text, ==, sp_run_items_get (items, item->key)->text);
+  }
+
+  g_autoptr (SpRunItems) words = sp_run_items_new ("w");
+  sp_run_items_add (words, "a.b", SP_ITEM_WORD, "tab\there \"and\" \\ \n[c]", 0, NULL);
+  sp_run_items_write_toml (words, NULL, toml);
+  g_autoptr (SpRunItems) back = sp_run_items_parse_toml ("w", toml->str, toml->len, &error);
+  g_assert_no_error (error);
+  g_assert_cmpuint (back->list->len, ==, 1);
+  g_assert_cmpstr (sp_run_items_get (back, "a.b")->text, ==, sp_run_items_get (words, "a.b")->text);
+}
+
+/* A file of nothing but keys is refused before each is compared with all that are known. */
+static void
+test_many (void)
+{
+  static const char *const words[] = { "many", "more than 4096 keys", NULL };
+  g_autoptr (GString) text = g_string_new ("--num-layers 4");
+  for (guint i = 0; i < 4096; i++)
+    g_string_append_printf (text, " --k%u", i);
+  g_autoptr (GError) error = NULL;
+  g_assert_null (sp_run_file_parse ("many", text->str, text->len, &error));
+  input_file_assert_error (error, "many", words);
+}
+
+/* Details of torchtitan and flame. That precision is fp8 stands in the scenario, or in a note while there is none. */
+static const struct {
+  const char *text;
+  gboolean flame;
+  const char *facts[4], *notes[3];
+} toml_cases[] = {
+  { "[model]\nconverters = [\"quantize.linear.fp8\", \"mx\"]\n",
+    FALSE,
+    { NULL },
+    { "not mapped: model.converters = mx", "precision = fp8" } },
+  { "[quantize.linear.fp8]\nenable_fsdp_float8_all_gather = false\nfilter_fqns = [\"output\"]\n",
+    FALSE,
+    { "run.precision=bf16" },
+    { "no cost depends on them: quantize.*" } },
+  { "[parallelism]\ndisable_loss_parallel = true\n", FALSE, { "layout.loss=full" }, { NULL } },
+  { "[parallelism]\ndisable_loss_parallel = false\n", FALSE, { "layout.loss=" }, { NULL } },
+  { "[activation_checkpoint]\nmode = \"selective\"\n", FALSE, { "layout.recompute=every-2" }, { NULL } },
+  { "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = 3\n",
+    TRUE,
+    { "layout.recompute=every-3" },
+    { NULL } },
+  { "[parallelism]\nexpert_tensor_parallel_degree = 1\n", FALSE, { "layout.tensor=1" }, { NULL } },
+  { "[parallelism]\nexpert_parallel_degree = 2\nexpert_tensor_parallel_degree = 2\n",
+    FALSE,
+    { "layout.expert=2" },
+    { "expert_tensor_parallel_degree", "the layout is not legal" } },
+};
+
+static void
+test_toml_keys (void)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (toml_cases); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autofree char *text =
+        g_strdup_printf ("[training]\nseq_len = 64\n%s%s", toml_cases[i].flame ? "tensor_parallel_degree = 1\n" : "",
+                         toml_cases[i].text);
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("t", text, strlen (text), &error);
+    g_assert_no_error (error);
+    g_assert_cmpstr (sp_run_file_format (file), ==, toml_cases[i].flame ? "flame" : "torchtitan");
+    const SpRunGiven given = { "llama-3.1-8b", "h100-1x8", NULL };
+    g_autoptr (GString) scenario = g_string_new (NULL), model = g_string_new (NULL);
+    g_autoptr (GKeyFile) keys = import_text (file, &given, scenario, model);
+    g_test_message ("%s%s", text, scenario->str);
+    for (guint j = 0; toml_cases[i].facts[j] != NULL; j++) {
+      g_auto (GStrv) halves = g_strsplit (toml_cases[i].facts[j], "=", 2);
+      g_auto (GStrv) names = g_strsplit (halves[0], ".", 2);
+      g_autofree char *value = g_key_file_get_value (keys, names[0], names[1], NULL);
+      g_assert_cmpstr (value, ==, *halves[1] != '\0' ? halves[1] : NULL);
+    }
+    guint n = 0;
+    for (; toml_cases[i].notes[n] != NULL; n++)
+      g_assert_nonnull (strstr (scenario->str, toml_cases[i].notes[n]));
+    g_assert_cmpuint (sp_run_file_notes (file)->len, <=, n);
   }
 }
 
@@ -292,5 +456,9 @@ main (int argc, char **argv)
   g_test_add_func ("/run-text/asked", test_asked);
   g_test_add_func ("/run-text/listed", test_listed);
   g_test_add_func ("/run-text/flags", test_flags);
+  g_test_add_func ("/run-text/command", test_command);
+  g_test_add_func ("/run-text/written", test_written);
+  g_test_add_func ("/run-text/many", test_many);
+  g_test_add_func ("/run-text/toml-keys", test_toml_keys);
   return g_test_run ();
 }

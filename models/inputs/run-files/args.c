@@ -5,6 +5,8 @@
 #include "models/inputs/ini.h"
 #include "models/inputs/run-files/items.h"
 
+#define SHELL "a shell's variables are not filled in here, expected the command as bash -x prints it"
+
 typedef struct {
   char *text;
   guint line;
@@ -99,6 +101,28 @@ split (const char *name, const char *text, GError **error)
   return g_steal_pointer (&words);
 }
 
+static gboolean
+is_flag (const char *word)
+{
+  return g_str_has_prefix (word, "--") && g_ascii_isalpha (word[2]);
+}
+
+/* What only a shell can fill in. */
+static gboolean
+check_words (const char *name, const GArray *words, GError **error)
+{
+  static const char *const marks[] = { "[@]", "[*]", "$(", "=(" };
+  for (guint i = 0; i < words->len; i++)
+    for (guint j = 0; j < G_N_ELEMENTS (marks); j++) {
+      const Word *word = &g_array_index (words, Word, i);
+      if (strstr (word->text, marks[j]) == NULL || (g_str_equal (marks[j], "=(") && is_flag (word->text)))
+        continue; /* --flag=(...) is a value */
+      g_autofree char *shown = sp_shown (word->text);
+      return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%u: \"%s\": " SHELL, name, word->line, shown);
+    }
+  return TRUE;
+}
+
 /* --- flags -------------------------------------------------------------------------------------------------------- */
 
 /* Words of a launcher: up to the script that it starts. */
@@ -111,13 +135,8 @@ launcher_words (const GArray *words)
   return 0;
 }
 
-static gboolean
-is_flag (const char *word)
-{
-  return g_str_has_prefix (word, "--") && g_ascii_isalpha (word[2]);
-}
-
-/* The flag at words[i] with all values that follow; *ret_next is behind them. */
+/* The flag at words[i] with all values that follow; *ret_next is behind them. A variable may be one value, but what
+ * stands behind a value may be more flags. */
 static gboolean
 take_flag (SpRunItems *items, const GArray *words, guint i, guint end, guint *ret_next, GError **error)
 {
@@ -126,8 +145,14 @@ take_flag (SpRunItems *items, const GArray *words, guint i, guint end, guint *re
   g_autofree char *key = equals ? g_strndup (flag->text, (gsize) (equals - flag->text)) : g_strdup (flag->text);
   g_autoptr (GString) value = g_string_new (equals ? equals + 1 : NULL);
   guint next = i + 1;
-  for (; next < end && !is_flag (g_array_index (words, Word, next).text); next++)
-    g_string_append_printf (value, "%s%s", value->len > 0 ? " " : "", g_array_index (words, Word, next).text);
+  for (; next < end && !is_flag (g_array_index (words, Word, next).text); next++) {
+    const Word *word = &g_array_index (words, Word, next);
+    if (*word->text == '$' && value->len > 0) {
+      g_autofree char *shown = sp_shown (word->text);
+      return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%u: \"%s\": " SHELL, items->name, word->line, shown);
+    }
+    g_string_append_printf (value, "%s%s", value->len > 0 ? " " : "", word->text);
+  }
   gboolean bare = equals == NULL && next == i + 1;
   *ret_next = next;
   return sp_run_items_add (items, key, bare ? SP_ITEM_FLAG : SP_ITEM_WORD, bare ? "true" : value->str, flag->line,
@@ -156,7 +181,7 @@ SpRunItems *
 sp_run_items_parse_args (const char *name, const char *text, gsize length, GError **error)
 {
   g_autoptr (GArray) words = split (name, text, error);
-  if (words == NULL)
+  if (words == NULL || !check_words (name, words, error))
     return NULL;
   g_autoptr (SpRunItems) items = sp_run_items_new (name);
   guint i = launcher_words (words);
@@ -166,14 +191,27 @@ sp_run_items_parse_args (const char *name, const char *text, gsize length, GErro
     const Word *word = &g_array_index (words, Word, i);
     if (!is_flag (word->text)) {
       g_autofree char *shown = sp_shown (word->text);
-      sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%u: \"%s\": expected --flag or --flag value", name, word->line,
-                     shown);
+      sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%u: \"%s\": %s", name, word->line, shown,
+                     *word->text == '$' ? SHELL : "expected --flag or --flag value");
       return NULL;
     }
     if (!take_flag (items, words, i, words->len, &i, error))
       return NULL;
   }
   return g_steal_pointer (&items);
+}
+
+/* Words as a shell takes them. */
+static void
+append_words (GString *out, const char *text)
+{
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-_./:,%@";
+  g_auto (GStrv) words = g_strsplit (text, " ", -1);
+  for (guint i = 0; words[i] != NULL; i++) {
+    g_autofree char *quoted = g_shell_quote (words[i]);
+    gboolean safe = *words[i] != '\0' && words[i][strspn (words[i], plain)] == '\0';
+    g_string_append_printf (out, " %s", safe ? words[i] : quoted);
+  }
 }
 
 void
@@ -183,9 +221,9 @@ sp_run_items_write_args (const SpRunItems *items, const GPtrArray *comments, GSt
     g_string_append_printf (out, "# %s\n", (const char *) comments->pdata[i]);
   for (guint i = 0; i < items->list->len; i++) {
     const SpRunItem *item = items->list->pdata[i];
-    if (item->type == SP_ITEM_FLAG)
-      g_string_append_printf (out, "%s\n", item->key);
-    else
-      g_string_append_printf (out, "%s %s\n", item->key, item->text);
+    g_string_append (out, item->key);
+    if (item->type != SP_ITEM_FLAG)
+      append_words (out, item->text);
+    g_string_append_c (out, '\n');
   }
 }

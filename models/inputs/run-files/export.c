@@ -177,13 +177,14 @@ sp_run_file_export (const SpScenario *scenario, const char *name, GString *ret_t
     .arch = scenario->arch,
   };
   g_autofree char *model = g_path_get_basename (scenario->model_path);
+  g_autofree char *shown = sp_shown (model);
   format->prepare (facts, &place, model);
   g_autoptr (SpRunItems) items = sp_run_write_rows (format, facts);
   g_autoptr (GString) text = g_string_new (NULL);
   format->write (items, NULL, text);
 
   if (format->resolve_model == NULL && sp_facts_get (facts, "file.model") == NULL)
-    g_ptr_array_add (lost, g_strdup_printf ("the model, %s", model));
+    g_ptr_array_add (lost, g_strdup_printf ("the model, %s", shown));
   Comparison c = { .there = there, .lost = lost };
   if (!read_back (format, text, &place, &c, error))
     return FALSE;
@@ -198,8 +199,7 @@ sp_run_file_export (const SpScenario *scenario, const char *name, GString *ret_t
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: %s has no words for the layout's degrees: %s",
                           scenario->path != NULL ? scenario->path : "the layout", format->title, all);
   }
-  g_autofree char *gpus = g_strdup_printf ("%d GPUs", place.gpus);
-  g_ptr_array_insert (lost, 0, g_strdup_printf ("written by seqpar for %s, model %s", gpus, model));
+  g_ptr_array_insert (lost, 0, g_strdup_printf ("written by seqpar for %d GPUs, model %s", place.gpus, shown));
   format->write (items, lost, ret_text);
   for (guint i = 1; i < lost->len; i++)
     g_ptr_array_add (ret_lost, g_strdup (lost->pdata[i]));

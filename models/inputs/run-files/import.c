@@ -44,6 +44,9 @@ apply_set (SpRunFile *file, const char *set, GError **error)
     return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "--set %s: expected key=value or group.key=value", shown);
   g_autofree char *name = g_strstrip (g_strndup (set, (gsize) (equals - set)));
   g_autofree char *value = g_strstrip (g_strdup (equals + 1));
+  for (const char *c = value; *c != '\0'; c++)
+    if (g_ascii_iscntrl (*c))
+      return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "--set %s: control character 0x%02x", shown, (guchar) *c);
   g_autoptr (GPtrArray) names = g_ptr_array_new ();
   g_autofree char *key = scenario_key (name, names);
   if (key == NULL) {
@@ -177,7 +180,12 @@ take_model (Import *import, GError **error)
                             fact->source);
   }
   if (given == NULL) {
-    sp_run_ask (file, "the model: --model FILE");
+    const char *said = sp_facts_get (file->facts, "file.model"), *flavor = sp_facts_get (file->facts, "file.flavor");
+    g_autofree char *shown = said != NULL ? sp_shown (said) : NULL;
+    g_autofree char *kind = flavor != NULL ? sp_shown (flavor) : NULL;
+    sp_run_ask (file, "the model%s%s%s%s%s: --model FILE", shown || kind ? ", which the file calls " : "",
+                shown ? shown : "", shown && kind ? " " : "", kind ? kind : "",
+                shown || kind ? " and which is not shipped under that name" : "");
     return TRUE;
   }
   g_autofree char *found = sp_find_model (given, error);
@@ -214,7 +222,7 @@ check_asked (SpRunFile *file, GError **error)
     return TRUE;
   g_ptr_array_add (file->asked, NULL);
   g_autofree char *all = g_strjoinv ("; ", (char **) file->asked->pdata);
-  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: %s says too little for a scenario. Asked for: %s", file->name,
+  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: too little for a scenario (%s). Asked for: %s", file->name,
                         file->format->title, all);
 }
 
@@ -305,7 +313,8 @@ sp_run_file_import (SpRunFile *file, const SpRunGiven *given, const char *path, 
   write_comments (file, ret_scenario);
   write_scenario (&import, import.model, ret_scenario);
   if (import.own_model->len > 0) {
-    g_autofree char *shown = g_path_get_basename (file->name);
+    g_autofree char *name = g_path_get_basename (file->name);
+    g_autofree char *shown = sp_shown (name);
     g_string_append_printf (ret_model, "# Imported from %s (%s).\n%s", shown, file->format->title,
                             import.own_model->str);
   }

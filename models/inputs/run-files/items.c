@@ -7,6 +7,8 @@
 #include "models/inputs/ini.h"
 #include "models/inputs/json-text.h"
 
+#define MAX_ITEMS 4096 /* each may be compared with every key that is known */
+
 static void
 item_free (gpointer data)
 {
@@ -55,6 +57,9 @@ gboolean
 sp_run_items_add (SpRunItems *items, const char *key, SpItemType type, const char *text, guint line, GError **error)
 {
   const SpRunItem *before = sp_run_items_get (items, key);
+  if (items->list->len == MAX_ITEMS)
+    return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s: more than %d keys, expected a run file", items->name,
+                          MAX_ITEMS);
   SpRunItem *item = g_new0 (SpRunItem, 1);
   item->key = g_strdup (key);
   item->text = g_strdup (text);

@@ -4,10 +4,12 @@
 /*
  * What a run file says, flat: each item a key, a value and its line. Keys of nested tables and objects are joined by
  * dots ("parallelism.tensor_parallel_degree"), a flag keeps its dashes. Three syntaxes, each a pure function of a text
- * (`length` bytes and a 0 after them) and of the name that messages begin with; each refuses a key that stands twice.
+ * (`length` bytes and a 0 after them) and of the name that messages begin with; each refuses a key that stands twice,
+ * and more keys than any run file has.
  *
  *   args   --flag, --flag value ..., --flag=value; quotes, # comments and \ at a line's end as in a shell. Words before
- *          the first flag that belong to a launcher (python x.py, torchrun ... x.py) give launcher flags their own keys
+ *          the first flag that belong to a launcher (NAME=value python x.py, torchrun ... x.py) give launcher flags
+ *          their own keys. No shell runs: arrays and substitutions are refused, a variable may be one value
  *   json   one object; see models/inputs/json-text.h
  *   toml   see toml.c for what is read of it
  */

@@ -91,7 +91,8 @@ resolve_experts (SpRunFile *file, GError **error)
          resolve_expert_layers (file, error);
 }
 
-/* Without its flag the ranks say nothing; with it the rest has Megatron's sizes. */
+/* Without its flag the ranks say nothing; with it the rest has Megatron's sizes, and --qk-layernorm is that of the
+ * ranks, which every latent layer has here, not of heads. */
 static gboolean
 resolve_latent (SpRunFile *file, GError **error)
 {
@@ -102,6 +103,7 @@ resolve_latent (SpRunFile *file, GError **error)
     remove_facts (file->facts, keys);
     return TRUE;
   }
+  g_hash_table_remove (file->facts, "model.qk-norm");
   for (guint i = 0; keys[i] != NULL; i++)
     if (missing[i] > 0 && sp_facts_get (file->facts, keys[i]) == NULL &&
         !sp_run_set_int (file, keys[i], missing[i], error))
@@ -242,8 +244,10 @@ sp_run_megatron_prepare_model (SpFacts *facts)
         g_strdup_printf ("%.9g", (double) sp_facts_int (facts, "model.rotary-size", 0) / (double) size);
     sp_facts_put (facts, "file.rotary-percent", part, SP_FACT_FILE, "");
   }
-  if (sp_facts_get (facts, "model.latent-rank") != NULL)
+  if (sp_facts_get (facts, "model.latent-rank") != NULL) {
     sp_facts_put (facts, "file.latent", "true", SP_FACT_FILE, "");
+    sp_facts_put (facts, "model.qk-norm", "true", SP_FACT_FILE, "");
+  }
   prepare_expert_layers (facts);
   fill_model (facts);
 }

@@ -8,191 +8,7 @@
 
 #include "models/inputs/ini.h"
 #include "models/inputs/run-files/formats.h"
-
-#define BY_LAYER "seqpar communicates layer by layer, without buckets"
-#define LATENT "latent attention"
-
-static const SpRunRow rows[] = {
-  /* the model */
-  { "--num-layers", "model.layers", SP_ROW_INT },
-  { "--hidden-size", "model.hidden", SP_ROW_INT },
-  { "--num-attention-heads", "model.heads", SP_ROW_INT },
-  { "--kv-channels", "model.head-size", SP_ROW_INT },
-  { "--group-query-attention", "file.grouped", SP_ROW_BOOL },
-  { "--num-query-groups", "file.groups", SP_ROW_INT },
-  { "--ffn-hidden-size", "model.ffn", SP_ROW_INT },
-  { "--swiglu", "model.mlp", SP_ROW_BOOL, .values = "true=swiglu" },
-  { "--squared-relu", "model.mlp", SP_ROW_BOOL, .values = "true=relu2" },
-  { "--normalization", "model.norm", SP_ROW_WORD, .values = "LayerNorm=layer RMSNorm=rms", .absent = "LayerNorm" },
-  { "--norm-epsilon", "model.norm-epsilon", SP_ROW_FLOAT },
-  { "--layernorm-epsilon", "model.norm-epsilon", SP_ROW_FLOAT, .flags = SP_ROW_READ },
-  { "--qk-layernorm", "model.qk-norm", SP_ROW_BOOL },
-  { "--disable-bias-linear", "file.no-bias", SP_ROW_BOOL },
-  { "--add-qkv-bias", "file.qkv-bias", SP_ROW_BOOL },
-  { "--untie-embeddings-and-output-weights", "model.tied", SP_ROW_BOOL, .values = "true=false false=true",
-    .absent = "false" },
-  { "--position-embedding-type", "file.positions", SP_ROW_WORD,
-    .values = "learned_absolute=learned_absolute rope=rope none=none", .absent = "learned_absolute" },
-  { "--use-rotary-position-embeddings", "file.positions", SP_ROW_BOOL, .values = "true=rope", .flags = SP_ROW_READ },
-  { "--max-position-embeddings", "file.max-positions", SP_ROW_INT },
-  { "--rotary-base", "model.rope-theta", SP_ROW_INT },
-  { "--rotary-percent", "file.rotary-percent", SP_ROW_FLOAT },
-  { "--vocab-size", "model.vocabulary", SP_ROW_INT },
-  { "--padded-vocab-size", "model.vocabulary", SP_ROW_INT, .flags = SP_ROW_READ },
-  { "--hidden-dropout", "model.dropout", SP_ROW_FLOAT, .absent = "0.1" },
-  { "--attention-dropout", "file.attention-dropout", SP_ROW_FLOAT, .absent = "0.1" },
-  { "--num-experts", "model.experts", SP_ROW_INT },
-  { "--moe-router-topk", "model.experts-per-token", SP_ROW_INT, .absent = "2" },
-  { "--moe-ffn-hidden-size", "model.expert-ffn", SP_ROW_INT },
-  { "--moe-shared-expert-intermediate-size", "model.shared-ffn", SP_ROW_INT },
-  { "--moe-shared-expert-gate", "model.shared-gate", SP_ROW_BOOL },
-  { "--moe-layer-freq", "file.expert-layers", SP_ROW_WORD },
-  { "--multi-latent-attention", "file.latent", SP_ROW_BOOL },
-  { "--q-lora-rank", "model.query-rank", SP_ROW_INT },
-  { "--kv-lora-rank", "model.latent-rank", SP_ROW_INT },
-  { "--qk-head-dim", "model.latent-plain-size", SP_ROW_INT },
-  { "--qk-pos-emb-head-dim", "model.latent-rotary-size", SP_ROW_INT },
-  { "--v-head-dim", "model.latent-value-size", SP_ROW_INT },
-  { "--window-size", .why = "give a model file with window layers: --model FILE" },
-  { "--mtp-num-layers", .why = "extra prediction layers are not counted" },
-  { "--make-vocab-size-divisible-by", .why = "seqpar pads the vocabulary to the tensor degree alone" },
-  { "--apply-residual-connection-post-layernorm", .why = "residuals here are of the plain pre-norm form" },
-
-  /* the layout */
-  { "--tensor-model-parallel-size", "layout.tensor", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
-  { "--pipeline-model-parallel-size", "layout.pipeline", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
-  { "--context-parallel-size", "file.context", SP_ROW_INT, .absent = "1" },
-  { "--cp-comm-type", "file.context-kind", SP_ROW_WORD,
-    .values = "p2p=p2p all_gather=all_gather a2a=a2a a2a+p2p=a2a+p2p", .absent = "p2p" },
-  { "--hierarchical-context-parallel-sizes", "file.context-sizes", SP_ROW_WORD },
-  { "--expert-model-parallel-size", "layout.expert", SP_ROW_INT, .absent = "1" },
-  { "--expert-tensor-parallel-size", "file.expert-tensor", SP_ROW_INT },
-  { "--moe-expert-capacity-factor", "layout.expert-capacity", SP_ROW_FLOAT },
-  { "--moe-token-dispatcher-type", "file.dispatcher", SP_ROW_WORD, .values = "alltoall=alltoall" },
-  { "--sequence-parallel", "layout.sequence-regions", SP_ROW_BOOL, .absent = "false" },
-  { "--num-layers-per-virtual-pipeline-stage", "file.virtual-layers", SP_ROW_INT },
-  { "--num-virtual-stages-per-pipeline-rank", "layout.virtual-stages", SP_ROW_INT },
-  { "--decoder-first-pipeline-num-layers", "file.first-layers", SP_ROW_INT },
-  { "--decoder-last-pipeline-num-layers", "file.last-layers", SP_ROW_INT },
-  { "--pipeline-model-parallel-layout", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
-  { "--use-tp-pp-dp-mapping", "layout.order", SP_ROW_BOOL,
-    .values = "true=tensor,ulysses,ring,lasp,pipeline,data false=tensor,ulysses,ring,lasp,data,pipeline",
-    .absent = "false" },
-  { "--use-distributed-optimizer", "file.distributed", SP_ROW_BOOL },
-  { "--use-megatron-fsdp", "file.fsdp", SP_ROW_BOOL },
-  { "--use-custom-fsdp", "file.fsdp", SP_ROW_BOOL, .flags = SP_ROW_READ },
-  { "--use-torch-fsdp2", "file.fsdp", SP_ROW_BOOL, .values = "true=torch", .flags = SP_ROW_READ },
-  { "--data-parallel-sharding-strategy", "file.sharding", SP_ROW_WORD,
-    .values = "no_shard=0 optim=1 optim_grads=2 optim_grads_params=3" },
-  { "--overlap-grad-reduce", "layout.overlap", SP_ROW_BOOL, .absent = "false" },
-  { "--overlap-param-gather", "file.overlap-gather", SP_ROW_BOOL },
-  { "--tp-comm-overlap", .why = "seqpar does not split a matrix product to overlap its own communication" },
-  { "--ddp-bucket-size", .why = BY_LAYER },
-  { "--ddp-num-buckets", .why = BY_LAYER },
-  { "--recompute-activations", "file.recompute", SP_ROW_BOOL, .values = "true=selective", .flags = SP_ROW_READ },
-  { "--recompute-granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective" },
-  { "--recompute-method", "file.recompute-method", SP_ROW_WORD, .values = "uniform=uniform block=block" },
-  { "--recompute-num-layers", "file.recompute-layers", SP_ROW_INT },
-  { "--recompute-modules", .why = "selective recomputation is seqpar's own choice: norms and activations" },
-  { "--distribute-saved-activations", .why = "what full recomputation keeps is not split over tensor ranks" },
-  { "--cpu-offloading*", .why = "of activations seqpar offloads the inputs that full recomputation keeps, no others" },
-  { "--optimizer-cpu-offload", "layout.offload", SP_ROW_BOOL, .values = "true=optimizer" },
-  { "--optimizer-offload-fraction", .why = "offloading is of the whole optimizer" },
-  { "--cross-entropy-loss-fusion", "file.fuse-loss", SP_ROW_BOOL },
-  { "--cross-entropy-fusion-impl", "file.fusion", SP_ROW_WORD, .values = "native=native te=te linear=linear",
-    .absent = "native" },
-  { "--accumulate-allreduce-grads-in-fp32", "layout.gradient-dtype", SP_ROW_BOOL, .values = "true=fp32" },
-  { "--grad-reduce-in-bf16", "layout.gradient-dtype", SP_ROW_BOOL, .values = "true=bf16" },
-
-  /* the run */
-  { "--seq-length", "run.sequence", SP_ROW_INT },
-  { "--encoder-seq-length", "run.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
-  { "--micro-batch-size", "run.micro-batch", SP_ROW_INT },
-  { "--global-batch-size", "run.global-batch", SP_ROW_INT },
-  { "--rampup-batch-size", .why = "a step of the full batch is priced" },
-  { "--bf16", "run.precision", SP_ROW_BOOL, .values = "true=bf16 true=fp8" },
-  { "--fp16", "run.precision", SP_ROW_BOOL, .values = "true=fp16" },
-  { "--fp8-format", "file.fp8", SP_ROW_WORD, .values = "hybrid=fp8 e4m3=fp8" },
-  { "--optimizer", "run.optimizer", SP_ROW_WORD, .values = "adam=adamw muon=muon", .absent = "adam" },
-  { "--use-precision-aware-optimizer", .why = "optimizer states are fp32" },
-  { "--reset-attention-mask", .why = "documents are packed only by run.packing" },
-  { "--reset-position-ids" },
-  { "--nnodes", "file.nodes", SP_ROW_INT, .flags = SP_ROW_READ },
-  { "--nproc-per-node", "file.gpus-per-node", SP_ROW_INT, .flags = SP_ROW_READ },
-
-  /* how the stack runs it is the framework profile's */
-  { "--use-flash-attn", .why = "which attention kernel runs is the framework profile's: --set run.framework=NAME" },
-  { "--attention-backend", .why = "which attention kernel runs is the framework profile's: --set run.framework=NAME" },
-  { "--transformer-impl", .why = "which kernels run is the framework profile's: --set run.framework=NAME" },
-  { "--no-*", .why = "which kernels are fused is the framework profile's: --set run.framework=NAME" },
-  { "--enable-cuda-graph", .why = "what the host costs is the framework profile's: --set run.framework=NAME" },
-  { "--external-cuda-graph", .why = "what the host costs is the framework profile's: --set run.framework=NAME" },
-  { "--manual-gc" },
-  { "--manual-gc-interval" },
-
-  /* no cost depends on these */
-  { "--moe-grouped-gemm" }, /* experts are grouped products here, always */
-  { "--moe-router-load-balancing-type" },
-  { "--moe-aux-loss-coeff" },
-  { "--moe-z-loss-coeff" },
-  { "--moe-router-*" },
-  { "--moe-permute-fusion" },
-  { "--no-load-*" },
-  { "--no-save-*" },
-  { "--no-check-for-nan-in-loss-and-grad" },
-  { "--no-create-attention-mask-in-dataloader" },
-  { "--use-mcore-models" },
-  { "--train-iters" },
-  { "--train-samples" },
-  { "--exit-*" },
-  { "--lr" },
-  { "--lr-*" },
-  { "--min-lr" },
-  { "--weight-decay*" },
-  { "--start-weight-decay" },
-  { "--end-weight-decay" },
-  { "--clip-grad" },
-  { "--adam-*" },
-  { "--sgd-momentum" },
-  { "--init-method-std" },
-  { "--seed" },
-  { "--data-path" },
-  { "--data-args-path" },
-  { "--data-cache-path" },
-  { "--mock-data" },
-  { "--split" },
-  { "--train-data-path" },
-  { "--valid-data-path" },
-  { "--num-workers" },
-  { "--num-dataset-builder-threads" },
-  { "--tokenizer-*" },
-  { "--vocab-file" },
-  { "--merge-file" },
-  { "--log-*" },
-  { "--timing-*" },
-  { "--eval-*" },
-  { "--save" },
-  { "--save-*" },
-  { "--load" },
-  { "--ckpt-*" },
-  { "--async-save" },
-  { "--use-dist-ckpt" },
-  { "--dist-ckpt-*" },
-  { "--auto-detect-ckpt-format" },
-  { "--tensorboard-*" },
-  { "--wandb-*" },
-  { "--distributed-*" },
-  { "--initial-loss-scale" },
-  { "--loss-scale*" },
-  { "--min-loss-scale" },
-  { "--hysteresis" },
-  { "--override-opt_param-scheduler" },
-  { "--use-checkpoint-*" },
-  { "--check-*" },
-  { "--profile*" },
-  { "--use-pytorch-profiler" },
-  { "--finetune" },
-};
+#include "models/inputs/run-files/megatron-rows.h"
 
 static gboolean
 recognise (const SpRunItems *items)
@@ -218,8 +34,16 @@ static gboolean
 resolve_context (SpRunFile *file, GError **error)
 {
   const SpFacts *facts = file->facts;
-  gint64 degree = sp_facts_int (facts, "file.context", 1), ulysses = 1;
+  gint64 degree = sp_facts_int (facts, "file.context", 1), ulysses = 1, own = sp_facts_int (facts, "file.ulysses", 1);
   const char *kind = sp_facts_get (facts, "file.context-kind");
+  if (own > 1 && degree > 1)
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                          "%s: --ds-sequence-parallel-size = \"%" G_GINT64_FORMAT
+                          "\": expected 1 beside --context-parallel-size = %" G_GINT64_FORMAT,
+                          file->name, own, degree);
+  if (own > 1)
+    return sp_run_set_int (file, "layout.ulysses", own, error) &&
+           sp_run_set (file, "layout.ring", "1", SP_FACT_RESOLVED, "--ds-sequence-parallel-size", error);
   if (g_strcmp0 (kind, "a2a") == 0)
     ulysses = degree;
   if (g_strcmp0 (kind, "a2a+p2p") == 0) {
@@ -250,6 +74,8 @@ resolve_sharding (SpRunFile *file, GError **error)
   const char *fsdp = sp_facts_get (facts, "file.fsdp");
   if (g_strcmp0 (fsdp, "torch") == 0)
     zero = "3";
+  else if (sp_facts_get (facts, "file.zero-stage") != NULL)
+    zero = sp_facts_get (facts, "file.zero-stage");
   else if (fsdp != NULL)
     zero = sp_facts_get (facts, "file.sharding") != NULL ? sp_facts_get (facts, "file.sharding") : "0";
   gboolean gathers = is_true (facts, "file.overlap-gather"), reduces = sp_facts_is (facts, "layout.overlap", "true");

@@ -67,6 +67,19 @@ given (const SpRunFile *file)
   return FALSE;
 }
 
+/* " (key)", and whether the file has it as "auto". Free with g_free. */
+static char *
+foreign_name (const SpRunFile *file, const char *ours)
+{
+  const char *automatic = g_hash_table_lookup (file->automatic, ours);
+  if (automatic != NULL)
+    return g_strdup_printf (" (%s = auto)", automatic);
+  for (guint i = 0; i < file->format->n_rows; i++)
+    if (g_strcmp0 (file->format->rows[i].ours, ours) == 0)
+      return g_strdup_printf (" (%s)", file->format->rows[i].key);
+  return g_strdup ("");
+}
+
 gboolean
 sp_run_resolve_batches (SpRunFile *file, GError **error)
 {
@@ -75,14 +88,21 @@ sp_run_resolve_batches (SpRunFile *file, GError **error)
   gint64 micro = sp_facts_int (facts, "run.micro-batch", 0), global = sp_facts_int (facts, "run.global-batch", 0);
   if (micro == 0 && global > 0 && steps > 0 && data > 0)
     return resolve_micro (file, data, global, steps, error);
+  g_autofree char *micro_name = foreign_name (file, "run.micro-batch");
+  g_autofree char *global_name = foreign_name (file, "run.global-batch");
+  g_autofree char *steps_name = foreign_name (file, "file.accumulation");
   if (micro == 0)
-    sp_run_ask (file, "the micro-batch, which follows from global batch, data degree and accumulation steps: --set "
-                      "run.micro-batch=N");
+    sp_run_ask (file,
+                "the micro-batch%s, which follows from global batch%s, data degree and accumulation steps%s: "
+                "--set run.micro-batch=N",
+                micro_name, global_name, steps_name);
   if (global == 0 && micro > 0 && steps > 0 && data > 0)
     return sp_run_set_int (file, "run.global-batch", sp_run_times (sp_run_times (micro, steps), data), error);
   if (global == 0 && (micro == 0 || steps == 0))
-    sp_run_ask (file, "the global batch, which is micro-batch x data degree x accumulation steps: --set "
-                      "run.global-batch=N");
+    sp_run_ask (file,
+                "the global batch%s, which is micro-batch x data degree x accumulation steps: --set "
+                "run.global-batch=N",
+                global_name);
   if (global > 0 && micro > 0 && steps > 0 && data > 0 && global != sp_run_times (sp_run_times (micro, steps), data) &&
       !given (file))
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,

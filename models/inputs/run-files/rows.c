@@ -30,9 +30,13 @@ static char *
 known_values (const SpRunRow *row)
 {
   g_auto (GStrv) pairs = g_strsplit (row->values, " ", -1);
-  for (guint i = 0; pairs[i] != NULL; i++)
+  g_autoptr (GString) out = g_string_new (NULL);
+  for (guint i = 0; pairs[i] != NULL; i++) {
     *strchr (pairs[i], '=') = '\0';
-  return g_strjoinv (", ", pairs);
+    if (i == 0 || !g_str_equal (pairs[i], pairs[i - 1])) /* one may mean two things */
+      g_string_append_printf (out, "%s%s", i > 0 ? ", " : "", pairs[i]);
+  }
+  return g_strdup (out->str);
 }
 
 static gboolean
@@ -233,6 +237,10 @@ sp_run_read_rows (SpRunFile *file, GError **error)
   for (guint i = 0; i < file->items->list->len; i++) {
     const SpRunItem *item = file->items->list->pdata[i];
     const SpRunRow *row = sp_run_row (file->format, item->key);
+    if ((row == NULL || row->ours == NULL) && strchr (item->text, '$') != NULL) { /* may have been flags */
+      g_autofree char *shown = sp_shown (item->text);
+      sp_run_note (file, "note: %s = %s: a shell variable is not filled in here", item->key, shown);
+    }
     if (row == NULL)
       note_unknown (file, item);
     else if (row->ours == NULL && row->why == NULL) {

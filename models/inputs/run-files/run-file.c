@@ -24,6 +24,20 @@ sp_run_format_find (const char *name)
 
 /* --- recognition -------------------------------------------------------------------------------------------------- */
 
+/* A line begins with a flag, or the first has one that is not in quotes: also behind NAME=value and a launcher. */
+static gboolean
+has_flags (const char *const *lines, const char *first)
+{
+  g_autofree char *plain = g_strndup (first, strcspn (first, "\"'#"));
+  const char *at = g_strstr_len (g_strdelimit (plain, "\t", ' '), -1, " --");
+  if (at != NULL && g_ascii_isalpha (at[3]))
+    return TRUE;
+  for (guint i = 0; lines[i] != NULL; i++)
+    if (g_str_has_prefix (lines[i], "--") && g_ascii_isalpha (lines[i][2]))
+      return TRUE;
+  return FALSE;
+}
+
 /* By the first line that is more than white space and a comment: { is JSON, [ or key = is TOML, the rest flags. */
 static SpRunItems *
 parse_items (const char *name, const char *text, gsize length, GError **error)
@@ -37,7 +51,7 @@ parse_items (const char *name, const char *text, gsize length, GError **error)
     return sp_run_items_parse_json (name, text, length, error);
   gsize word = strcspn (first, " \t=");
   gboolean pair = first[word + strspn (first + word, " \t")] == '=' && !g_str_has_prefix (first, "--");
-  if (*first != '[' && !pair)
+  if (*first != '[' && (!pair || has_flags ((const char *const *) lines, first)))
     return sp_run_items_parse_args (name, text, length, error);
   /* An INI of ours is no TOML: its words have no quotes. */
   gboolean scenario = g_strv_contains ((const char *const *) lines, "[layout]");

@@ -402,7 +402,10 @@ append_quoted (GString *out, const char *text)
 {
   g_string_append_c (out, '"');
   for (const char *c = text; *c != '\0'; c++)
-    g_string_append_printf (out, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
+    if (g_ascii_iscntrl (*c))
+      g_string_append_printf (out, "\\u%04x", (guint) *c);
+    else
+      g_string_append_printf (out, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
   g_string_append_c (out, '"');
 }
 

@@ -12,6 +12,7 @@
 #include "models/inputs/ini.h"
 #include "models/inputs/run-files/formats.h"
 
+#define GATHERED "weights are gathered in the run's precision"
 #define FRAMEWORK "what a compiler fuses is the framework profile's: --set run.framework=NAME"
 
 /* Rows that both have. */
@@ -19,9 +20,12 @@
   { "training.seq_len", "run.sequence", SP_ROW_INT },                                                                  \
       { "training.mixed_precision_param", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 bfloat16=fp8",        \
         .absent = "bfloat16" },                                                                                        \
-      { "training.mixed_precision_reduce", "layout.gradient-dtype", SP_ROW_WORD, .values = "float32=fp32",             \
+      { "training.mixed_precision_reduce", "layout.gradient-dtype", SP_ROW_WORD,                                       \
+        .values = "float32=fp32 bfloat16=bf16",                                                                        \
         .absent = "float32" },                                                                                         \
       { "training.enable_cpu_offload", "layout.offload", SP_ROW_BOOL, .values = "true=optimizer,parameters" },         \
+      { "training.dtype", "file.dtype", SP_ROW_WORD, .values = "float32=float32", .flags = SP_ROW_READ },              \
+      { "model.converters", "file.converters", SP_ROW_LIST },                                                          \
       { "training.compile", .why = FRAMEWORK }, { "training.gc_freq" }, { "training.gc_debug" },                       \
       { "training.dataset*" }, { "training.data_*" }, { "training.max_norm" }, { "training.steps" },                   \
       { "training.seed" }, { "training.deterministic" }, { "training.warmup_steps" },                                  \
@@ -40,7 +44,7 @@
       { "optimizer.implementation", .why = "the optimizer's step is priced as fused" },                                \
       { "optimizer.early_step_in_backward", .why = "the optimizer steps after the backward" }, { "optimizer.*" },      \
       { "float8.enable_float8_linear", "file.fp8", SP_ROW_BOOL },                                                      \
-      { "float8.enable_fsdp_float8_all_gather", .why = "weights are gathered in the run's precision" },                \
+      { "float8.enable_fsdp_float8_all_gather", .why = GATHERED },                                                     \
       { "float8.*" }, { "model.tokenizer_path" }, { "model.hf_assets_path" }, { "model.print_after_conversion" },      \
       { "model.norm_type", .why = "the model's file says which norm it has" }, { "job.*" }, { "lr_scheduler.*" },      \
       { "checkpoint.*" }, { "profiling.*" }, { "metrics.*" }, { "comm.*" }, { "memory_estimation.*" },                 \
@@ -54,7 +58,6 @@
 static const SpRunRow rows[] = {
   { "model.name", "file.model", SP_ROW_WORD },
   { "model.flavor", "file.flavor", SP_ROW_WORD },
-  { "model.converters", "file.converters", SP_ROW_LIST },
   { "training.local_batch_size", "file.local-batch", SP_ROW_INT, .absent = "8", .flags = SP_ROW_ALWAYS },
   { "training.batch_size", "file.local-batch", SP_ROW_INT, .flags = SP_ROW_READ },
   { "training.global_batch_size", "file.global-batch", SP_ROW_INT, .absent = "-1", .least = -1 },
@@ -72,7 +75,7 @@ static const SpRunRow rows[] = {
   { "parallelism.pipeline_parallel_*", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
   { "parallelism.module_fqns_per_model_part", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
   { "parallelism.expert_parallel_degree", "layout.expert", SP_ROW_INT, .absent = "1" },
-  { "parallelism.expert_tensor_parallel_degree", .why = "experts are split as the rest is, by the tensor degree" },
+  { "parallelism.expert_tensor_parallel_degree", "file.expert-tensor", SP_ROW_INT },
   { "parallelism.fsdp_reshard_after_forward", "file.reshard", SP_ROW_WORD,
     .values = "default=default always=true never=false", .absent = "default" },
   { "parallelism.enable_async_tensor_parallel",
@@ -81,7 +84,9 @@ static const SpRunRow rows[] = {
   { "parallelism.disable_loss_parallel", "layout.loss", SP_ROW_BOOL, .values = "true=full" },
   { "compile.enable", .why = FRAMEWORK },
   { "compile.*" },
-  { "quantize.*", .why = "quantised matrices: --set run.precision=fp8" },
+  { "quantize.linear.fp8.enable_fsdp_float8_all_gather", .why = GATHERED },
+  { "quantize.linear.float8.enable_fsdp_float8_all_gather", .why = GATHERED },
+  { "quantize.*" }, /* says how, if model.converters says that */
   SHARED_ROWS,
 };
 
@@ -294,8 +299,15 @@ resolve_shared (SpRunFile *file, const SpRunPlace *place, GError **error)
       !resolve_recompute (file, error) || !resolve_stages (file, place, error))
     return FALSE;
   const char *converters = sp_facts_get (facts, "file.converters");
-  gboolean fp8 =
-      (converters != NULL && strstr (converters, "float8") != NULL) || sp_facts_is (facts, "file.fp8", "true");
+  gboolean fp8 = sp_facts_is (facts, "file.fp8", "true");
+  g_auto (GStrv) list = g_strsplit (converters != NULL ? converters : "", ",", -1);
+  for (guint i = 0; list[i] != NULL; i++) {
+    g_autofree char *shown = sp_shown (list[i]);
+    if (strstr (list[i], "float8") != NULL || strstr (list[i], "fp8") != NULL)
+      fp8 = TRUE;
+    else
+      sp_run_note (file, "not mapped: model.converters = %s: seqpar maps float8", shown);
+  }
   return (!fp8 || sp_run_set (file, "run.precision", "fp8", SP_FACT_RESOLVED, "float8", error)) &&
          sp_run_set (file, "layout.sequence-regions", "true", SP_FACT_RESOLVED, "tensor_parallel_degree", error) &&
          sp_run_set (file, "layout.overlap", "true", SP_FACT_RESOLVED, "FSDP", error);
@@ -315,6 +327,10 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (!resolve_shared (file, place, error))
     return FALSE;
   const SpFacts *facts = file->facts;
+  gint64 tensor = sp_facts_int (facts, "layout.tensor", 1);
+  if (sp_facts_int (facts, "layout.expert", 1) > 1 && sp_facts_int (facts, "file.expert-tensor", tensor) != tensor)
+    sp_run_note (file, "not mapped: parallelism.expert_tensor_parallel_degree: experts are split as the rest is, by the "
+                       "tensor degree");
   gint64 local = sp_facts_int (facts, "file.local-batch", 1), data = sp_facts_int (facts, "layout.data", 0);
   gint64 global = sp_facts_int (facts, "file.global-batch", 0);
   gboolean pipeline = sp_facts_int (facts, "layout.pipeline", 1) > 1;
