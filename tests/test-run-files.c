@@ -436,6 +436,8 @@ check_export (const char *format, const Draw *d, const Machine *m, const GString
   g_assert_true (a->pipeline == 1 || a->virtual_stages == b->virtual_stages || is_lost (lost, "virtual-stages"));
   g_assert_true (a->tensor == 1 || a->sequence_regions == b->sequence_regions || is_lost (lost, "sequence-regions"));
   g_assert_true (a->ring == 1 || a->token_split == b->token_split || is_lost (lost, "ring-split"));
+  g_assert_true (a->ring == 1 || a->ring_kind == b->ring_kind || is_lost (lost, "ring-kind"));
+  g_assert_true (a->ring == 1 || a->ring_keep == b->ring_keep || is_lost (lost, "ring-keep"));
   g_assert_true (d->run.micro_batch == again->run.micro_batch || is_lost (lost, "micro-batch"));
   g_assert_true (d->run.global_batch == again->run.global_batch || is_lost (lost, "global-batch"));
   g_assert_true (d->run.precision == again->run.precision || is_lost (lost, "precision"));

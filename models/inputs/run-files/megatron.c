@@ -158,6 +158,21 @@ resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
                      "--recompute-granularity", error);
 }
 
+/* Moments in other types than fp32: of one byte both, or none. */
+static gboolean
+resolve_optimizer (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  const char *first = sp_facts_get (facts, "file.moment"), *second = sp_facts_get (facts, "file.second-moment");
+  if (!is_true (facts, "file.precision-aware") || !sp_facts_is (facts, "run.optimizer", "adamw"))
+    return TRUE;
+  if (g_strcmp0 (first, "fp8") == 0 && g_strcmp0 (second, "fp8") == 0)
+    return sp_run_set (file, "run.optimizer", "adamw-8bit", SP_FACT_RESOLVED, "--exp-avg-dtype", error);
+  if (g_strcmp0 (first, "fp32") != 0 || g_strcmp0 (second, "fp32") != 0)
+    sp_run_note (file, "not mapped: --exp-avg-dtype, --exp-avg-sq-dtype: moments are fp32, or both of one byte");
+  return TRUE;
+}
+
 static gboolean
 resolve_precision (SpRunFile *file, GError **error)
 {
@@ -188,7 +203,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
                        "degree");
   if (!resolve_context (file, error) || !resolve_sharding (file, error) || !resolve_stages (file, place, error) ||
       !resolve_recompute (file, place, error) || !resolve_precision (file, error) || !resolve_loss (file, error) ||
-      !sp_run_resolve_data (file, place, error))
+      !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error))
     return FALSE;
   gint64 replica = sp_run_replica (facts);
   gint64 gpus = sp_facts_int (facts, "file.nodes", 0) * sp_facts_int (facts, "file.gpus-per-node", 0);
@@ -276,6 +291,11 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   if (sp_facts_is (facts, "layout.loss", "fused")) {
     sp_facts_put (facts, "file.fuse-loss", "true", SP_FACT_FILE, "");
     sp_facts_put (facts, "file.fusion", "linear", SP_FACT_FILE, "");
+  }
+  if (sp_facts_is (facts, "run.optimizer", "adamw-8bit")) {
+    sp_facts_put (facts, "file.precision-aware", "true", SP_FACT_FILE, "");
+    sp_facts_put (facts, "file.moment", "fp8", SP_FACT_FILE, "");
+    sp_facts_put (facts, "file.second-moment", "fp8", SP_FACT_FILE, "");
   }
   if (sp_facts_is (facts, "run.precision", "fp8"))
     sp_facts_put (facts, "file.fp8", "fp8", SP_FACT_FILE, "");
