@@ -423,6 +423,7 @@ check_export (const char *format, const Draw *d, const Machine *m, const GString
   g_assert_cmpint (a->expert, ==, b->expert);
   gint32 replicas = sp_layout_replicas (a, d->arch);
   g_assert_true (replicas == 1 || a->zero == b->zero || is_lost (lost, "zero"));
+  g_assert_true (a->zero == 0 || a->zero_group == b->zero_group || is_lost (lost, "zero-group"));
   gboolean which = a->recompute != SP_RECOMPUTE_FULL ||
                    (a->recompute_every == b->recompute_every && a->recompute_first == b->recompute_first);
   g_assert_true ((a->recompute == b->recompute && which) || is_lost (lost, "recompute"));

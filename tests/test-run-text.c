@@ -184,6 +184,11 @@ static const struct {
     "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 64\n",
     { NULL, "h100-1x8", (const char *const[]){ "run.framework=a\nb", NULL } },
     { "--set run.framework=a b", "control character" } },
+  { "copies",
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --position-embedding-type rope --seq-length 64 --bf16 "
+    "--vocab-size 100 --micro-batch-size 1 --use-distributed-optimizer --num-distributed-optimizer-instances 3\n",
+    { NULL, "h100-1x8", NULL },
+    { "--num-distributed-optimizer-instances", "\"3\"", "the 8 ranks" } },
   { "both-splits",
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --position-embedding-type rope --seq-length 64 --bf16 "
     "--vocab-size 100 --micro-batch-size 1 --ds-sequence-parallel-size 2 --context-parallel-size 2\n",
@@ -285,6 +290,9 @@ static const struct {
   { "--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8", { "run.optimizer=adamw-8bit" } },
   { "--use-precision-aware-optimizer --exp-avg-dtype bf16", { "run.optimizer=adamw" } },
   { "--ds-sequence-parallel-size 4 --zero-stage 3", { "layout.ulysses=4", "layout.ring=1", "layout.zero=3" } },
+  { "--use-distributed-optimizer --num-distributed-optimizer-instances 2", { "layout.zero=1", "layout.zero-group=4" } },
+  { "--use-distributed-optimizer --num-distributed-optimizer-instances 8", { "layout.zero=0", "layout.zero-group=" } },
+  { "--num-distributed-optimizer-instances 2", { "layout.zero=0", "layout.zero-group=" } },
   { "--zero-stage 0 --use-distributed-optimizer", { "layout.zero=0" } },
   { "--disable-bias-linear --add-qkv-bias", { "model.qkv-bias=true" } },
 };
@@ -410,6 +418,10 @@ static const struct {
     TRUE,
     { "layout.recompute=every-3" },
     { NULL } },
+  { "[parallelism]\ndata_parallel_replicate_degree = 2\ncontext_parallel_degree = 2\n", /* shard 2 x context 2 */
+    FALSE,
+    { "layout.data=4", "layout.zero=3", "layout.zero-group=4" },
+    { NULL } },
   { "[parallelism]\nexpert_tensor_parallel_degree = 1\n", FALSE, { "layout.tensor=1" }, { NULL } },
   { "[parallelism]\nexpert_parallel_degree = 2\nexpert_tensor_parallel_degree = 2\n",
     FALSE,
@@ -445,6 +457,31 @@ test_toml_keys (void)
   }
 }
 
+/* MiCS's groups, and what says that there are none. */
+static void
+test_deepspeed_keys (void)
+{
+  static const struct {
+    const char *size, *copy, *group; /* NULL: all ranks */
+    guint notes;                     /* besides that on recomputation */
+  } cases[] = { { "4", "1", "4", 0 }, { "-1", "1", NULL, 0 }, { "-1", "8", NULL, 1 } };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autofree char *text = g_strdup_printf ("{\"train_batch_size\": 8, \"bf16\": {\"enabled\": true}, "
+                                             "\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": %s, "
+                                             "\"zero_hpz_partition_size\": %s}}",
+                                             cases[i].size, cases[i].copy);
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("d", text, strlen (text), &error);
+    g_assert_no_error (error);
+    const SpRunGiven given = { "llama-3.1-8b", "h100-1x8", (const char *const[]){ "sequence=4K", NULL } };
+    g_autoptr (GString) scenario = g_string_new (NULL), model = g_string_new (NULL);
+    g_autoptr (GKeyFile) keys = import_text (file, &given, scenario, model);
+    g_autofree char *group = g_key_file_get_value (keys, "layout", "zero-group", NULL);
+    g_assert_cmpstr (group, ==, cases[i].group);
+    g_assert_cmpuint (sp_run_file_notes (file)->len, ==, 1 + cases[i].notes);
+  }
+}
+
 int
 main (int argc, char **argv)
 {
@@ -460,6 +497,7 @@ main (int argc, char **argv)
   g_test_add_func ("/run-text/command", test_command);
   g_test_add_func ("/run-text/written", test_written);
   g_test_add_func ("/run-text/many", test_many);
+  g_test_add_func ("/run-text/deepspeed-keys", test_deepspeed_keys);
   g_test_add_func ("/run-text/toml-keys", test_toml_keys);
   return g_test_run ();
 }

@@ -38,9 +38,9 @@ static const SpRunRow rows[] = {
   { "zero_optimization.offload_optimizer.pin_memory" }, /* copies are priced as of pinned memory */
   { "zero_optimization.offload_param.pin_memory" },
   { "zero_optimization.offload_*", .why = "how copies are buffered is not said here" },
-  { "zero_optimization.mics_shard_size", "layout.zero-group", SP_ROW_INT },
+  { "zero_optimization.mics_shard_size", "file.shard-size", SP_ROW_INT, .absent = "-1", .least = -1 },
   { "zero_optimization.mics_hierarchical_params_gather", .why = "a gather is one collective" },
-  { "zero_optimization.zero_hpz_partition_size", .why = "a second copy of the weights in each node is not known" },
+  { "zero_optimization.zero_hpz_partition_size", "file.second-copy", SP_ROW_INT, .absent = "1" },
   { "zero_optimization.zero_quantized_*", .why = OTHER_DTYPE },
   { "zero_optimization.reduce_bucket_size", .why = BY_LAYER },
   { "zero_optimization.allgather_bucket_size", .why = BY_LAYER },
@@ -146,6 +146,14 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
                     "zero_optimization.overlap_comm", error)) ||
       !resolve_offload (file, error) || !sp_run_resolve_data (file, place, error))
     return FALSE;
+  if (sp_facts_int (facts, "file.second-copy", 1) > 1)
+    sp_run_note (file,
+                 "not mapped: zero_optimization.zero_hpz_partition_size: a second copy of the weights in each node "
+                 "is not known");
+  if (sp_facts_int (facts, "file.shard-size", 0) > 1 &&
+      !sp_run_set (file, "layout.zero-group", sp_facts_get (facts, "file.shard-size"), SP_FACT_RESOLVED,
+                   "zero_optimization.mics_shard_size", error))
+    return FALSE;
   if (sp_facts_get (facts, "layout.recompute") == NULL)
     sp_run_note (file, "note: the file does not say what is recomputed: nothing is; --set layout.recompute=full");
   /* DeepSpeed takes one step of accumulation if one batch alone is given. */
@@ -170,8 +178,8 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
       sp_facts_put (facts, key, parts[i], SP_FACT_FILE, "");
   }
   sp_facts_put (facts, "file.gradient-dtype", sp_facts_get (facts, "layout.gradient-dtype"), SP_FACT_FILE, "");
-  if (sp_facts_is (facts, "layout.zero-group", "all") || sp_facts_is (facts, "layout.zero-group", "node"))
-    g_hash_table_remove (facts, "layout.zero-group");
+  if (sp_facts_int (facts, "layout.zero-group", 0) > 0)
+    sp_facts_put (facts, "file.shard-size", sp_facts_get (facts, "layout.zero-group"), SP_FACT_FILE, "");
   sp_run_prepare_accumulation (facts);
 }
 

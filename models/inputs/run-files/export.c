@@ -31,11 +31,21 @@ static const struct {
   { "run.expert-imbalance", "model.experts", NULL },
 };
 
+/* Data x sequence ranks. */
+static gint64
+count_replicas (const SpFacts *facts)
+{
+  static const char *const axes[] = { "layout.data", "layout.ulysses", "layout.ring", "layout.lasp" };
+  gint64 product = 1;
+  for (guint i = 0; i < G_N_ELEMENTS (axes); i++)
+    product = sp_run_times (product, MAX (sp_facts_int (facts, axes[i], 1), 1));
+  return product;
+}
+
 static gboolean
 is_relevant (const SpFacts *facts, const char *key)
 {
-  gint64 replicas = sp_facts_int (facts, "layout.data", 1) * sp_facts_int (facts, "layout.ulysses", 1) *
-                    sp_facts_int (facts, "layout.ring", 1) * sp_facts_int (facts, "layout.lasp", 1);
+  gint64 replicas = count_replicas (facts);
   for (guint i = 0; i < G_N_ELEMENTS (relevance); i++)
     if (g_str_equal (relevance[i].key, key) && sp_facts_is (facts, relevance[i].other, relevance[i].unless))
       return FALSE;
@@ -44,19 +54,20 @@ is_relevant (const SpFacts *facts, const char *key)
   if (g_str_equal (key, "layout.reshard"))
     return sp_facts_is (facts, "layout.zero", "3") && replicas > 1;
   if (g_str_equal (key, "layout.zero") || g_str_equal (key, "layout.zero-group"))
-    return replicas > 1;
+    return replicas > 1 && (g_str_equal (key, "layout.zero") || !sp_facts_is (facts, "layout.zero", "0"));
   if (g_str_equal (key, "layout.overlap"))
     return sp_facts_int (facts, "layout.tensor", 1) * replicas > 1;
   return !g_str_equal (key, "run.framework");
 }
 
 /* An order without the axes of degree 1, and with that of experts, which come before data unless they are said to come
- * after it; other values as they are. */
+ * after it; a group of all ranks as all; other values as they are. */
 static char *
 essence (const SpFacts *facts, const char *key, const char *value)
 {
+  gboolean all = g_str_equal (key, "layout.zero-group") && g_ascii_strtoll (value, NULL, 10) == count_replicas (facts);
   if (!g_str_equal (key, "layout.order"))
-    return g_strdup (value);
+    return g_strdup (all ? "all" : value);
   g_autoptr (GString) out = g_string_new (NULL);
   g_auto (GStrv) axes = g_strsplit (value, ",", -1);
   gboolean experts = sp_facts_int (facts, "layout.expert", 1) > 1 && strstr (value, "expert") == NULL;

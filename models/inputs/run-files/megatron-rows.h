@@ -109,7 +109,7 @@ static const SpRunRow rows[] = {
   { "--overlap-grad-reduce", "layout.overlap", SP_ROW_BOOL, .absent = "false" },
   { "--overlap-param-gather", "file.overlap-gather", SP_ROW_BOOL },
   { "--overlap-param-gather-with-optimizer-step", .why = "weights are gathered behind the optimizer's step" },
-  { "--num-distributed-optimizer-instances", .why = "states are sharded over all ranks that hold the same weights" },
+  { "--num-distributed-optimizer-instances", "file.instances", SP_ROW_INT, .absent = "1" },
   { "--no-overlap-p2p-communication", .why = ONE_SWITCH },
   { "--overlap-moe-expert-parallel-comm", .why = "experts' exchanges are waited for" },
   { "--moe-shared-expert-overlap", .why = "experts' exchanges are waited for" },

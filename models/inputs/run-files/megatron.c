@@ -100,6 +100,31 @@ resolve_loss (SpRunFile *file, GError **error)
 }
 
 static gint64
+replicas (const SpFacts *facts)
+{
+  return sp_run_times (sp_facts_int (facts, "layout.data", 1), sp_run_times (sp_facts_int (facts, "layout.ulysses", 1),
+                                                                             sp_facts_int (facts, "layout.ring", 1)));
+}
+
+/* Copies of the optimizer's states: each is over the nearest of the ranks that hold the same weights. */
+static gboolean
+resolve_copies (SpRunFile *file, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  gint64 copies = sp_facts_int (facts, "file.instances", 1), ranks = replicas (facts);
+  if (copies == 1 || sp_facts_get (facts, "layout.data") == NULL || sp_facts_is (facts, "layout.zero", "0"))
+    return TRUE;
+  if (ranks % copies != 0)
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                          "%s: --num-distributed-optimizer-instances = \"%" G_GINT64_FORMAT
+                          "\": expected a divisor of the %" G_GINT64_FORMAT " ranks that hold the same weights",
+                          file->name, copies, ranks);
+  if (ranks == copies)
+    return sp_run_set (file, "layout.zero", "0", SP_FACT_RESOLVED, "--num-distributed-optimizer-instances", error);
+  return sp_run_set_int (file, "layout.zero-group", ranks / copies, error);
+}
+
+static gint64
 layers (const SpRunFile *file, const SpRunPlace *place)
 {
   return place->arch != NULL ? place->arch->layers : sp_facts_int (file->facts, "model.layers", 0);
@@ -203,7 +228,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
                        "degree");
   if (!resolve_context (file, error) || !resolve_sharding (file, error) || !resolve_stages (file, place, error) ||
       !resolve_recompute (file, place, error) || !resolve_precision (file, error) || !resolve_loss (file, error) ||
-      !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error))
+      !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error) || !resolve_copies (file, error))
     return FALSE;
   gint64 replica = sp_run_replica (facts);
   gint64 gpus = sp_facts_int (facts, "file.nodes", 0) * sp_facts_int (facts, "file.gpus-per-node", 0);
@@ -237,7 +262,9 @@ prepare_context (SpFacts *facts)
 static void
 prepare_sharding (SpFacts *facts)
 {
-  gint64 zero = sp_facts_int (facts, "layout.zero", 0);
+  gint64 zero = sp_facts_int (facts, "layout.zero", 0), group = sp_facts_int (facts, "layout.zero-group", 0);
+  if (zero > 0 && group > 0 && replicas (facts) % group == 0)
+    sp_facts_put_int (facts, "file.instances", replicas (facts) / group, SP_FACT_FILE, "");
   if (zero == 1)
     sp_facts_put (facts, "file.distributed", "true", SP_FACT_FILE, "");
   if (zero == 1 && sp_facts_is (facts, "layout.overlap", "true"))
