@@ -79,7 +79,8 @@ SpRunFile *
 sp_run_file_parse (const char *name, const char *text, gsize length, GError **error)
 {
   g_autofree char *copy = g_malloc (length + 1);
-  memcpy (copy, text, length);
+  if (length > 0) /* an empty text may be NULL */
+    memcpy (copy, text, length);
   copy[length] = '\0';
   if (!sp_check_input (name, copy, length, error))
     return NULL;
