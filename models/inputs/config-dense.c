@@ -2,28 +2,20 @@
 /* LLaMA and its relatives: pre-norm RMS blocks with a gated MLP, rotation and grouped heads. */
 #include "models/inputs/config.h"
 
-#define FIELD(name) SP_CONFIG_FIELD (name)
-#define REQUIRED SP_CONFIG_REQUIRED
-#define OPTIONAL SP_CONFIG_OPTIONAL
-#define INT SP_CONFIG_INT
-#define NUMBER SP_CONFIG_NUMBER
-#define BOOL SP_CONFIG_BOOL
-#define END SP_CONFIG_END
-
 const SpConfigField sp_config_llama_fields[] = {
-  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "num_attention_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "num_key_value_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
+  LAYERS ("num_hidden_layers", REQUIRED),
+  HIDDEN ("hidden_size", REQUIRED),
+  HEADS ("num_attention_heads", REQUIRED),
+  KV_HEADS ("num_key_value_heads"),
   { "head_dim", INT, OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (head_size) },
-  { "intermediate_size", INT, REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
-  { "max_position_embeddings", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) },
-  { "rms_norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
-  { "rope_theta", NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) },
-  { "attention_bias", BOOL, OPTIONAL, 0, 0, FIELD (qkv_bias) },
-  { "mlp_bias", BOOL, OPTIONAL, 0, 0, FIELD (mlp_bias) },
-  { "tie_word_embeddings", BOOL, OPTIONAL, 0, 0, FIELD (tied) },
+  FFN ("intermediate_size", REQUIRED),
+  VOCABULARY ("vocab_size", REQUIRED),
+  TRAINED ("max_position_embeddings"),
+  EPSILON ("rms_norm_eps"),
+  THETA ("rope_theta"),
+  FLAG ("attention_bias", qkv_bias),
+  FLAG ("mlp_bias", mlp_bias),
+  FLAG ("tie_word_embeddings", tied),
   { NULL, END },
 };
 
@@ -186,19 +178,19 @@ gemma3 (SpConfig *config, GError **error)
 /* --- flash-linear-attention's transformer ------------------------------------------------------------------------- */
 
 static const SpConfigField fla_fields[] = {
-  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "num_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "num_kv_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
-  { "intermediate_size", INT, OPTIONAL, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, OPTIONAL, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
-  { "max_position_embeddings", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) },
-  { "norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
-  { "rope_theta", NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) },
-  { "qkv_bias", BOOL, OPTIONAL, 0, 0, FIELD (qkv_bias) },
-  { "qk_norm", BOOL, OPTIONAL, 0, 0, FIELD (qk_norm) },
+  LAYERS ("num_hidden_layers", REQUIRED),
+  HIDDEN ("hidden_size", REQUIRED),
+  HEADS ("num_heads", REQUIRED),
+  KV_HEADS ("num_kv_heads"),
+  FFN ("intermediate_size", OPTIONAL),
+  VOCABULARY ("vocab_size", OPTIONAL),
+  TRAINED ("max_position_embeddings"),
+  EPSILON ("norm_eps"),
+  THETA ("rope_theta"),
+  FLAG ("qkv_bias", qkv_bias),
+  FLAG ("qk_norm", qk_norm),
   { "window_size", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (window) },
-  { "tie_word_embeddings", BOOL, OPTIONAL, 0, 0, FIELD (tied) },
+  FLAG ("tie_word_embeddings", tied),
   { NULL, END },
 };
 

@@ -2,22 +2,14 @@
 /* The families before LLaMA: layer norms, biases, an MLP of one matrix up. */
 #include "models/inputs/config.h"
 
-#define FIELD(name) SP_CONFIG_FIELD (name)
-#define REQUIRED SP_CONFIG_REQUIRED
-#define OPTIONAL SP_CONFIG_OPTIONAL
-#define INT SP_CONFIG_INT
-#define NUMBER SP_CONFIG_NUMBER
-#define BOOL SP_CONFIG_BOOL
-#define END SP_CONFIG_END
-
 static const SpConfigField gpt2_fields[] = {
-  { "n_layer", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "n_embd", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "n_head", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "n_inner", INT, OPTIONAL, 1, SP_MAX_FFN, FIELD (ffn) },
+  LAYERS ("n_layer", REQUIRED),
+  HIDDEN ("n_embd", REQUIRED),
+  HEADS ("n_head", REQUIRED),
+  FFN ("n_inner", OPTIONAL),
   { "n_positions", INT, REQUIRED, 1, SP_MAX_POSITIONS, FIELD (positions) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
-  { "layer_norm_epsilon", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
+  VOCABULARY ("vocab_size", REQUIRED),
+  EPSILON ("layer_norm_epsilon"),
   { NULL, END },
 };
 
@@ -64,17 +56,17 @@ gpt2 (SpConfig *config, GError **error)
 /* --- GPT-NeoX, Phi ------------------------------------------------------------------------------------------------ */
 
 static const SpConfigField neox_fields[] = {
-  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "num_attention_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "num_key_value_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
-  { "intermediate_size", INT, REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
-  { "max_position_embeddings", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) },
-  { "layer_norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
-  { "rotary_emb_base", NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) },
-  { "rope_theta", NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) },
-  { "tie_word_embeddings", BOOL, OPTIONAL, 0, 0, FIELD (tied) },
+  LAYERS ("num_hidden_layers", REQUIRED),
+  HIDDEN ("hidden_size", REQUIRED),
+  HEADS ("num_attention_heads", REQUIRED),
+  KV_HEADS ("num_key_value_heads"),
+  FFN ("intermediate_size", REQUIRED),
+  VOCABULARY ("vocab_size", REQUIRED),
+  TRAINED ("max_position_embeddings"),
+  EPSILON ("layer_norm_eps"),
+  THETA ("rotary_emb_base"),
+  THETA ("rope_theta"),
+  FLAG ("tie_word_embeddings", tied),
   { NULL, END },
 };
 
@@ -117,11 +109,11 @@ phi (SpConfig *config, GError **error)
 /* --- OPT ---------------------------------------------------------------------------------------------------------- */
 
 static const SpConfigField opt_fields[] = {
-  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "num_attention_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "ffn_dim", INT, REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
+  LAYERS ("num_hidden_layers", REQUIRED),
+  HIDDEN ("hidden_size", REQUIRED),
+  HEADS ("num_attention_heads", REQUIRED),
+  FFN ("ffn_dim", REQUIRED),
+  VOCABULARY ("vocab_size", REQUIRED),
   { "max_position_embeddings", INT, REQUIRED, 1, SP_MAX_POSITIONS - 2, FIELD (positions) },
   { "dropout", NUMBER, OPTIONAL, 0, 0.99, FIELD (dropout) },
   { NULL, END },
@@ -161,18 +153,18 @@ opt (SpConfig *config, GError **error)
 
 /* The first files say n_layer and n_head, later ones as the others do. */
 static const SpConfigField falcon_fields[] = {
-  { "n_layer", INT, OPTIONAL, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "num_hidden_layers", INT, OPTIONAL, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "n_head", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "num_attention_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "n_head_kv", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
-  { "num_kv_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) },
-  { "ffn_hidden_size", INT, OPTIONAL, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
-  { "max_position_embeddings", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) },
-  { "layer_norm_epsilon", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
-  { "rope_theta", NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) },
+  LAYERS ("n_layer", OPTIONAL),
+  LAYERS ("num_hidden_layers", OPTIONAL),
+  HIDDEN ("hidden_size", REQUIRED),
+  HEADS ("n_head", OPTIONAL),
+  HEADS ("num_attention_heads", OPTIONAL),
+  KV_HEADS ("n_head_kv"),
+  KV_HEADS ("num_kv_heads"),
+  FFN ("ffn_hidden_size", OPTIONAL),
+  VOCABULARY ("vocab_size", REQUIRED),
+  TRAINED ("max_position_embeddings"),
+  EPSILON ("layer_norm_epsilon"),
+  THETA ("rope_theta"),
   { NULL, END },
 };
 
@@ -211,14 +203,14 @@ falcon (SpConfig *config, GError **error)
 /* --- BERT --------------------------------------------------------------------------------------------------------- */
 
 static const SpConfigField bert_fields[] = {
-  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "num_attention_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "intermediate_size", INT, REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
+  LAYERS ("num_hidden_layers", REQUIRED),
+  HIDDEN ("hidden_size", REQUIRED),
+  HEADS ("num_attention_heads", REQUIRED),
+  FFN ("intermediate_size", REQUIRED),
+  VOCABULARY ("vocab_size", REQUIRED),
   { "max_position_embeddings", INT, REQUIRED, 1, SP_MAX_POSITIONS, FIELD (positions) },
   { "type_vocab_size", INT, OPTIONAL, 0, SP_MAX_POSITIONS, FIELD (token_types) },
-  { "layer_norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
+  EPSILON ("layer_norm_eps"),
   { "hidden_dropout_prob", NUMBER, OPTIONAL, 0, 0.99, FIELD (dropout) },
   { NULL, END },
 };

@@ -2,9 +2,6 @@
 /* Softmax models with experts: Mixtral, Qwen, DeepSeek and Kimi with latent attention, GPT-OSS. */
 #include "models/inputs/config.h"
 
-#define OPTIONAL SP_CONFIG_OPTIONAL
-#define REQUIRED SP_CONFIG_REQUIRED
-
 /* How many experts, and how many a token is sent to. */
 static gboolean
 read_experts (SpConfig *config, const char *key, const char *other, GError **error)

@@ -63,7 +63,7 @@ sp_config_fields (const SpConfig *config, const SpConfigField *fields, GError **
     if (field->type == SP_CONFIG_BOOL) {
       if (!sp_config_bool (config, field->key, &G_STRUCT_MEMBER (gboolean, config->arch, field->offset), error))
         return FALSE;
-    } else if (node != NULL ? !read_number (config, field, node, error) : field->need == SP_CONFIG_REQUIRED) {
+    } else if (node != NULL ? !read_number (config, field, node, error) : field->need == REQUIRED) {
       if (node == NULL)
         sp_config_refuse (config, field->key, error, "expected a whole number from %.0f to %.0f; no default is assumed",
                           field->min, field->max);
@@ -108,7 +108,7 @@ sp_config_int (const SpConfig *config, const char *key, SpConfigNeed need, gint3
 {
   JsonNode *node = sp_config_member (config, key);
   if (node == NULL)
-    return need == SP_CONFIG_OPTIONAL ||
+    return need == OPTIONAL ||
            sp_config_refuse (config, key, error, "expected a whole number from %d to %d; no default is assumed", min,
                              max);
   if (!JSON_NODE_HOLDS_VALUE (node) || json_node_get_value_type (node) != G_TYPE_INT64 ||
@@ -218,7 +218,7 @@ sp_config_sparse_layers (SpConfig *config, GError **error)
   SpArchitecture *arch = config->arch;
   gint32 step = 1;
   gboolean failed = FALSE;
-  if (!sp_config_int (config, "decoder_sparse_step", SP_CONFIG_OPTIONAL, 1, SP_MAX_LAYERS, &step, error))
+  if (!sp_config_int (config, "decoder_sparse_step", OPTIONAL, 1, SP_MAX_LAYERS, &step, error))
     return FALSE;
   for (gint32 i = 0; i < arch->layers; i++)
     if ((i + 1) % step == 0)

@@ -5,21 +5,13 @@
  */
 #include "models/inputs/config.h"
 
-#define FIELD(name) SP_CONFIG_FIELD (name)
-#define REQUIRED SP_CONFIG_REQUIRED
-#define OPTIONAL SP_CONFIG_OPTIONAL
-#define INT SP_CONFIG_INT
-#define NUMBER SP_CONFIG_NUMBER
-#define BOOL SP_CONFIG_BOOL
-#define END SP_CONFIG_END
-
 static const SpConfigField transnormer_fields[] = {
-  { "decoder_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "decoder_embed_dim", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "decoder_attention_heads", INT, REQUIRED, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "glu_dim", INT, REQUIRED, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
-  { "tie_word_embeddings", BOOL, OPTIONAL, 0, 0, FIELD (tied) },
+  LAYERS ("decoder_layers", REQUIRED),
+  HIDDEN ("decoder_embed_dim", REQUIRED),
+  HEADS ("decoder_attention_heads", REQUIRED),
+  FFN ("glu_dim", REQUIRED),
+  VOCABULARY ("vocab_size", REQUIRED),
+  FLAG ("tie_word_embeddings", tied),
   { NULL, END },
 };
 
@@ -69,14 +61,14 @@ transnormer (SpConfig *config, GError **error)
 /* --- flash-linear-attention --------------------------------------------------------------------------------------- */
 
 static const SpConfigField fla_fields[] = {
-  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
-  { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN, FIELD (hidden) },
-  { "num_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (heads) },
-  { "intermediate_size", INT, OPTIONAL, 1, SP_MAX_FFN, FIELD (ffn) },
-  { "vocab_size", INT, OPTIONAL, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
-  { "max_position_embeddings", INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) },
-  { "norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
-  { "tie_word_embeddings", BOOL, OPTIONAL, 0, 0, FIELD (tied) },
+  LAYERS ("num_hidden_layers", REQUIRED),
+  HIDDEN ("hidden_size", REQUIRED),
+  HEADS ("num_heads", OPTIONAL),
+  FFN ("intermediate_size", OPTIONAL),
+  VOCABULARY ("vocab_size", OPTIONAL),
+  TRAINED ("max_position_embeddings"),
+  EPSILON ("norm_eps"),
+  FLAG ("tie_word_embeddings", tied),
   { NULL, END },
 };
 
@@ -289,17 +281,17 @@ rwkv7 (SpConfig *config, GError **error)
 /* --- Mamba -------------------------------------------------------------------------------------------------------- */
 
 static const SpConfigField mamba_fields[] = {
-  { "num_hidden_layers", INT, REQUIRED, 1, SP_MAX_LAYERS, FIELD (layers) },
+  LAYERS ("num_hidden_layers", REQUIRED),
   { "hidden_size", INT, REQUIRED, 1, SP_MAX_HIDDEN / 16, FIELD (hidden) },
-  { "vocab_size", INT, REQUIRED, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) },
+  VOCABULARY ("vocab_size", REQUIRED),
   { "conv_kernel", INT, OPTIONAL, 1, 64, FIELD (linear.conv) },
   { "state_size", INT, OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (linear.key_size) },
   { "num_heads", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (linear.heads) },
   { "n_groups", INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (linear.key_heads) },
   { "head_dim", INT, OPTIONAL, 1, SP_MAX_HEAD_SIZE, FIELD (linear.value_size) },
-  { "norm_eps", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
-  { "layer_norm_epsilon", NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) },
-  { "use_conv_bias", BOOL, OPTIONAL, 0, 0, FIELD (linear.conv_bias) },
+  EPSILON ("norm_eps"),
+  EPSILON ("layer_norm_epsilon"),
+  FLAG ("use_conv_bias", linear.conv_bias),
   { NULL, END },
 };
 

@@ -79,6 +79,24 @@ gboolean sp_config_deepseek_experts (SpConfig *config, GError **error);
 gboolean sp_config_sparse_layers (SpConfig *config, GError **error);
 gboolean sp_config_rotary_factor (SpConfig *config, double otherwise, GError **error);
 
-#define SP_CONFIG_FIELD(name) G_STRUCT_OFFSET (SpArchitecture, name)
+/* The words of the families' tables. What most families have under some key has its range here, once. */
+/* clang-format off */
+#define REQUIRED SP_CONFIG_REQUIRED
+#define OPTIONAL SP_CONFIG_OPTIONAL
+#define INT SP_CONFIG_INT
+#define NUMBER SP_CONFIG_NUMBER
+#define END SP_CONFIG_END
+#define FIELD(name) G_STRUCT_OFFSET (SpArchitecture, name)
+#define FLAG(key, name) { key, SP_CONFIG_BOOL, OPTIONAL, 0, 0, FIELD (name) }
+#define LAYERS(key, need) { key, INT, need, 1, SP_MAX_LAYERS, FIELD (layers) }
+#define HIDDEN(key, need) { key, INT, need, 1, SP_MAX_HIDDEN, FIELD (hidden) }
+#define HEADS(key, need) { key, INT, need, 1, SP_MAX_HEADS, FIELD (heads) }
+#define KV_HEADS(key) { key, INT, OPTIONAL, 1, SP_MAX_HEADS, FIELD (kv_heads) }
+#define FFN(key, need) { key, INT, need, 1, SP_MAX_FFN, FIELD (ffn) }
+#define VOCABULARY(key, need) { key, INT, need, 1, SP_MAX_VOCABULARY, FIELD (vocabulary) }
+#define TRAINED(key) { key, INT, OPTIONAL, 1, SP_MAX_POSITIONS, FIELD (trained_positions) }
+#define EPSILON(key) { key, NUMBER, OPTIONAL, 0, 1, FIELD (norm_epsilon) }
+#define THETA(key) { key, NUMBER, OPTIONAL, 1, 1e12, FIELD (rope_theta) }
+/* clang-format on */
 
 G_END_DECLS
