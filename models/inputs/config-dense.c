@@ -38,31 +38,12 @@ common (SpConfig *config, gint32 kv, GError **error)
   return TRUE;
 }
 
-static gboolean
-silu (SpConfig *config, GError **error)
-{
-  static const char *const activations[] = { "silu", "swish", NULL };
-  return sp_config_one_of (config, "hidden_act", activations, error);
-}
-
 gboolean
 sp_config_llama (SpConfig *config, GError **error)
 {
   gboolean given;
-  return common (config, 0, error) && silu (config, error) && sp_config_layer_types (config, &given, error);
-}
-
-static gboolean
-read_window (SpConfig *config, GError **error)
-{
-  return sp_config_int (config, "sliding_window", OPTIONAL, 1, SP_MAX_POSITIONS, &config->arch->window, error);
-}
-
-static void
-window_everywhere (SpArchitecture *arch)
-{
-  for (gint32 i = 0; arch->window > 0 && i < arch->layers; i++)
-    arch->layer_kind[i] |= SP_LAYER_WINDOW;
+  return common (config, 0, error) && sp_config_silu (config, "hidden_act", error) &&
+         sp_config_layer_types (config, &given, error);
 }
 
 /* In all layers, unless layer_types says otherwise. */
@@ -70,11 +51,11 @@ static gboolean
 mistral (SpConfig *config, GError **error)
 {
   gboolean given;
-  if (!common (config, 8, error) || !silu (config, error) || !read_window (config, error) ||
-      !sp_config_layer_types (config, &given, error))
+  if (!common (config, 8, error) || !sp_config_silu (config, "hidden_act", error) ||
+      !sp_config_window (config, error) || !sp_config_layer_types (config, &given, error))
     return FALSE;
   if (!given)
-    window_everywhere (config->arch);
+    sp_config_window_everywhere (config->arch);
   return TRUE;
 }
 
@@ -88,7 +69,7 @@ qwen_window (SpConfig *config, GError **error)
   if (!sp_config_bool (config, "use_sliding_window", &on, error) ||
       !sp_config_int (config, "max_window_layers", OPTIONAL, 0, SP_MAX_LAYERS, &full, error))
     return FALSE;
-  if (!read_window (config, error))
+  if (!sp_config_window (config, error))
     return FALSE;
   arch->window = on ? arch->window : 0;
   if (!sp_config_layer_types (config, &given, error))
@@ -103,7 +84,7 @@ static gboolean
 qwen2 (SpConfig *config, GError **error)
 {
   config->arch->qkv_bias = TRUE;
-  if (!common (config, 0, error) || !silu (config, error))
+  if (!common (config, 0, error) || !sp_config_silu (config, "hidden_act", error))
     return FALSE;
   config->arch->projection_bias = FALSE;
   return qwen_window (config, error);
@@ -115,14 +96,14 @@ qwen3 (SpConfig *config, GError **error)
   config->arch->qk_norm = TRUE;
   if (config->arch->head_size == 0)
     config->arch->head_size = 128; /* the class's default, not hidden / heads */
-  return common (config, 0, error) && silu (config, error) && qwen_window (config, error);
+  return common (config, 0, error) && sp_config_silu (config, "hidden_act", error) && qwen_window (config, error);
 }
 
 static gboolean
 phi3 (SpConfig *config, GError **error)
 {
-  return common (config, 0, error) && silu (config, error) && read_window (config, error) &&
-         (window_everywhere (config->arch), TRUE);
+  return common (config, 0, error) && sp_config_silu (config, "hidden_act", error) &&
+         sp_config_window (config, error) && (sp_config_window_everywhere (config->arch), TRUE);
 }
 
 /* --- Gemma -------------------------------------------------------------------------------------------------------- */
@@ -152,7 +133,7 @@ gemma_windows (SpConfig *config, gint32 window, gint32 pattern, GError **error)
   gboolean given;
   arch->form = SP_FORM_SANDWICH;
   arch->window = window;
-  if (!read_window (config, error) ||
+  if (!sp_config_window (config, error) ||
       !sp_config_int (config, "sliding_window_pattern", OPTIONAL, 1, SP_MAX_LAYERS, &pattern, error) ||
       !sp_config_layer_types (config, &given, error))
     return FALSE;
@@ -202,10 +183,10 @@ fla_transformer (SpConfig *config, GError **error)
   arch->mlp = SP_MLP_SWIGLU;
   arch->rotary = TRUE;
   if (!sp_config_kv_heads (config, "num_kv_heads", "num_heads", 0, error) ||
-      !sp_config_divide_heads (config, "num_heads", "hidden_size", error) || !silu (config, error) ||
-      !sp_config_fla_defaults (config, 4, error))
+      !sp_config_divide_heads (config, "num_heads", "hidden_size", error) ||
+      !sp_config_silu (config, "hidden_act", error) || !sp_config_fla_defaults (config, 4, error))
     return FALSE;
-  window_everywhere (arch);
+  sp_config_window_everywhere (arch);
   return TRUE;
 }
 

@@ -4,11 +4,9 @@
 
 /* How many experts, and how many a token is sent to. */
 static gboolean
-read_experts (SpConfig *config, const char *key, const char *other, GError **error)
+read_experts (SpConfig *config, const char *key, GError **error)
 {
   SpExpertShape *moe = &config->arch->moe;
-  if (sp_config_member (config, key) == NULL && other != NULL)
-    key = other;
   if (!sp_config_int (config, key, REQUIRED, 1, SP_MAX_EXPERTS, &moe->experts, error) ||
       !sp_config_int (config, "num_experts_per_tok", REQUIRED, 1, SP_MAX_EXPERTS, &moe->experts_per_token, error))
     return FALSE;
@@ -28,13 +26,12 @@ static gboolean
 mixtral (SpConfig *config, GError **error)
 {
   SpArchitecture *arch = config->arch;
-  if (!sp_config_llama (config, error) || !read_experts (config, "num_local_experts", NULL, error) ||
-      !sp_config_int (config, "sliding_window", OPTIONAL, 1, SP_MAX_POSITIONS, &arch->window, error))
+  if (!sp_config_llama (config, error) || !read_experts (config, "num_local_experts", error) ||
+      !sp_config_window (config, error))
     return FALSE;
   arch->moe.ffn = arch->ffn;
   experts_everywhere (arch);
-  for (gint32 i = 0; arch->window > 0 && i < arch->layers; i++)
-    arch->layer_kind[i] |= SP_LAYER_WINDOW;
+  sp_config_window_everywhere (arch);
   return TRUE;
 }
 
@@ -48,7 +45,7 @@ qwen_experts (SpConfig *config, GError **error)
   if (window)
     return sp_config_refuse (config, "use_sliding_window", error,
                              "expected false; a window beside experts is not known");
-  return sp_config_llama (config, error) && read_experts (config, "num_experts", NULL, error) &&
+  return sp_config_llama (config, error) && read_experts (config, "num_experts", error) &&
          sp_config_int (config, "moe_intermediate_size", REQUIRED, 1, SP_MAX_FFN, &arch->moe.ffn, error) &&
          sp_config_sparse_layers (config, error);
 }
@@ -138,10 +135,9 @@ gpt_oss (SpConfig *config, GError **error)
       sp_config_member (config, "experts_per_token") != NULL)
     json_object_set_member (config->object, "num_experts_per_tok",
                             json_node_copy (sp_config_member (config, "experts_per_token")));
-  if (!sp_config_bool (config, "attention_bias", &arch->qkv_bias, error) ||
-      !sp_config_int (config, "sliding_window", OPTIONAL, 1, SP_MAX_POSITIONS, &arch->window, error))
+  if (!sp_config_bool (config, "attention_bias", &arch->qkv_bias, error) || !sp_config_window (config, error))
     return FALSE;
-  if (!sp_config_llama (config, error) || !read_experts (config, "num_local_experts", NULL, error) ||
+  if (!sp_config_llama (config, error) || !read_experts (config, "num_local_experts", error) ||
       !sp_config_layer_types (config, &given, error))
     return FALSE;
   for (gint32 i = 0; !given && arch->window > 0 && i < arch->layers; i += 2)

@@ -149,6 +149,14 @@ sp_config_list (const SpConfig *config, const char *key, gint32 length, gboolean
   return NULL;
 }
 
+gint64
+sp_config_whole (JsonArray *list, guint i)
+{
+  JsonNode *node = json_array_get_element (list, i);
+  gboolean whole = JSON_NODE_HOLDS_VALUE (node) && json_node_get_value_type (node) == G_TYPE_INT64;
+  return whole ? json_node_get_int (node) : -1;
+}
+
 /* --- parts that families share ------------------------------------------------------------------------------------ */
 
 gboolean
@@ -177,6 +185,26 @@ sp_config_rotary_factor (SpConfig *config, double otherwise, GError **error)
   if (arch->rotary_size == arch->head_size)
     arch->rotary_size = 0;
   return TRUE;
+}
+
+gboolean
+sp_config_silu (const SpConfig *config, const char *key, GError **error)
+{
+  static const char *const activations[] = { "silu", "swish", NULL };
+  return sp_config_one_of (config, key, activations, error);
+}
+
+gboolean
+sp_config_window (SpConfig *config, GError **error)
+{
+  return sp_config_int (config, "sliding_window", OPTIONAL, 1, SP_MAX_POSITIONS, &config->arch->window, error);
+}
+
+void
+sp_config_window_everywhere (SpArchitecture *arch)
+{
+  for (gint32 i = 0; arch->window > 0 && i < arch->layers; i++)
+    arch->layer_kind[i] |= SP_LAYER_WINDOW;
 }
 
 /* One entry of layer_types; -1 unknown. */
@@ -213,24 +241,30 @@ sp_config_layer_types (SpConfig *config, gboolean *ret_given, GError **error)
 }
 
 gboolean
+sp_config_listed_layers (const SpConfig *config, const char *key, gint32 first, guint mask, guint bits, GError **error)
+{
+  SpArchitecture *arch = config->arch;
+  gboolean failed = FALSE;
+  JsonArray *list = sp_config_list (config, key, -1, &failed, error);
+  for (guint i = 0; list != NULL && i < json_array_get_length (list); i++) {
+    gint64 layer = sp_config_whole (list, i);
+    if (layer < first || layer >= first + arch->layers)
+      return sp_config_refuse (config, key, error, "expected layers from %d to %d", first, first + arch->layers - 1);
+    guint8 *kind = &arch->layer_kind[layer - first];
+    *kind = (guint8) ((*kind & ~mask) | bits);
+  }
+  return !failed;
+}
+
+gboolean
 sp_config_sparse_layers (SpConfig *config, GError **error)
 {
   SpArchitecture *arch = config->arch;
   gint32 step = 1;
-  gboolean failed = FALSE;
   if (!sp_config_int (config, "decoder_sparse_step", OPTIONAL, 1, SP_MAX_LAYERS, &step, error))
     return FALSE;
   for (gint32 i = 0; i < arch->layers; i++)
     if ((i + 1) % step == 0)
       arch->layer_kind[i] |= SP_LAYER_EXPERTS;
-  JsonArray *dense = sp_config_list (config, "mlp_only_layers", -1, &failed, error);
-  for (guint i = 0; dense != NULL && i < json_array_get_length (dense); i++) {
-    JsonNode *node = json_array_get_element (dense, i);
-    gint64 layer =
-        JSON_NODE_HOLDS_VALUE (node) && json_node_get_value_type (node) == G_TYPE_INT64 ? json_node_get_int (node) : -1;
-    if (layer < 0 || layer >= arch->layers)
-      return sp_config_refuse (config, "mlp_only_layers", error, "expected layers from 0 to %d", arch->layers - 1);
-    arch->layer_kind[layer] &= (guint8) ~SP_LAYER_EXPERTS;
-  }
-  return !failed;
+  return sp_config_listed_layers (config, "mlp_only_layers", 0, SP_LAYER_EXPERTS, 0, error);
 }

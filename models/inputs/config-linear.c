@@ -5,6 +5,12 @@
  */
 #include "models/inputs/config.h"
 
+static void
+linear_everywhere (SpArchitecture *arch)
+{
+  memset (arch->layer_kind, SP_LAYER_LINEAR, (gsize) arch->layers);
+}
+
 static const SpConfigField transnormer_fields[] = {
   LAYERS ("decoder_layers", REQUIRED),
   HIDDEN ("decoder_embed_dim", REQUIRED),
@@ -38,13 +44,12 @@ static gboolean
 transnormer (SpConfig *config, GError **error)
 {
   static const char *const norms[] = { "simplermsnorm", NULL };
-  static const char *const activations[] = { "silu", "swish", NULL };
   static const char *const none[] = { "none", NULL };
   SpArchitecture *arch = config->arch;
   arch->norm = SP_NORM_RMS_NO_GAIN;
   arch->mlp = SP_MLP_LINEAR_GLU;
   arch->kv_heads = arch->heads;
-  memset (arch->layer_kind, SP_LAYER_LINEAR, (gsize) arch->layers);
+  linear_everywhere (arch);
   if (sp_config_member (config, "tie_word_embeddings") == NULL)
     sp_architecture_note (arch, "tie_word_embeddings is not given: untied, the class's default");
   gboolean bias = FALSE;
@@ -53,8 +58,7 @@ transnormer (SpConfig *config, GError **error)
   if (bias)
     return sp_config_refuse (config, "bias", error, "expected false; biases in linear layers are not available yet");
   return sp_config_divide_heads (config, "decoder_attention_heads", "decoder_embed_dim", error) &&
-         sp_config_one_of (config, "norm_type", norms, error) &&
-         sp_config_one_of (config, "linear_act_fun", activations, error) &&
+         sp_config_one_of (config, "norm_type", norms, error) && sp_config_silu (config, "linear_act_fun", error) &&
          sp_config_one_of (config, "glu_act", none, error) && transnormer_attention (config, error);
 }
 
@@ -72,14 +76,6 @@ static const SpConfigField fla_fields[] = {
   { NULL, END },
 };
 
-static const char *const silus[] = { "silu", "swish", NULL };
-
-static void
-linear_everywhere (SpArchitecture *arch)
-{
-  memset (arch->layer_kind, SP_LAYER_LINEAR, (gsize) arch->layers);
-}
-
 /* `attn`: softmax layers among the others, by their numbers, with heads of their own. */
 static gboolean
 fla_hybrid (SpConfig *config, GError **error)
@@ -92,10 +88,8 @@ fla_hybrid (SpConfig *config, GError **error)
   if (!JSON_NODE_HOLDS_OBJECT (node))
     return sp_config_refuse (config, "attn", error, "expected an object");
   SpConfig part = *config;
-  gboolean failed = FALSE;
   part.object = json_node_get_object (node);
-  JsonArray *layers = sp_config_list (&part, "layers", -1, &failed, error);
-  if (failed || !sp_config_int (&part, "num_heads", OPTIONAL, 1, SP_MAX_HEADS, &arch->heads, error))
+  if (!sp_config_int (&part, "num_heads", OPTIONAL, 1, SP_MAX_HEADS, &arch->heads, error))
     return FALSE;
   arch->kv_heads = arch->heads;
   arch->head_size = 0;
@@ -106,13 +100,8 @@ fla_hybrid (SpConfig *config, GError **error)
       !sp_config_kv_heads (&part, "num_kv_heads", "num_heads", 0, error) ||
       !sp_config_divide_heads (&part, "num_heads", "hidden_size", error))
     return FALSE;
-  for (guint i = 0; layers != NULL && i < json_array_get_length (layers); i++) {
-    gint64 layer = json_array_get_int_element (layers, i);
-    if (layer < 0 || layer >= arch->layers)
-      return sp_config_refuse (&part, "layers", error, "expected layers from 0 to %d", arch->layers - 1);
-    arch->layer_kind[layer] = SP_LAYER_SOFTMAX | (arch->window > 0 ? SP_LAYER_WINDOW : 0);
-  }
-  return TRUE;
+  return sp_config_listed_layers (&part, "layers", 0, SP_N_LAYER_KINDS - 1,
+                                  SP_LAYER_SOFTMAX | (arch->window > 0 ? SP_LAYER_WINDOW : 0), error);
 }
 
 /* Heads of key and value size from expansions of the hidden size. */
@@ -130,7 +119,7 @@ fla_common (SpConfig *config, SpLinearFamily family, double expand_k, double exp
   if (!sp_config_number (config, "expand_k", 0.0625, 16, &expand_k, error) ||
       !sp_config_number (config, "expand_v", 0.0625, 16, &expand_v, error) ||
       !sp_config_bool (config, "use_output_gate", &l->output_gate, error) ||
-      !sp_config_one_of (config, "hidden_act", silus, error) || !sp_config_fla_defaults (config, ratio, error))
+      !sp_config_silu (config, "hidden_act", error) || !sp_config_fla_defaults (config, ratio, error))
     return FALSE;
   l->heads = l->key_heads = arch->heads;
   l->key_size = (gint32) (arch->hidden * expand_k / arch->heads);
@@ -189,9 +178,8 @@ head_dim_common (SpConfig *config, SpLinearFamily family, gint32 head_dim, gint3
   SpLinearShape *l = &arch->linear;
   if (!sp_config_int (config, "head_dim", OPTIONAL, 1, SP_MAX_HEAD_SIZE, &head_dim, error) ||
       !sp_config_number (config, "expand_v", 0.0625, 16, &expand_v, error) ||
-      !sp_config_bool (config, "use_gate", &l->output_gate, error) ||
-      !sp_config_one_of (config, "hidden_act", silus, error) || !sp_config_fla_defaults (config, 4, error) ||
-      !read_conv (config, TRUE, error))
+      !sp_config_bool (config, "use_gate", &l->output_gate, error) || !sp_config_silu (config, "hidden_act", error) ||
+      !sp_config_fla_defaults (config, 4, error) || !read_conv (config, TRUE, error))
     return FALSE;
   arch->norm = SP_NORM_RMS;
   arch->mlp = SP_MLP_SWIGLU;
@@ -303,7 +291,7 @@ mamba_common (SpConfig *config, gint32 state, gint32 *ret_inner, GError **error)
   gint32 expand = 2;
   gboolean bias = FALSE;
   if (!sp_config_int (config, "expand", OPTIONAL, 1, 16, &expand, error) ||
-      !sp_config_bool (config, "use_bias", &bias, error) || !sp_config_one_of (config, "hidden_act", silus, error))
+      !sp_config_bool (config, "use_bias", &bias, error) || !sp_config_silu (config, "hidden_act", error))
     return FALSE;
   if (bias)
     return sp_config_refuse (config, "use_bias", error,
@@ -442,8 +430,11 @@ minimax (SpConfig *config, GError **error)
   arch->rotary_size = rotary < arch->head_size ? rotary : 0;
   arch->moe.ffn = arch->ffn;
   for (gint32 i = 0; i < arch->layers; i++) {
+    gint64 softmax = list != NULL ? sp_config_whole (list, (guint) i) : 0;
+    if (softmax < 0)
+      return sp_config_refuse (config, "attn_type_list", error, "expected a list of 0 and 1");
     if (list != NULL)
-      arch->layer_kind[i] = json_array_get_int_element (list, (guint) i) != 0 ? SP_LAYER_SOFTMAX : SP_LAYER_LINEAR;
+      arch->layer_kind[i] = softmax > 0 ? SP_LAYER_SOFTMAX : SP_LAYER_LINEAR;
     arch->layer_kind[i] |= SP_LAYER_EXPERTS;
   }
   return TRUE;
@@ -496,7 +487,6 @@ kimi_linear (SpConfig *config, GError **error)
   if (node == NULL || !JSON_NODE_HOLDS_OBJECT (node))
     return sp_config_refuse (config, "linear_attn_config", error, "expected an object");
   SpConfig part = *config;
-  gboolean failed = FALSE;
   part.object = json_node_get_object (node);
   *l = (SpLinearShape){ SP_LINEAR_KDA, 0, 0, 0, 0, 4, 0, FALSE, TRUE };
   if (!sp_config_int (&part, "num_heads", REQUIRED, 1, SP_MAX_HEADS, &l->heads, error) ||
@@ -505,21 +495,15 @@ kimi_linear (SpConfig *config, GError **error)
     return FALSE;
   l->key_heads = l->heads;
   l->value_size = l->gate_rank = l->key_size;
-  JsonArray *full = sp_config_list (&part, "full_attn_layers", -1, &failed, error);
-  if (failed || !sp_config_latent (config, error))
+  if (!sp_config_latent (config, error))
     return FALSE;
   arch->head_size = arch->latent.nope_size + arch->latent.rope_size;
   arch->kv_heads = arch->heads;
   if (!sp_config_llama (config, error))
     return FALSE;
   linear_everywhere (arch);
-  for (guint i = 0; full != NULL && i < json_array_get_length (full); i++) {
-    gint64 layer = json_array_get_int_element (full, i);
-    if (layer < 1 || layer > arch->layers)
-      return sp_config_refuse (&part, "full_attn_layers", error, "expected layers from 1 to %d", arch->layers);
-    arch->layer_kind[layer - 1] = SP_LAYER_SOFTMAX;
-  }
-  return sp_config_deepseek_experts (config, error);
+  return sp_config_listed_layers (&part, "full_attn_layers", 1, SP_N_LAYER_KINDS - 1, SP_LAYER_SOFTMAX, error) &&
+         sp_config_deepseek_experts (config, error);
 }
 
 /* clang-format off */

@@ -59,6 +59,16 @@ gboolean sp_config_number (const SpConfig *config, const char *key, double min, 
 gboolean sp_config_one_of (const SpConfig *config, const char *key, const char *const *names, GError **error);
 /* A list of whole numbers or of strings, one a layer: NULL where the key is absent; an error sets *failed. */
 JsonArray *sp_config_list (const SpConfig *config, const char *key, gint32 length, gboolean *failed, GError **error);
+/* An element of such a list; -1: no whole number. */
+gint64 sp_config_whole (JsonArray *list, guint i);
+/* The key is absent, or says silu by one of its names. */
+gboolean sp_config_silu (const SpConfig *config, const char *key, GError **error);
+/* A list of layers, numbered from `first`: their kinds get `bits` in place of `mask`'s. */
+gboolean sp_config_listed_layers (const SpConfig *config, const char *key, gint32 first, guint mask, guint bits,
+                                  GError **error);
+/* `sliding_window`, if there is one; in all layers. */
+gboolean sp_config_window (SpConfig *config, GError **error);
+void sp_config_window_everywhere (SpArchitecture *arch);
 /* The head size, unless it is given. */
 gboolean sp_config_divide_heads (const SpConfig *config, const char *heads_key, const char *hidden_key, GError **error);
 /* K/V heads that default to `otherwise` (0: heads), and that they divide the heads. */
