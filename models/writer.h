@@ -188,10 +188,12 @@ void sp_write_loop_uses (SpBlock *block, const SpLoop *loop);
 typedef struct {
   SpWeightSlots gain, bias;
   guint8 x, y, statistics;
+  guint flags; /* SP_OP_LAYERNORM, or 0: RMS */
   gint32 rows, features;
 } SpNormSlots;
 
-/* Normalisation of [rows, features]; the backward adds `residual` (0 for none). The result is a stash, or goes to `y`. */
+/* Normalisation of [rows, features]; the backward adds `residual` (0 for none). The result is a stash, or goes to `y`.
+ * One without sp_write_norm_weights is RMS, whatever the model's norms are, with the gain that the caller declares. */
 void sp_write_norm_weights (SpWriter *w, SpNormSlots *norm, const char *name, gint32 features);
 void sp_write_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 features);
 void sp_write_norm_to (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 features, guint8 y);

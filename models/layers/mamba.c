@@ -87,47 +87,13 @@ cut_op (SpWriter *w, const Mamba *m, SpOpKind kind)
   return op;
 }
 
-static SpOp *
-part_norm_op (SpWriter *w, const Mamba *m, SpOpKind kind, guint part)
-{
-  SpOp *op = sp_write_op (w, kind);
-
-  op->m = w->rows;
-  op->n = op->k = part_width (m, part);
-  return op;
-}
-
-static void
-norm_part (SpWriter *w, Mamba *m, guint part, guint8 x)
-{
-  SpNormSlots *norm = &m->parts[part];
-
-  norm->x = x;
-  norm->statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, w->rows);
-  SpOp *op = part_norm_op (w, m, SP_OP_NORM, part);
-  op->in[0] = x;
-  op->in[1] = norm->gain.value;
-  op->out[0] = norm->y;
-  op->out[1] = norm->statistics;
-  sp_write_op_done (w, op);
-}
-
 static guint8
 norm_part_backward (SpWriter *w, const Mamba *m, guint part, guint8 dy)
 {
-  const SpNormSlots *norm = &m->parts[part];
-
   if (!m->shape.output_gate)
     return dy;
   guint8 dx = sp_write_temporary (w, (gint64) w->rows * part_width (m, part));
-  SpOp *op = part_norm_op (w, m, SP_OP_NORM_BWD, part);
-  op->in[0] = dy;
-  op->in[1] = norm->x;
-  op->in[2] = norm->statistics;
-  op->in[3] = norm->gain.value;
-  op->out[0] = dx;
-  op->out[1] = norm->gain.grad;
-  sp_write_op_done (w, op);
+  sp_write_norm_backward (w, &m->parts[part], dy, 0, dx);
   return dx;
 }
 
@@ -150,7 +116,7 @@ make_parts (SpWriter *w, Mamba *m)
     op->out[i] = cut[i];
   sp_write_op_done (w, op);
   for (guint i = 0; i < 3 && m->shape.output_gate; i++)
-    norm_part (w, m, i, cut[i]);
+    sp_write_norm_to (w, &m->parts[i], cut[i], w->rows, part_width (m, i), m->parts[i].y);
 }
 
 /* Each tensor rank has the parts' gradients from its own channels. Adds to x's gradient. */

@@ -407,44 +407,6 @@ gate_backward (SpWriter *w, Mixer *m, guint8 in, guint8 d)
   return d_in;
 }
 
-/* A norm of each head is one of shorter rows; RMS with a gain, whatever the model's other norms are. */
-static void
-norm_heads (SpWriter *w, Mixer *m)
-{
-  SpNormSlots *norm = &m->out_norm;
-
-  norm->x = m->core_out;
-  norm->rows = w->rows * m->shape.heads;
-  norm->features = m->shape.value_size;
-  norm->y = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * value_width (m));
-  norm->statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, norm->rows);
-  SpOp *op = sp_write_op (w, SP_OP_NORM);
-  op->m = norm->rows;
-  op->n = op->k = norm->features;
-  op->in[0] = norm->x;
-  op->in[1] = norm->gain.value;
-  op->out[0] = norm->y;
-  op->out[1] = norm->statistics;
-  sp_write_op_done (w, op);
-}
-
-static void
-norm_heads_backward (SpWriter *w, const Mixer *m, guint8 dy, guint8 dx)
-{
-  const SpNormSlots *norm = &m->out_norm;
-  SpOp *op = sp_write_op (w, SP_OP_NORM_BWD);
-
-  op->m = norm->rows;
-  op->n = op->k = norm->features;
-  op->in[0] = dy;
-  op->in[1] = norm->x;
-  op->in[2] = norm->statistics;
-  op->in[3] = norm->gain.value;
-  op->out[0] = dx;
-  op->out[1] = norm->gain.grad;
-  sp_write_op_done (w, op);
-}
-
 static void
 make_output (SpWriter *w, Mixer *m)
 {
@@ -459,8 +421,8 @@ make_output (SpWriter *w, Mixer *m)
     m->result = m->out_norm.y;
     return;
   }
-  if (m->family->norm == SP_OUTPUT_HEAD)
-    norm_heads (w, m);
+  if (m->family->norm == SP_OUTPUT_HEAD) /* shorter rows */
+    sp_write_norm (w, &m->out_norm, m->core_out, w->rows * m->shape.heads, m->shape.value_size);
   else
     sp_write_row_norm (w, &m->out_norm, m->core_out, value_width (m));
   gate (w, m, m->out_norm.y);
@@ -481,7 +443,7 @@ make_output_backward (SpWriter *w, Mixer *m, guint8 d)
   guint8 d_normed = gate_backward (w, m, m->out_norm.y, d);
   d_out = sp_write_temporary (w, (gint64) w->rows * value_width (m));
   if (m->family->norm == SP_OUTPUT_HEAD)
-    norm_heads_backward (w, m, d_normed, d_out);
+    sp_write_norm_backward (w, &m->out_norm, d_normed, 0, d_out);
   else
     sp_write_row_norm_backward (w, &m->out_norm, d_normed, d_out);
   return d_out;

@@ -19,15 +19,10 @@ sp_write_norm_weights (SpWriter *w, SpNormSlots *norm, const char *name, gint32 
     return;
   norm->gain = sp_write_weight (w, name, 1, features, SP_SPLIT_NONE, NULL, 0, partial);
   if (w->arch->norm == SP_NORM_LAYER) {
+    norm->flags = SP_OP_LAYERNORM;
     g_snprintf (bias_name, sizeof bias_name, "%s.bias", name);
     norm->bias = sp_write_weight (w, bias_name, 1, features, SP_SPLIT_NONE, NULL, 0, partial);
   }
-}
-
-static guint
-norm_flags (const SpWriter *w)
-{
-  return w->arch->norm == SP_NORM_LAYER ? SP_OP_LAYERNORM : 0;
 }
 
 void
@@ -37,7 +32,7 @@ sp_write_norm_to (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 
   norm->y = y;
   norm->rows = rows;
   norm->features = features;
-  norm->statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) rows * (norm_flags (w) ? 2 : 1));
+  norm->statistics = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) rows * (norm->flags ? 2 : 1));
 
   SpOp *op = sp_write_op (w, SP_OP_NORM);
   op->m = rows;
@@ -47,7 +42,7 @@ sp_write_norm_to (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 rows, gint32 
   op->in[2] = norm->bias.value;
   op->out[0] = norm->y;
   op->out[1] = norm->statistics;
-  op->flags = norm_flags (w);
+  op->flags = norm->flags;
   sp_write_op_done (w, op);
 }
 
@@ -72,7 +67,7 @@ sp_write_norm_backward (SpWriter *w, const SpNormSlots *norm, guint8 dy, guint8 
   op->out[0] = dx;
   op->out[1] = norm->gain.grad;
   op->out[2] = norm->bias.grad;
-  op->flags = norm_flags (w);
+  op->flags = norm->flags;
   sp_write_op_done (w, op);
 }
 
