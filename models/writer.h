@@ -271,13 +271,22 @@ guint sp_mlp_flags (SpMlpKind kind);
 /* layers/experts.c: self is an SpExpertSlots. */
 extern const SpBranch sp_experts_branch;
 
-/* SP_OP_GATE and its backward on all rows, with the gates at the end of rows of gates_width. */
+/* SP_OP_GATE and its backward on all rows, with the gates at the end of rows of gates_width; flags: SP_OP_SILU or 0. */
 void sp_write_gate (SpWriter *w, SpOpKind kind, gint32 n, gint32 gates_width, const guint8 in[3], guint8 out0,
-                    guint8 out1);
+                    guint8 out1, guint flags);
 
 /* The attention core with its exchange of heads, flagged SP_OP_CORE: q, k, v -> output, [rows, heads], and back. */
 guint8 sp_write_core (SpWriter *w, guint8 q, guint8 k, guint8 v);
 void sp_write_core_backward (SpWriter *w, guint8 d_out, guint8 *ret_dq, guint8 *ret_dk, guint8 *ret_dv);
+/* The same of a recurrence, of the shape's heads on this tensor rank. What goes in, before the exchange, stands in
+ * w->slots: the rule, q, k, v and, 0 where there are none, gates and beta; so do the gradients after the backward. */
+guint8 sp_write_recurrent_core (SpWriter *w, const SpLinearShape *shape);
+void sp_write_recurrent_core_backward (SpWriter *w, const SpLinearShape *shape, guint8 d_out);
+/* Values past it, scaled a head: added to `out` in place; and the values' gradient on both ways, of which `dv` is the
+ * core's. */
+void sp_write_skip (SpWriter *w, const SpLinearShape *shape, SpWeightSlots scale, guint8 v, guint8 out);
+guint8 sp_write_skip_backward (SpWriter *w, const SpLinearShape *shape, SpWeightSlots scale, guint8 v, guint8 d_out,
+                               guint8 dv);
 
 /* A norm of whole rows [rows, features], split over the tensor ranks: of linear layers' outputs. */
 void sp_write_row_norm (SpWriter *w, SpNormSlots *norm, guint8 x, gint32 features);

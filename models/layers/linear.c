@@ -68,7 +68,8 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   a->core_out = sp_write_core (w, q, k, v);
   sp_write_row_norm (w, &a->out_norm, a->core_out, width (w));
   a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, elements);
-  sp_write_gate (w, SP_OP_GATE, width (w), 4 * width (w), (const guint8[]){ a->out_norm.y, a->inputs, 0 }, a->gated, 0);
+  sp_write_gate (w, SP_OP_GATE, width (w), 4 * width (w), (const guint8[]){ a->out_norm.y, a->inputs, 0 }, a->gated, 0,
+                 0);
 
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, width (w), a->gated, a->projection, 0, partial);
@@ -89,7 +90,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
 
   guint8 d_normed = sp_write_temporary (w, elements), du = sp_write_temporary (w, elements);
   sp_write_gate (w, SP_OP_GATE_BWD, width (w), 4 * width (w), (const guint8[]){ d_gated, a->out_norm.y, a->inputs },
-                 d_normed, du);
+                 d_normed, du, 0);
   guint8 d_out = sp_write_temporary (w, elements);
   sp_write_row_norm_backward (w, &a->out_norm, d_normed, d_out);
 

@@ -14,7 +14,7 @@
  */
 
 typedef struct {
-  SpLinearShape shape;  /* heads: channels of this tensor rank */
+  SpLinearShape shape;  /* heads: channels of this tensor rank, of value size 1; B and C are a key head of all */
   SpNormSlots parts[3]; /* of C, B and the low-rank part: their norms, or the plain slot in y */
   SpConvSlots conv;
   SpWeightSlots x, gate, mix, step, step_bias, rates, skip, projection;
@@ -181,105 +181,13 @@ make_steps_backward (SpWriter *w, const Mamba *m, guint8 d_steps)
   return d_low;
 }
 
-/* --- the core ----------------------------------------------------------------------------------------------------- */
-
-static void
-write_core (SpWriter *w, Mamba *m)
-{
-  gint32 channels = m->shape.heads, key = m->shape.key_size;
-  SpCoreSlots *c = &w->slots;
-
-  w->flags = SP_OP_CORE;
-  c->rule = SP_OP_SCAN;
-  c->key_size = key;
-  c->value_size = 1;
-  c->rates = m->rates;
-  sp_ulysses_shape (w, channels, 1);
-  c->q = sp_ulysses_heads_out (w, 1, key, m->parts[0].y, TRUE);
-  c->k = sp_ulysses_heads_out (w, 1, key, m->parts[1].y, TRUE);
-  c->v = sp_ulysses_heads_out (w, channels, 1, m->mixed, TRUE);
-  c->gates = sp_ulysses_heads_out (w, channels, 1, m->steps, TRUE);
-  w->core->forward (w, c);
-  m->core_out = sp_ulysses_heads_back (w, channels, 1, c->o, TRUE);
-  w->flags = 0;
-}
-
-static void
-write_core_backward (SpWriter *w, const Mamba *m, guint8 d_out)
-{
-  gint32 channels = m->shape.heads, key = m->shape.key_size;
-  SpCoreSlots *c = &w->slots;
-
-  w->flags = SP_OP_CORE;
-  c->d_o = sp_ulysses_heads_out (w, channels, 1, d_out, FALSE);
-  w->core->backward (w, c);
-  c->dq = sp_ulysses_heads_back (w, 1, key, c->dq, FALSE);
-  c->dk = sp_ulysses_heads_back (w, 1, key, c->dk, FALSE);
-  c->dv = sp_ulysses_heads_back (w, channels, 1, c->dv, FALSE);
-  c->d_gates = sp_ulysses_heads_back (w, channels, 1, c->d_gates, FALSE);
-  w->flags = 0;
-}
-
-/* --- skip and gate ------------------------------------------------------------------------------------------------ */
-
-static SpOp *
-skip_op (SpWriter *w, const Mamba *m, SpOpKind kind)
-{
-  SpOp *op = sp_write_op (w, kind);
-
-  op->m = w->rows;
-  op->n = 1;
-  op->heads = m->shape.heads;
-  op->in[1] = m->mixed;
-  op->in[2] = m->skip.value;
-  return op;
-}
-
-static SpOp *
-gate_op (SpWriter *w, const Mamba *m, SpOpKind kind)
-{
-  SpOp *op = sp_write_op (w, kind);
-
-  op->m = w->rows;
-  op->n = op->k = m->shape.heads;
-  op->flags = SP_OP_SILU;
-  return op;
-}
-
-static void
-make_output (SpWriter *w, Mamba *m)
-{
-  SpOp *op = skip_op (w, m, SP_OP_SKIP);
-  op->in[0] = op->out[0] = m->core_out;
-  sp_write_op_done (w, op);
-  m->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * m->shape.heads);
-  op = gate_op (w, m, SP_OP_GATE);
-  op->in[0] = m->core_out;
-  op->in[1] = m->gate_out;
-  op->out[0] = m->gated;
-  sp_write_op_done (w, op);
-}
-
-static guint8
-skip_backward (SpWriter *w, const Mamba *m, guint8 d_out, guint8 dv)
-{
-  guint8 sum = sp_write_temporary (w, (gint64) w->rows * m->shape.heads);
-  SpOp *op = skip_op (w, m, SP_OP_SKIP_BWD);
-
-  op->in[0] = d_out;
-  op->in[3] = dv;
-  op->out[0] = sum;
-  op->out[1] = m->skip.grad;
-  sp_write_op_done (w, op);
-  return sum;
-}
-
 /* --- the layer ---------------------------------------------------------------------------------------------------- */
 
 static SpRows
 write_forward (SpWriter *w, gpointer self, SpPort *port)
 {
   Mamba *m = self;
+  SpCoreSlots *c = &w->slots;
   gint32 channels = m->shape.heads;
   gint64 n = (gint64) w->rows * channels;
 
@@ -291,8 +199,17 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   m->mixed = sp_write_conv (w, &m->conv, m->x_out, SP_TIER_ELEMENTWISE);
   make_parts (w, m);
   make_steps (w, m);
-  write_core (w, m);
-  make_output (w, m);
+  c->rule = SP_OP_SCAN;
+  c->q = m->parts[0].y;
+  c->k = m->parts[1].y;
+  c->v = m->mixed;
+  c->gates = m->steps;
+  c->rates = m->rates;
+  m->core_out = sp_write_recurrent_core (w, &m->shape);
+  sp_write_skip (w, &m->shape, m->skip, m->mixed, m->core_out);
+  m->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, n);
+  sp_write_gate (w, SP_OP_GATE, channels, channels, (const guint8[]){ m->core_out, m->gate_out, 0 }, m->gated, 0,
+                 SP_OP_SILU);
 
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, channels, m->gated, m->projection, 0, partial);
@@ -311,16 +228,11 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   guint8 d_gated = sp_write_temporary (w, n), d_out = sp_write_temporary (w, n), d_gate = sp_write_temporary (w, n);
   sp_write_linear_dgrad (w, w->rows, w->hidden, channels, whole, m->projection, d_gated);
   sp_write_linear_wgrad (w, w->rows, w->hidden, channels, whole, m->gated, m->projection);
-  SpOp *op = gate_op (w, m, SP_OP_GATE_BWD);
-  op->in[0] = d_gated;
-  op->in[1] = m->core_out;
-  op->in[2] = m->gate_out;
-  op->out[0] = d_out;
-  op->out[1] = d_gate;
-  sp_write_op_done (w, op);
+  sp_write_gate (w, SP_OP_GATE_BWD, channels, channels, (const guint8[]){ d_gated, m->core_out, m->gate_out }, d_out,
+                 d_gate, SP_OP_SILU);
 
-  write_core_backward (w, m, d_out);
-  guint8 d_mixed = skip_backward (w, m, d_out, c->dv);
+  sp_write_recurrent_core_backward (w, &m->shape, d_out);
+  guint8 d_mixed = sp_write_skip_backward (w, &m->shape, m->skip, m->mixed, d_out, c->dv);
   const guint8 d_parts[3] = { c->dq, c->dk, make_steps_backward (w, m, c->d_gates) };
   make_parts_backward (w, m, d_parts, d_mixed);
   guint8 d_x = sp_write_conv_backward (w, &m->conv, d_mixed);
@@ -342,5 +254,6 @@ sp_write_mamba_layer (SpWriter *w)
   Mamba m = { .shape = w->arch->linear };
 
   m.shape.heads /= w->layout->tensor;
+  m.shape.key_heads = m.shape.value_size = 1;
   sp_write_layer (w, &mamba, &m);
 }

@@ -51,13 +51,6 @@ has_decay (const Mixer *m)
   return (m->family->rule & (SP_OP_HEAD_DECAY | SP_OP_FEATURE_DECAY)) != 0;
 }
 
-/* Features of one head that decay apart. */
-static gint32
-gate_size (const Mixer *m)
-{
-  return m->family->rule & SP_OP_FEATURE_DECAY ? m->shape.key_size : 1;
-}
-
 /* What is left to the map. */
 static guint
 map_flags (const Mixer *m)
@@ -112,7 +105,7 @@ static void
 write_own_weights (SpWriter *w, Mixer *m)
 {
   const gint32 sections[] = { key_width (m), key_width (m), value_width (m) };
-  gint32 features = 2 * key_width (m) + value_width (m), decay = m->shape.heads * gate_size (m);
+  gint32 features = 2 * key_width (m) + value_width (m), decay = (gint32) sp_family_decays (m->family, &m->shape);
 
   m->qkv.width = features;
   m->qkv.weight = sp_write_weight (w, "qkv", features, w->hidden, SP_SPLIT_ROWS, sections, 3, FALSE);
@@ -308,70 +301,12 @@ make_gates_backward (SpWriter *w, Mixer *m, guint8 d_gates, guint8 d_betas)
   sp_write_op_done (w, op);
 }
 
-/* --- the core ----------------------------------------------------------------------------------------------------- */
-
-static void
-write_core (SpWriter *w, Mixer *m)
-{
-  const SpLinearShape *s = &m->shape;
-  SpCoreSlots *c = &w->slots;
-
-  w->flags = SP_OP_CORE;
-  c->rule = m->family->rule;
-  c->key_size = s->key_size;
-  c->value_size = s->value_size;
-  sp_ulysses_shape (w, s->heads, s->key_heads);
-  c->q = sp_ulysses_heads_out (w, s->key_heads, s->key_size, m->q, TRUE);
-  c->k = sp_ulysses_heads_out (w, s->key_heads, s->key_size, m->k, TRUE);
-  c->v = sp_ulysses_heads_out (w, s->heads, s->value_size, m->v, TRUE);
-  c->gates = m->gates ? sp_ulysses_heads_out (w, s->heads, gate_size (m), m->gates, TRUE) : 0;
-  c->beta = m->betas ? sp_ulysses_heads_out (w, s->heads, 1, m->betas, TRUE) : 0;
-  w->core->forward (w, c);
-  m->core_out = sp_ulysses_heads_back (w, s->heads, s->value_size, c->o, TRUE);
-  w->flags = 0;
-}
-
-static void
-write_core_backward (SpWriter *w, Mixer *m, guint8 d_out)
-{
-  const SpLinearShape *s = &m->shape;
-  SpCoreSlots *c = &w->slots;
-
-  w->flags = SP_OP_CORE;
-  c->d_o = sp_ulysses_heads_out (w, s->heads, s->value_size, d_out, FALSE);
-  w->core->backward (w, c);
-  c->dq = sp_ulysses_heads_back (w, s->key_heads, s->key_size, c->dq, FALSE);
-  c->dk = sp_ulysses_heads_back (w, s->key_heads, s->key_size, c->dk, FALSE);
-  c->dv = sp_ulysses_heads_back (w, s->heads, s->value_size, c->dv, FALSE);
-  c->d_gates = c->d_gates ? sp_ulysses_heads_back (w, s->heads, gate_size (m), c->d_gates, FALSE) : 0;
-  c->d_beta = c->d_beta ? sp_ulysses_heads_back (w, s->heads, 1, c->d_beta, FALSE) : 0;
-  w->flags = 0;
-}
-
 /* --- the output --------------------------------------------------------------------------------------------------- */
 
-static SpOp *
-skip_op (SpWriter *w, const Mixer *m, SpOpKind kind)
+static guint
+gate_flags (const Mixer *m)
 {
-  SpOp *op = sp_write_op (w, kind);
-
-  op->m = w->rows;
-  op->n = m->shape.value_size;
-  op->heads = m->shape.heads;
-  op->in[1] = m->v;
-  op->in[2] = m->skip.value;
-  return op;
-}
-
-static SpOp *
-gate_op (SpWriter *w, const Mixer *m, SpOpKind kind)
-{
-  SpOp *op = sp_write_op (w, kind);
-
-  op->m = w->rows;
-  op->n = op->k = value_width (m);
-  op->flags = m->family->silu_gate ? SP_OP_SILU : 0;
-  return op;
+  return m->family->silu_gate ? SP_OP_SILU : 0;
 }
 
 static void
@@ -381,11 +316,8 @@ gate (SpWriter *w, Mixer *m, guint8 in)
   if (m->gate.width == 0)
     return;
   m->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * value_width (m));
-  SpOp *op = gate_op (w, m, SP_OP_GATE);
-  op->in[0] = in;
-  op->in[1] = m->gate.out;
-  op->out[0] = m->gated;
-  sp_write_op_done (w, op);
+  sp_write_gate (w, SP_OP_GATE, m->gate.width, m->gate.width, (const guint8[]){ in, m->gate.out, 0 }, m->gated, 0,
+                 gate_flags (m));
 }
 
 static guint8
@@ -397,24 +329,16 @@ gate_backward (SpWriter *w, Mixer *m, guint8 in, guint8 d)
     return d;
   guint8 d_in = sp_write_temporary (w, n);
   m->gate.d_out = sp_write_temporary (w, n);
-  SpOp *op = gate_op (w, m, SP_OP_GATE_BWD);
-  op->in[0] = d;
-  op->in[1] = in;
-  op->in[2] = m->gate.out;
-  op->out[0] = d_in;
-  op->out[1] = m->gate.d_out;
-  sp_write_op_done (w, op);
+  sp_write_gate (w, SP_OP_GATE_BWD, m->gate.width, m->gate.width, (const guint8[]){ d, in, m->gate.out }, d_in,
+                 m->gate.d_out, gate_flags (m));
   return d_in;
 }
 
 static void
 make_output (SpWriter *w, Mixer *m)
 {
-  if (m->family->skip) { /* in place: nobody else reads it */
-    SpOp *op = skip_op (w, m, SP_OP_SKIP);
-    op->in[0] = op->out[0] = m->core_out;
-    sp_write_op_done (w, op);
-  }
+  if (m->family->skip)
+    sp_write_skip (w, &m->shape, m->skip, m->v, m->core_out);
   if (m->family->norm == SP_OUTPUT_GATED_ROW) {
     gate (w, m, m->core_out);
     sp_write_row_norm (w, &m->out_norm, m->gated, value_width (m));
@@ -449,34 +373,25 @@ make_output_backward (SpWriter *w, Mixer *m, guint8 d)
   return d_out;
 }
 
-/* What the values have from the core and past it. */
-static guint8
-skip_backward (SpWriter *w, const Mixer *m, guint8 d_out, guint8 dv)
-{
-  if (!m->family->skip)
-    return dv;
-  guint8 sum = sp_write_temporary (w, (gint64) w->rows * value_width (m));
-  SpOp *op = skip_op (w, m, SP_OP_SKIP_BWD);
-  op->in[0] = d_out;
-  op->in[3] = dv;
-  op->out[0] = sum;
-  op->out[1] = m->skip.grad;
-  sp_write_op_done (w, op);
-  return sum;
-}
-
 /* --- the layer ---------------------------------------------------------------------------------------------------- */
 
 static SpRows
 write_forward (SpWriter *w, gpointer self, SpPort *port)
 {
   Mixer *m = self;
+  SpCoreSlots *c = &w->slots;
 
   guint8 whole = sp_branch_whole (w, port);
   make_keys (w, m, whole);
   make_gates (w, m, whole);
   project (w, &m->gate, whole, TRUE);
-  write_core (w, m);
+  c->rule = m->family->rule;
+  c->q = m->q;
+  c->k = m->k;
+  c->v = m->v;
+  c->gates = m->gates;
+  c->beta = m->betas;
+  m->core_out = sp_write_recurrent_core (w, &m->shape);
   make_output (w, m);
 
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
@@ -497,8 +412,10 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   sp_write_linear_wgrad (w, w->rows, w->hidden, value_width (m), whole, m->result, m->projection);
 
   guint8 d_out = make_output_backward (w, m, d_result);
-  write_core_backward (w, m, d_out);
-  make_keys_backward (w, m, c->dq, c->dk, skip_backward (w, m, d_out, c->dv));
+  sp_write_recurrent_core_backward (w, &m->shape, d_out);
+  if (m->family->skip)
+    c->dv = sp_write_skip_backward (w, &m->shape, m->skip, m->v, d_out, c->dv);
+  make_keys_backward (w, m, c->dq, c->dk, c->dv);
   make_gates_backward (w, m, c->d_gates, c->d_beta);
 
   guint8 d_input = sp_write_temporary (w, (gint64) w->rows * w->hidden);

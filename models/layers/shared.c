@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* What the layers share: norms, the residual, the attention core. */
+/* What the layers share: norms, the residual, the gate, the attention core and that of recurrences. */
 
 /* --- norm --------------------------------------------------------------------------------------------------------- */
 
@@ -164,7 +164,8 @@ sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8 dy)
 /* --- gate --------------------------------------------------------------------------------------------------------- */
 
 void
-sp_write_gate (SpWriter *w, SpOpKind kind, gint32 n, gint32 gates_width, const guint8 in[3], guint8 out0, guint8 out1)
+sp_write_gate (SpWriter *w, SpOpKind kind, gint32 n, gint32 gates_width, const guint8 in[3], guint8 out0, guint8 out1,
+               guint flags)
 {
   SpOp *op = sp_write_op (w, kind);
 
@@ -175,6 +176,7 @@ sp_write_gate (SpWriter *w, SpOpKind kind, gint32 n, gint32 gates_width, const g
     op->in[i] = in[i];
   op->out[0] = out0;
   op->out[1] = out1;
+  op->flags = flags;
   sp_write_op_done (w, op);
 }
 
@@ -199,4 +201,85 @@ sp_write_core_backward (SpWriter *w, guint8 d_out, guint8 *ret_dq, guint8 *ret_d
   w->core->backward (w, &w->slots);
   sp_ulysses_enter_backward (w, ret_dq, ret_dk, ret_dv);
   w->flags = 0;
+}
+
+/* --- the core of a recurrence ------------------------------------------------------------------------------------- */
+
+/* Features of a head that decay apart. */
+static gint32
+gate_size (const SpCoreSlots *c, const SpLinearShape *s)
+{
+  return c->rule & SP_OP_FEATURE_DECAY ? s->key_size : 1;
+}
+
+guint8
+sp_write_recurrent_core (SpWriter *w, const SpLinearShape *s)
+{
+  SpCoreSlots *c = &w->slots;
+
+  w->flags = SP_OP_CORE;
+  c->key_size = s->key_size;
+  c->value_size = s->value_size;
+  sp_ulysses_shape (w, s->heads, s->key_heads);
+  c->q = sp_ulysses_heads_out (w, s->key_heads, s->key_size, c->q, TRUE);
+  c->k = sp_ulysses_heads_out (w, s->key_heads, s->key_size, c->k, TRUE);
+  c->v = sp_ulysses_heads_out (w, s->heads, s->value_size, c->v, TRUE);
+  c->gates = c->gates ? sp_ulysses_heads_out (w, s->heads, gate_size (c, s), c->gates, TRUE) : 0;
+  c->beta = c->beta ? sp_ulysses_heads_out (w, s->heads, 1, c->beta, TRUE) : 0;
+  w->core->forward (w, c);
+  guint8 out = sp_ulysses_heads_back (w, s->heads, s->value_size, c->o, TRUE);
+  w->flags = 0;
+  return out;
+}
+
+void
+sp_write_recurrent_core_backward (SpWriter *w, const SpLinearShape *s, guint8 d_out)
+{
+  SpCoreSlots *c = &w->slots;
+
+  w->flags = SP_OP_CORE;
+  c->d_o = sp_ulysses_heads_out (w, s->heads, s->value_size, d_out, FALSE);
+  w->core->backward (w, c);
+  c->dq = sp_ulysses_heads_back (w, s->key_heads, s->key_size, c->dq, FALSE);
+  c->dk = sp_ulysses_heads_back (w, s->key_heads, s->key_size, c->dk, FALSE);
+  c->dv = sp_ulysses_heads_back (w, s->heads, s->value_size, c->dv, FALSE);
+  c->d_gates = c->d_gates ? sp_ulysses_heads_back (w, s->heads, gate_size (c, s), c->d_gates, FALSE) : 0;
+  c->d_beta = c->d_beta ? sp_ulysses_heads_back (w, s->heads, 1, c->d_beta, FALSE) : 0;
+  w->flags = 0;
+}
+
+static SpOp *
+skip_op (SpWriter *w, SpOpKind kind, const SpLinearShape *s, SpWeightSlots scale, guint8 v)
+{
+  SpOp *op = sp_write_op (w, kind);
+
+  op->m = w->rows;
+  op->n = s->value_size;
+  op->heads = s->heads;
+  op->in[1] = v;
+  op->in[2] = scale.value;
+  return op;
+}
+
+void
+sp_write_skip (SpWriter *w, const SpLinearShape *s, SpWeightSlots scale, guint8 v, guint8 out)
+{
+  SpOp *op = skip_op (w, SP_OP_SKIP, s, scale, v);
+
+  op->in[0] = op->out[0] = out;
+  sp_write_op_done (w, op);
+}
+
+guint8
+sp_write_skip_backward (SpWriter *w, const SpLinearShape *s, SpWeightSlots scale, guint8 v, guint8 d_out, guint8 dv)
+{
+  guint8 sum = sp_write_temporary (w, (gint64) w->rows * s->heads * s->value_size);
+  SpOp *op = skip_op (w, SP_OP_SKIP_BWD, s, scale, v);
+
+  op->in[0] = d_out;
+  op->in[3] = dv;
+  op->out[0] = sum;
+  op->out[1] = scale.grad;
+  sp_write_op_done (w, op);
+  return sum;
 }

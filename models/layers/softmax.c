@@ -102,7 +102,7 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   if (w->arch->attention_gate) {
     a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, rows * q_width (w));
     sp_write_gate (w, SP_OP_GATE, q_width (w), qkv_width (w), (const guint8[]){ a->core_out, a->qkv_rows, 0 }, a->gated,
-                   0);
+                   0, 0);
   }
   guint8 partial = sp_write_temporary (w, rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, q_width (w), a->gated, a->projection, 0, partial);
@@ -146,7 +146,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
     d_out = sp_write_temporary (w, rows * q_width (w));
     du = sp_write_temporary (w, rows * q_width (w));
     sp_write_gate (w, SP_OP_GATE_BWD, q_width (w), qkv_width (w), (const guint8[]){ d_gated, a->core_out, a->qkv_rows },
-                   d_out, du);
+                   d_out, du, 0);
   }
 
   sp_write_core_backward (w, d_out, &dq, &dk, &dv);
