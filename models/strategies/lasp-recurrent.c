@@ -102,17 +102,25 @@ put_gates (const SpCoreSlots *c, SpOp *op, guint in)
   op->in[in + 1] = c->rule & SP_OP_SCAN ? c->rates.value : c->beta;
 }
 
+static SpOp *
+main_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c)
+{
+  SpOp *op = sp_linear_op (w, kind, c);
+
+  op->in[0] = c->q;
+  op->in[1] = c->k;
+  op->in[2] = c->v;
+  put_gates (c, op, 3);
+  return op;
+}
+
 static void
 main_forward (SpWriter *w, SpCoreSlots *c)
 {
   Work f = work_of (w, c);
 
   c->o = sp_ulysses_operand (w, sp_linear_value_elements (w, c));
-  SpOp *op = sp_linear_op (w, SP_OP_RECURRENT, c);
-  op->in[0] = c->q;
-  op->in[1] = c->k;
-  op->in[2] = c->v;
-  put_gates (c, op, 3);
+  SpOp *op = main_op (w, SP_OP_RECURRENT, c);
   op->in[5] = c->state;
   op->out[0] = c->o;
   op->flops = forward_flops (&f);
@@ -137,11 +145,7 @@ main_backward (SpWriter *w, SpCoreSlots *c, guint8 d_state)
   c->dv = gradient_like (w, c->v);
   c->d_gates = gradient_like (w, c->gates);
   c->d_beta = gradient_like (w, c->beta);
-  SpOp *op = sp_linear_op (w, SP_OP_RECURRENT_BWD, c);
-  op->in[0] = c->q;
-  op->in[1] = c->k;
-  op->in[2] = c->v;
-  put_gates (c, op, 3);
+  SpOp *op = main_op (w, SP_OP_RECURRENT_BWD, c);
   op->in[5] = c->d_o;
   op->in[6] = c->state;
   op->in[7] = d_state;
@@ -180,37 +184,21 @@ make_own (SpWriter *w, const SpCoreSlots *c)
   return own;
 }
 
+/* Of the keys with the values or, in the backward, of the queries with the output's gradient. */
 static Own
-own_forward (SpWriter *w, const SpCoreSlots *c)
+own_part (SpWriter *w, const SpCoreSlots *c, gboolean backward)
 {
   Work f = work_of (w, c);
   Own own = make_own (w, c);
-  SpOp *op = sp_linear_op (w, SP_OP_STATE_OWN, c);
+  SpOp *op = sp_linear_op (w, backward ? SP_OP_STATE_OWN_BWD : SP_OP_STATE_OWN, c);
 
-  op->in[0] = c->k;
-  op->in[1] = c->v;
+  op->in[0] = backward ? c->q : c->k;
+  op->in[1] = backward ? c->k : c->v;
   put_gates (c, op, 2);
+  op->in[4] = backward ? c->d_o : 0;
   op->out[0] = own.state;
   op->out[1] = own.transfer;
-  op->flops = own_flops (&f, FALSE);
-  sp_write_op_done (w, op);
-  return own;
-}
-
-static Own
-own_backward (SpWriter *w, const SpCoreSlots *c)
-{
-  Work f = work_of (w, c);
-  Own own = make_own (w, c);
-  SpOp *op = sp_linear_op (w, SP_OP_STATE_OWN_BWD, c);
-
-  op->in[0] = c->q;
-  op->in[1] = c->k;
-  put_gates (c, op, 2);
-  op->in[4] = c->d_o;
-  op->out[0] = own.state;
-  op->out[1] = own.transfer;
-  op->flops = own_flops (&f, TRUE);
+  op->flops = own_flops (&f, backward);
   sp_write_op_done (w, op);
   return own;
 }
@@ -243,7 +231,7 @@ static void
 chain_forward (SpWriter *w, SpCoreSlots *c)
 {
   c->state = sp_linear_kept (w, sp_linear_state_elements (w, c));
-  Own own = own_forward (w, c);
+  Own own = own_part (w, c, FALSE);
   sp_linear_receive (w, c->state, 0);
   sp_linear_update_and_send (w, c, c->state, own.state, own.transfer, 0);
   main_forward (w, c);
@@ -253,7 +241,7 @@ static void
 chain_backward (SpWriter *w, SpCoreSlots *c)
 {
   guint8 d_state = sp_linear_travelling (w, sp_linear_state_elements (w, c));
-  Own own = own_backward (w, c);
+  Own own = own_part (w, c, TRUE);
 
   sp_linear_receive (w, d_state, SP_OP_REVERSE);
   sp_linear_update_and_send (w, c, d_state, own.state, own.transfer, SP_OP_REVERSE);
@@ -275,7 +263,7 @@ static void
 gather_forward (SpWriter *w, SpCoreSlots *c)
 {
   c->state = sp_linear_kept (w, sp_linear_state_elements (w, c));
-  Own own = own_forward (w, c);
+  Own own = own_part (w, c, FALSE);
   sp_linear_combine (w, c, sp_linear_gather (w, own.both), c->state, 0);
   main_forward (w, c);
 }
@@ -284,7 +272,7 @@ static void
 gather_backward (SpWriter *w, SpCoreSlots *c)
 {
   guint8 d_state = sp_linear_travelling (w, sp_linear_state_elements (w, c));
-  Own own = own_backward (w, c);
+  Own own = own_part (w, c, TRUE);
 
   sp_linear_combine (w, c, sp_linear_gather (w, own.both), d_state, SP_OP_REVERSE);
   main_backward (w, c, d_state);
