@@ -75,7 +75,6 @@ test_cards (void)
     g_assert_cmpfloat (device->peak_fp8_flops_per_s.value, ==, rows[i].fp8);
     g_assert_cmpint (device->no_bf16, ==, rows[i].no_bf16);
     /* What a copy to the host goes at is known of every card. */
-    g_assert_cmpfloat (MAX (device->pcie_bytes_per_s.value, rows[i].link), >, 0);
     g_assert_true (device->pcie_bytes_per_s.value > 0 || rows[i].link <= 63e9);
     /* Chunked linear attention goes by memory, 97 TFLOP/s at 3350 GB/s, up to what a GEMM reaches. */
     double linear = MIN (97e12 * rows[i].memory_rate / 3350e9 / rows[i].peak, device->gemm_efficiency.value);
