@@ -34,21 +34,18 @@ core_init (Core *c, SpLinearShape shape, gint32 hidden, gint64 sequence, gint32 
   c->arch->layers = 1;
   c->arch->hidden = hidden;
   c->framework = load_framework ("flash");
-  c->cluster = load_cluster ("h100-1x8");
   c->program = sp_program_new ();
   write_legal (c->program, c->arch, c->framework, &layout, &run);
 }
 
-/* An H800 is an H100 whose NVLink has 400 GB/s, 200 each way (datasheet). */
 static void
-core_time (Core *c, const SpRun *run, gboolean h800)
+core_time (Core *c, const SpRun *run, const char *cluster)
 {
   g_autoptr (GError) error = NULL;
   g_auto (SpSimulated) simulated = { 0 };
   SpVariations variations = { 0 };
 
-  if (h800)
-    c->cluster->device->link_bytes_per_s.value = 200e9;
+  c->cluster = load_cluster (cluster);
   sp_estimator_init (&c->estimator, c->arch, c->cluster, c->framework, SP_MFU_SEQPAR);
   sp_estimate_program (&c->estimator, c->program, run, &c->estimate);
   sp_simulate (&c->estimator, c->program, run, &variations, &(SpSimulateOptions){ .steps = FALSE }, &simulated, &error);
@@ -61,7 +58,7 @@ core_clear (Core *c)
 {
   sp_architecture_free (c->arch);
   sp_framework_free (c->framework);
-  sp_cluster_free (c->cluster);
+  g_clear_pointer (&c->cluster, sp_cluster_free);
   sp_program_free (c->program);
 }
 
@@ -240,7 +237,7 @@ test_published (void)
     Core c = { 0 };
 
     core_init (&c, shape, 64, run.sequence, 1, rows[i].layout);
-    core_time (&c, &run, TRUE);
+    core_time (&c, &run, "h800-1x8");
     const double got[2] = { c.estimate.step_time_s, c.simulated_s };
     for (guint j = 0; j < 2; j++) {
       alone[j] = i == 0 ? got[j] : alone[j];
@@ -280,7 +277,7 @@ test_measured (void)
     Core c = { 0 };
 
     core_init (&c, shape, 64, run.sequence, 1, (SpLayout) LAYOUT (.zero = 0));
-    core_time (&c, &run, FALSE);
+    core_time (&c, &run, "h100-1x8");
     double ratio = c.estimate.step_time_s / rows[i].measured_s;
     g_test_message ("%d heads, %" G_GINT64_FORMAT " tokens: %.3f ms, measured %.3f (%+.1f %%)", rows[i].heads,
                     rows[i].tokens, 1e3 * c.estimate.step_time_s, 1e3 * rows[i].measured_s, 100 * (ratio - 1));
