@@ -5,6 +5,10 @@
 
 #include "models/estimate/cost.h"
 
+/* A cluster only for the sizes of groups. */
+static SpDevice device = { .peak_bf16_flops_per_s = { 1e15 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
+static SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 1 << 20 };
+
 typedef struct {
   double payload, wire; /* elements */
   double bytes;         /* of payload */

@@ -9,10 +9,6 @@
  * is named and the factor, or the terms that it leaves out, are asserted; nothing is fitted to it.
  */
 
-/* A cluster only for the sizes of groups. */
-static SpDevice device = { .peak_bf16_flops_per_s = { 1e15 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
-static SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 1 << 20 };
-
 /* --- a layer ------------------------------------------------------------------------------------------------------ */
 
 /* Heads x head size = hidden, an MLP of 4 x hidden without gate, no biases, no gains, no dropout: 12 hidden^2. */

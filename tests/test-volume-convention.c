@@ -11,10 +11,6 @@
  * between the two asserted; nothing is fitted to it.
  */
 
-/* A cluster only for the sizes of groups. */
-static SpDevice device = { .peak_bf16_flops_per_s = { 1e15 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
-static SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 1 << 20 };
-
 /* One sequence of TNL-1B (16 layers, H = 2048, 16 heads of 128) over P ranks, 64K to 4096K tokens: a state is
  * 16 x 128 x 128 x 4 bytes = 1 MiB. The first and last rank send 16 of them a step, the others 32, whatever the length;
  * mean 32 (P - 1) / P. */
