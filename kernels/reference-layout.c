@@ -84,7 +84,8 @@ sp_ref_rope_bwd (SpRefShape shape, const SpRefHeads *how, const double *dq, cons
                          NULL);
     }
     sp_ref_copy (kvw, dvalues + i * kvw, row + both * k);
-    sp_ref_copy (how->gate, du + i * how->gate, row + both * k + kvw);
+    if (how->gate > 0)
+      sp_ref_copy (how->gate, du + i * how->gate, row + both * k + kvw);
   }
 }
 

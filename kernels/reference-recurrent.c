@@ -346,9 +346,12 @@ sp_ref_recurrent_bwd (const SpRefRecurrence *r, const double *q, const double *k
 
 /* out[k,n] = transfer in, or transfer^T in. */
 static void
-apply_transfer (const SpRefRecurrence *r, gboolean reverse, const double *transfer, const double *in, double *out)
+apply_transfer (const SpRefRecurrence *r, gboolean reverse, const double *transfers, gint64 bh, const double *in,
+                double *out)
 {
   gint64 k = r->shape.k, n = r->shape.n;
+  const double *transfer =
+      transfers != NULL ? transfers + bh * transfer_size (r) : NULL; /* without decay there is none */
 
   if (!r->delta) {
     for (gint64 i = 0; i < k; i++)
@@ -374,7 +377,7 @@ sp_ref_transfer_update (const SpRefRecurrence *r, gboolean reverse, const double
   for (gint64 bh = 0; bh < heads; bh++) {
     memset (moved, 0, sizeof (double) * size);
     if (in)
-      apply_transfer (r, reverse, transfer + bh * transfer_size (r), in + bh * size, moved);
+      apply_transfer (r, reverse, transfer, bh, in + bh * size, moved);
     for (gint64 l = 0; l < size; l++)
       out[bh * size + l] = moved[l] + own[bh * size + l];
   }

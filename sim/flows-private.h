@@ -211,7 +211,7 @@ sp_flow_is_in_arena_ (const SpFlowRoute *route)
 static inline const guint32 *
 sp_flow_links_ (const SpFlows *flows, const SpFlowRoute *route)
 {
-  return sp_flow_is_in_arena_ (route) ? flows->arena.of + route->offset : route->links;
+  return route->n_links > 0 && sp_flow_is_in_arena_ (route) ? &flows->arena.of[route->offset] : route->links;
 }
 
 static inline SpFlowNode *

@@ -539,7 +539,7 @@ sp_program_read_text (const char *text, gsize length, const char *file_name, GEr
   Reader reader = { .program = program, .state = -1, .phase = -1 };
   guint number = 0;
 
-  for (const char *at = text, *end = text + length; at < end; number++) {
+  for (const char *at = text, *end = length > 0 ? text + length : text; at < end; number++) {
     const char *newline = memchr (at, '\n', (gsize) (end - at));
     const char *stop = newline != NULL ? newline : end;
     g_autofree char *line = g_strndup (at, (gsize) (stop - at));

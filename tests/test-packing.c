@@ -262,8 +262,15 @@ static double
 layer_flops (const RehearseCase *c)
 {
   g_autoptr (SpProgram) program = sp_program_new ();
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e12 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
-  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 1024 };
+  SpDevice device = { .peak_bf16_flops_per_s = { 1e12 },
+                      .gemm_efficiency = { 1 },
+                      .attention_efficiency = { 1 },
+                      .attention_backward_efficiency = { 1 },
+                      .memory_bytes_per_s = { 1e12 },
+                      .memory_efficiency = { 1 },
+                      .link_bytes_per_s = { 1e11 },
+                      .sms = { 100 } };
+  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 1024, .link_efficiency = { 1 } };
   SpFramework framework = small_framework (TRUE);
   SpCost cost;
   SpBlockWork work;

@@ -225,7 +225,7 @@ op_rope (Stage stage, const Case *c, Arrays *a)
     a->out_n[4] = s.m * gate;
   } else if (stage == FORWARD) {
     sp_ref_rope (s, &how, a->in[0], query_positions, a->out[0], a->out[1], a->out[2], a->out[3]);
-    for (gint64 i = 0; i < s.m; i++)
+    for (gint64 i = 0; gate > 0 && i < s.m; i++)
       sp_ref_copy (gate, a->in[0] + (i + 1) * width - gate, a->out[4] + i * gate);
   } else {
     sp_ref_rope_bwd (s, &how, a->d_out[0], a->d_out[1], a->d_out[2], a->in[0], a->out[3], a->d_out[4],

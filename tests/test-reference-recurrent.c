@@ -438,9 +438,9 @@ matrix_recurrence (SpRefShape s, guint flags, double *const in[], double *o)
 enum { OUT, DQ, DK, DV, DGATES, DWEIGHT, DRATES, N_OUT };
 
 static const double *
-or_null (const double *x, gint64 n)
+part_or_null (const double *x, gint64 p, gint64 n)
 {
-  return n > 0 ? x : NULL;
+  return n > 0 ? x + p * n : NULL;
 }
 
 /* Each place's own M and T, and dM and T. */
@@ -453,7 +453,8 @@ own_parts (const SplitCase *c, SpRefShape s, double *const in[], const gint64 wi
 
   for (gint64 p = 0; p < c->places; p++) {
     const double *q = in[Q] + p * width[Q], *keys = in[K] + p * width[K], *values = in[V] + p * width[V];
-    const double *gates = in[GATES] + p * width[GATES], *beta = or_null (in[WEIGHT] + p * width[WEIGHT], width[WEIGHT]);
+    const double *gates = part_or_null (in[GATES], p, width[GATES]),
+                 *beta = part_or_null (in[WEIGHT], p, width[WEIGHT]);
     sp_ref_recurrent_own (&r, keys, values, gates, beta, forward + p * each, forward + p * each + state_n);
     sp_ref_recurrent_own_bwd (&r, q, keys, gates, beta, d_o + p * width[V], backward + p * each);
     sp_ref_copy (each - state_n, forward + p * each + state_n, backward + p * each + state_n);
@@ -485,7 +486,7 @@ test_split (gconstpointer data)
   g_autofree double *d_o = random_array (rand, in_n[V]);
 
   SpRefRecurrence r = recurrence_of (s, c->flags, in);
-  const double *beta = or_null (in[WEIGHT], in_n[WEIGHT]);
+  const double *beta = part_or_null (in[WEIGHT], 0, in_n[WEIGHT]);
   g_autofree double *by_matrix = poison (in_n[V]);
   matrix_recurrence (s, c->flags, in, by_matrix);
   sp_ref_recurrent (&r, in[Q], in[K], in[V], in[GATES], beta, NULL, expected[OUT]);
@@ -525,8 +526,8 @@ test_split (gconstpointer data)
 
   for (gint64 p = 0; p < c->places; p++) {
     const double *q = in[Q] + p * width[Q], *keys = in[K] + p * width[K], *values = in[V] + p * width[V];
-    const double *gates = in[GATES] + p * width[GATES];
-    const double *weights = or_null (in[WEIGHT] + p * width[WEIGHT], in_n[WEIGHT]);
+    const double *gates = part_or_null (in[GATES], p, width[GATES]);
+    const double *weights = part_or_null (in[WEIGHT], p, width[WEIGHT]);
     const double *state = p > 0 ? before + p * state_n : NULL;
     sp_ref_recurrent (&r, q, keys, values, gates, weights, state, out[OUT] + p * width[V]);
     sp_ref_recurrent_bwd (&r, q, keys, values, gates, weights, d_o + p * width[V], state,
