@@ -532,7 +532,7 @@ test_split (gconstpointer data)
     sp_ref_recurrent (&r, q, keys, values, gates, weights, state, out[OUT] + p * width[V]);
     sp_ref_recurrent_bwd (&r, q, keys, values, gates, weights, d_o + p * width[V], state,
                           p < c->places - 1 ? after + p * state_n : NULL, out[DQ] + p * width[Q],
-                          out[DK] + p * width[K], out[DV] + p * width[V], out[DGATES] + p * width[GATES],
+                          out[DK] + p * width[K], out[DV] + p * width[V], gates ? out[DGATES] + p * width[GATES] : NULL,
                           weights ? out[DWEIGHT] + p * width[WEIGHT] : NULL, out[DRATES]);
   }
   for (int i = 0; i < N_OUT; i++) {
