@@ -268,9 +268,9 @@ sp_write_op_done (SpWriter *w, SpOp *op)
     op->bytes = read + (accumulates ? 2 * written : written);
 }
 
-static void
-write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias,
-             guint flags)
+void
+sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias,
+                guint flags)
 {
   SpOp *op = sp_write_op (w, SP_OP_GEMM);
 
@@ -290,13 +290,7 @@ write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, 
 void
 sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags)
 {
-  write_gemms (w, 1, m, n, k, a, b, c, bias, flags);
-}
-
-void
-sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint flags)
-{
-  write_gemms (w, batch, m, n, k, a, b, c, 0, flags);
+  sp_write_gemms (w, 1, m, n, k, a, b, c, bias, flags);
 }
 
 /* Of a layer's products with weights; the output matrix and the experts' stay as they are, as torchtitan's do. Each
@@ -370,6 +364,21 @@ sp_write_bias_grad (SpWriter *w, gint32 m, gint32 n, guint8 dy, SpWeightSlots bi
 {
   if (bias.grad)
     sp_write_rows (w, SP_OP_COLUMN_SUM, m, n, dy, 0, 0, bias.grad, 0, SP_OP_ACCUMULATE | SP_OP_WEIGHT);
+}
+
+void
+sp_write_bias_grads (SpWriter *w, gint32 batch, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias, guint flags)
+{
+  if (!bias.grad)
+    return;
+  SpOp *op = sp_write_op (w, SP_OP_COLUMN_SUM);
+  op->m = m;
+  op->n = n;
+  op->batch = batch;
+  op->in[0] = dy;
+  op->out[0] = bias.grad;
+  op->flags = flags | SP_OP_ACCUMULATE | SP_OP_WEIGHT;
+  sp_write_op_done (w, op);
 }
 
 /* --- communication ------------------------------------------------------------------------------------------------ */

@@ -147,7 +147,7 @@ void sp_write_op_done (SpWriter *w, SpOp *op);
 /* c[m,n] (+)= a b; see SP_OP_GEMM. `bias` may be 0. */
 void sp_write_gemm (SpWriter *w, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias, guint flags);
 /* The same `batch` times, of operands that follow each other. */
-void sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c,
+void sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 a, guint8 b, guint8 c, guint8 bias,
                      guint flags);
 /* The three GEMMs of a linear layer y[m,out] = x[m,in] W[out,in]^T. */
 void sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, SpWeightSlots weight, guint8 bias,
@@ -159,8 +159,9 @@ void sp_write_keep (SpWriter *w, guint8 slot, SpTier tier);
 /* Any kernel of [m, n] with up to three inputs and two outputs. */
 SpOp *sp_write_rows (SpWriter *w, SpOpKind kind, gint32 m, gint32 n, guint8 in0, guint8 in1, guint8 in2, guint8 out0,
                      guint8 out1, guint flags);
-/* Bias gradient, where the bias is there. */
+/* Bias gradient, where the bias is there; and those of `batch` biases that follow each other, m rows each. */
 void sp_write_bias_grad (SpWriter *w, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias);
+void sp_write_bias_grads (SpWriter *w, gint32 batch, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias, guint flags);
 
 /* The last op waits for what another stream has written to the slot, as if it read it. */
 void sp_write_wait_for (SpWriter *w, guint8 slot);
@@ -211,6 +212,7 @@ guint8 sp_write_residual_backward (SpWriter *w, const SpResidualSlots *r, guint8
 /* The experts of a layer, and the dense ones beside them: an MLP branch. */
 typedef struct {
   SpWeightSlots router, shared_gate, shared_up, shared_down, up, down;
+  SpWeightSlots router_bias, up_bias, down_bias; /* where the model has them */
   gint32 local;                         /* experts of this rank */
   gint32 rows;                          /* of an expert's buffer, from one rank */
   guint8 logits, weights, slots, input; /* input: the tokens that came, by expert */

@@ -146,7 +146,8 @@ typedef struct {
  * `in`/`out` list buffer slots, 0 for none; an operand in brackets may be 0. += means accumulate.
  *
  * GEMM            out0[m,n] = op(in0) op(in1) [+ in2[n] bias], `batch` times with all operands strided. Flags
- *                 SP_OP_TRANS_A (in0 is [k,m]), SP_OP_TRANS_B (in1 is [n,k]), SP_OP_ACCUMULATE (out0 +=).
+ *                 SP_OP_TRANS_A (in0 is [k,m]), SP_OP_TRANS_B (in1 is [n,k]), SP_OP_ACCUMULATE (out0 +=). With a group
+ *                 out0 is a summand of what its places make together, and each adds the bias divided by its size
  * SCORES          unfused attention: out0[batch,heads,m,n] = scale * Q K^T from in0 = Q[m,batch,heads,k],
  *                 in1 = K[n,batch,kv_heads,k]
  * SCORES_BWD      [in0 = Q], [in1 = K], in2 = dS -> [out0 = dQ, of K], [out1 = dK, of Q]
@@ -268,7 +269,7 @@ typedef struct {
  * ADD             out0[m,n] = in0 + in1 [+ in2[n] bias] [+ in3[n] bias]
  * ACCUMULATE_INTO out0[m,n] += in0
  * COPY            out0[m,n] = in0 (dtype may change); of an in0 that is `group` size times as long, this place's part
- * COLUMN_SUM      out0[n] += sum over m of in0[m,n]: bias gradient
+ * COLUMN_SUM      out0[n] += sum over m of in0[m,n]: bias gradient; `batch` times (0: once), as a GEMM's operands
  * EMBED           in0 = table[n,k] (n = vocabulary part: rows place * n on, over the tensor group; those from
  *                 SpNumbers.vocabulary on are padding that no id names) -> out0[m,k]; ids outside the part give zero
  * EMBED_BWD       in0 = dX[m,k] -> out0 = dtable +=

@@ -33,6 +33,7 @@ typedef enum {
   SMALL_LINEAR,
   SMALL_HYBRID,
   SMALL_EXPERTS,
+  SMALL_EXPERT_BIAS,
   SMALL_SHARED,
   SMALL_LIGHTNING, /* linear layers of other families: from here on */
   SMALL_RETNET,
@@ -168,11 +169,16 @@ small_model (SmallModel kind)
     arch->norm = kind == SMALL_LINEAR ? SP_NORM_RMS_NO_GAIN : SP_NORM_RMS;
     arch->mlp = SP_MLP_LINEAR_GLU;
   }
-  /* A dense layer and one of 8 experts, and experts beside a gated dense part in both layers. */
-  if (kind == SMALL_EXPERTS || kind == SMALL_SHARED) {
+  /* A dense layer and one of 8 experts, plain or as GPT-OSS has them; experts beside a gated dense part in both. */
+  if (kind == SMALL_EXPERTS || kind == SMALL_EXPERT_BIAS || kind == SMALL_SHARED) {
     arch->kv_heads = 4;
     arch->moe = (SpExpertShape){ .experts = 8, .experts_per_token = 2, .ffn = 16 };
     arch->layer_kind[1] |= SP_LAYER_EXPERTS;
+  }
+  if (kind == SMALL_EXPERT_BIAS) {
+    arch->moe.bias = arch->sinks = arch->qkv_bias = arch->projection_bias = TRUE;
+    arch->layer_kind[0] |= SP_LAYER_EXPERTS | SP_LAYER_WINDOW;
+    arch->window = 9;
   }
   if (kind == SMALL_SHARED) {
     arch->layer_kind[0] |= SP_LAYER_EXPERTS;

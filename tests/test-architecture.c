@@ -24,7 +24,7 @@ load_shipped (const char *name)
  *   retnet-1.3b       24 (h (2 h + 3 2 h) + 512 + 3 h 2816 + 2 h) + 2 32000 h + h, h = 2048
  *   rwkv7-1.5b        24 (4 h^2 + 1024 h + 10 h + 2 h 4 h + 4 h) + 2 65536 h + 2 h, h = 2048 (1.53 billion published)
  *   minimax           published 456 billion, 45.9 active without the two embeddings; kimi-k2 1.04 trillion and 32 billion;
- *                     kimi-linear 48 and 3 billion
+ *                     kimi-linear 48 and 3 billion; gpt-oss-20b 20.9 billion, 3.6 active without the input embedding
  * State: layers x heads x key size x value size x 4 bytes. */
 static const struct {
   const char *name;
@@ -45,6 +45,7 @@ static const struct {
   { "opt-66b.json", 65719701504, 0, 64, 0 },
   { "bert-base.json", 109514298, 0, 12, 0 },
   { "gpt-oss-120b.json", 116829156672, 0, 36, 0, 5711982912 },
+  { "gpt-oss-20b.json", 20914757184, 0, 24, 0, 4187440704 },
   { "deepseek-v3.json", 671026404352, 0, 61, 0, 37552282624 },
   { "kimi-k2.json", 1026408209408, 0, 61, 0, 32861477888 },
   { "transformer-7b.json", 7241732096, 0, 32, 0 },

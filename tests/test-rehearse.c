@@ -168,6 +168,7 @@ static const char *const model_names[N_SMALL] = {
   [SMALL_LINEAR] = "linear",
   [SMALL_HYBRID] = "hybrid",
   [SMALL_EXPERTS] = "experts",
+  [SMALL_EXPERT_BIAS] = "expert-bias",
   [SMALL_SHARED] = "shared",
   [SMALL_LIGHTNING] = "lightning",
   [SMALL_RETNET] = "retnet",

@@ -19,7 +19,8 @@
  *
  * Known lies. Megatron-LM routes rows of the sequence region and gathers them over tensor ranks after the all-to-all,
  * which then carries 1 / tensor of the bytes that it has here. The all-to-all's own buffers are of the busiest rank's
- * size on the sender's side too. Router losses and the bias that balances loads are not counted.
+ * size on the sender's side too. Router losses and the bias that balances loads are not counted. GPT-OSS's clamped
+ * activation, (u + 1) times x sigmoid (1.702 x), is SwiGLU here: the same passes over the same bytes.
  */
 
 static gint32
@@ -38,6 +39,8 @@ write_partial_weights (SpWriter *w, SpExpertSlots *e)
 
   *e = (SpExpertSlots){ .local = moe->experts / w->layout->expert };
   e->router = sp_write_weight (w, "router", moe->experts, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+  if (moe->bias)
+    e->router_bias = sp_write_weight (w, "router.bias", 1, moe->experts, SP_SPLIT_NONE, NULL, 0, partial);
   if (moe->shared_ffn > 0 && moe->shared_gate)
     e->shared_gate = sp_write_weight (w, "shared.gate", 1, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
 }
@@ -59,6 +62,11 @@ write_own_weights (SpWriter *w, SpExpertSlots *e)
   e->up = sp_write_expert_weight (w, "expert.up", e->local, up_width (w, w->expert_ffn), w->hidden, SP_SPLIT_ROWS,
                                   sections, n);
   e->down = sp_write_expert_weight (w, "expert.down", e->local, w->hidden, w->expert_ffn, SP_SPLIT_COLS, NULL, 0);
+  if (w->arch->moe.bias) {
+    e->up_bias = sp_write_expert_weight (w, "e.up.bias", e->local, up_width (w, w->expert_ffn), 1, SP_SPLIT_ROWS,
+                                         sections, n);
+    e->down_bias = sp_write_expert_weight (w, "e.down.bias", e->local, w->hidden, 1, SP_SPLIT_NONE, NULL, 0);
+  }
   w->flat = flat;
 }
 
@@ -222,13 +230,33 @@ write_route (SpWriter *w, SpExpertSlots *e, guint8 whole)
 
   e->rows = (gint32) sp_layout_expert_rows (w->layout, w->arch, w->run, w->rows);
   e->logits = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, (gint64) w->rows * moe->experts);
-  sp_write_linear (w, w->rows, moe->experts, w->hidden, whole, e->router, 0, e->logits);
+  sp_write_linear (w, w->rows, moe->experts, w->hidden, whole, e->router, e->router_bias.value, e->logits);
   e->weights = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_FP32, choices);
   e->slots = sp_write_stash_of (w, SP_TIER_KEEP, SP_DTYPE_INT32, choices);
   SpOp *op = route_op (w, e, SP_OP_ROUTE, 0, w->layout->expert_capacity > 0 ? 0 : SP_OP_BALANCED);
   op->in[0] = e->logits;
   op->out[0] = e->weights;
   op->out[1] = e->slots;
+  sp_write_op_done (w, op);
+}
+
+/* Tensor ranks' outputs are summed once they are combined: each adds its part of the bias. */
+static void
+write_down (SpWriter *w, const SpExpertSlots *e, gint32 rows, guint8 out)
+{
+  SpOp *op = sp_write_op (w, SP_OP_GEMM);
+
+  op->m = rows;
+  op->n = w->hidden;
+  op->k = w->expert_ffn;
+  op->batch = e->local;
+  op->in[0] = e->act;
+  op->in[1] = e->down.value;
+  op->in[2] = e->down_bias.value;
+  op->out[0] = out;
+  op->group = e->down_bias.value && w->layout->tensor > 1 ? SP_GROUP_TENSOR : SP_GROUP_NONE;
+  op->flags = SP_OP_TRANS_B | SP_OP_VARIES;
+  op->flops = 2.0 * op->batch * op->m * op->n * op->k;
   sp_write_op_done (w, op);
 }
 
@@ -239,11 +267,11 @@ write_local_experts (SpWriter *w, SpExpertSlots *e, guint8 out)
   gint32 rows = w->layout->expert * e->rows, up = up_width (w, w->expert_ffn);
 
   e->gate_up = sp_write_stash (w, SP_TIER_KEEP, buffer_elements (w, e, up));
-  sp_write_gemms (w, e->local, rows, up, w->hidden, e->input, e->up.value, e->gate_up, SP_OP_TRANS_B | SP_OP_VARIES);
+  sp_write_gemms (w, e->local, rows, up, w->hidden, e->input, e->up.value, e->gate_up, e->up_bias.value,
+                  SP_OP_TRANS_B | SP_OP_VARIES);
   e->act = sp_write_stash (w, SP_TIER_ELEMENTWISE, buffer_elements (w, e, w->expert_ffn));
   write_activation (w, FALSE, e->local * rows, w->expert_ffn, e->gate_up, 0, e->act, SP_OP_VARIES);
-  sp_write_gemms (w, e->local, rows, w->hidden, w->expert_ffn, e->act, e->down.value, out,
-                  SP_OP_TRANS_B | SP_OP_VARIES);
+  write_down (w, e, rows, out);
 }
 
 static SpRows
@@ -294,14 +322,16 @@ write_local_experts_backward (SpWriter *w, const SpExpertSlots *e, guint8 d_done
   const guint weight = SP_OP_TRANS_A | SP_OP_ACCUMULATE | SP_OP_WEIGHT | SP_OP_VARIES;
 
   guint8 d_act = sp_write_temporary (w, buffer_elements (w, e, ffn));
-  sp_write_gemms (w, e->local, rows, ffn, w->hidden, d_done, e->down.value, d_act, SP_OP_VARIES);
+  sp_write_gemms (w, e->local, rows, ffn, w->hidden, d_done, e->down.value, d_act, 0, SP_OP_VARIES);
   if (e->down.grad)
-    sp_write_gemms (w, e->local, w->hidden, ffn, rows, d_done, e->act, e->down.grad, weight);
+    sp_write_gemms (w, e->local, w->hidden, ffn, rows, d_done, e->act, e->down.grad, 0, weight);
+  sp_write_bias_grads (w, e->local, rows, w->hidden, d_done, e->down_bias, SP_OP_VARIES);
   guint8 d_up = sp_write_temporary (w, buffer_elements (w, e, up));
   write_activation (w, TRUE, e->local * rows, ffn, d_act, e->gate_up, d_up, SP_OP_VARIES);
-  sp_write_gemms (w, e->local, rows, w->hidden, up, d_up, e->up.value, d_input, SP_OP_VARIES);
+  sp_write_gemms (w, e->local, rows, w->hidden, up, d_up, e->up.value, d_input, 0, SP_OP_VARIES);
   if (e->up.grad)
-    sp_write_gemms (w, e->local, up, w->hidden, rows, d_up, e->input, e->up.grad, weight);
+    sp_write_gemms (w, e->local, up, w->hidden, rows, d_up, e->input, e->up.grad, 0, weight);
+  sp_write_bias_grads (w, e->local, rows, up, d_up, e->up_bias, SP_OP_VARIES);
 }
 
 /* The gradient of the combined rows -> of what came back; and, through its weights, of the logits. */
@@ -358,6 +388,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   sp_write_gemm (w, w->rows, w->hidden, moe->experts, d_logits, e->router.value, d_whole, 0, SP_OP_ACCUMULATE);
   guint8 whole = sp_branch_again (w, port);
   sp_write_linear_wgrad (w, w->rows, moe->experts, w->hidden, d_logits, whole, e->router);
+  sp_write_bias_grad (w, w->rows, moe->experts, d_logits, e->router_bias);
   if (moe->shared_ffn > 0)
     write_shared_backward (w, e, whole, d, d_whole);
   return (SpRows){ d_whole, TRUE };

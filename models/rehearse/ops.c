@@ -42,11 +42,26 @@ with_bias (SpCall *c, const double *x, const double *bias)
 
 /* --- matrices ----------------------------------------------------------------------------------------------------- */
 
+/* What this place of the group adds of it. */
+static const double *
+bias_part (SpCall *c, gint64 n)
+{
+  gint32 places = c->op->group != SP_GROUP_NONE ? c->in->program->groups[c->op->group].size : 1;
+  const double *bias = IN (2, n);
+
+  if (bias == NULL || places == 1)
+    return bias;
+  double *part = sp_call_temporary (c, n * sizeof *part);
+  for (gint64 i = 0; i < n; i++)
+    part[i] = bias[i] / places;
+  return part;
+}
+
 static void
 gemm (SpCall *c)
 {
   gint64 batch = MAX (c->op->batch, 1);
-  const double *a = IN (0, batch * M * K), *b = IN (1, batch * K * N), *bias = IN (2, batch * N);
+  const double *a = IN (0, batch * M * K), *b = IN (1, batch * K * N), *bias = bias_part (c, batch * N);
   double *out = OUT (0, batch * M * N);
 
   if (!c->failed)
@@ -408,11 +423,12 @@ copy (SpCall *c)
 static void
 column_sum (SpCall *c)
 {
-  const double *x = IN (0, M * N);
-  double *out = OUT (0, N);
+  gint64 batch = MAX (c->op->batch, 1);
+  const double *x = IN (0, batch * M * N);
+  double *out = OUT (0, batch * N);
 
-  if (!c->failed)
-    sp_ref_column_sum (M, N, x, out);
+  for (gint64 i = 0; i < batch && !c->failed; i++)
+    sp_ref_column_sum (M, N, x + i * M * N, out + i * N);
 }
 
 static void

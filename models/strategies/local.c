@@ -408,8 +408,6 @@ unwritten (const SpArchitecture *arch)
 {
   gboolean after_norm = arch->form == SP_FORM_SANDWICH || arch->form == SP_FORM_BRANCH_NORM;
 
-  if (sp_architecture_has_bit (arch, SP_LAYER_EXPERTS) && arch->moe.bias)
-    return "biases in its experts";
   if (sp_architecture_has_bit (arch, SP_LAYER_WINDOW) && arch->bidirectional)
     return "a window that looks both ways";
   if (arch->latent.kv_rank > 0 && (arch->qk_norm || arch->attention_gate || arch->sinks || arch->qkv_bias))

@@ -153,7 +153,7 @@ static const struct {
   { "llama3", "8B", "llama-3.1-8b" },     { "llama3", "70B", "llama-3.1-70b" },
   { "llama3", "405B", "llama-3.1-405b" }, { "deepseek_v3", "671B", "deepseek-v3" },
   { "qwen3", "8B", "qwen3-8b" },          { "qwen3", "30B-A3B", "qwen3-30b-a3b" },
-  { "gpt_oss", "120b", "gpt-oss-120b" },
+  { "gpt_oss", "20b", "gpt-oss-20b" },    { "gpt_oss", "120b", "gpt-oss-120b" },
 };
 
 static const char *
