@@ -439,4 +439,14 @@ void sp_ref_loss (gint64 m, gint64 n, const double *logits, const double *max, c
 void sp_ref_adam (gint64 n, const double *gradient, gint64 step, double rate, double beta1, double beta2,
                   double epsilon, double *master, double *moment1, double *moment2, double *parameter);
 
+/* momentum = beta momentum + g, update = g + beta momentum (Nesterov's). */
+void sp_ref_momentum (gint64 n, const double *gradient, double beta, double *momentum, double *update);
+/* x[rows,cols], in place: divided by its Frobenius norm, then five times, of the shape whose rows are not more than its
+ * columns,
+ *     A = x x^T,    x = 3.4445 x + (-4.7750 A + 2.0315 A A) x
+ * (Jordan's coefficients), which takes singular values to about 1. */
+void sp_ref_orthogonalize (gint64 rows, gint64 cols, double *x);
+/* master -= rate * update, parameter = master. */
+void sp_ref_descend (gint64 n, const double *update, double rate, double *master, double *parameter);
+
 G_END_DECLS

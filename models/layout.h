@@ -89,6 +89,7 @@ typedef struct {
 typedef enum {
   SP_OPTIMIZER_ADAMW,     /* fp32 master weights and two fp32 moments */
   SP_OPTIMIZER_ADAMW_8BIT, /* moments of one byte, with a scale a block of them (Dettmers et al., 2110.02861) */
+  SP_OPTIMIZER_MUON,       /* of the layers' matrices; the rest has AdamW. See strategies/muon.c */
   SP_N_OPTIMIZERS
 } SpOptimizer;
 

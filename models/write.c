@@ -241,7 +241,7 @@ write_variant (SpWriter *w, SpVariant *variant)
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
 static void
-write_numbers (SpProgram *program, const SpArchitecture *arch)
+write_numbers (SpProgram *program, const SpArchitecture *arch, const SpRun *run)
 {
   program->numbers = (SpNumbers){
     .norm_epsilon = arch->norm_epsilon,
@@ -251,6 +251,7 @@ write_numbers (SpProgram *program, const SpArchitecture *arch)
     .adam_beta1 = 0.9,
     .adam_beta2 = 0.95,
     .adam_epsilon = 1e-8,
+    .muon_momentum = run->optimizer == SP_OPTIMIZER_MUON ? 0.95 : 0,
     .heads = arch->heads,
     .kv_heads = arch->kv_heads,
     .head_size = arch->head_size,
@@ -333,7 +334,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   program->schedule = layout->schedule;
   program->scope = run->scope;
   sp_program_set_documents (program, run->packing ? run->packing->runs : NULL, run->packing ? run->packing->n_runs : 0);
-  write_numbers (program, arch);
+  write_numbers (program, arch, run);
   if (arch->moe.experts > 0)
     program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : MAX (run->expert_imbalance, 1);
   write_stages (program, arch, layout);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/writer.h"
+#include "models/strategies/strategies.h"
 
 #include <string.h>
 
@@ -124,18 +124,20 @@ sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSpli
                  guint n_sections, gboolean partial)
 {
   SpBlock *block = w->block;
-  const SpFlat *flat = &block->flats[w->flat];
-  gint64 elements = (gint64) rows * cols, first = w->flats[w->flat].elements;
+  gboolean is_matrix = w->flats[w->flat].matrices != w->flat && sp_muon_is_matrix (name, rows, cols);
+  guint8 at = is_matrix ? w->flats[w->flat].matrices : w->flat;
+  const SpFlat *flat = &block->flats[at];
+  gint64 elements = (gint64) rows * cols, first = w->flats[at].elements;
   SpWeightSlots slots = { .value = sp_write_view (w, flat->parameters, first, elements) };
 
   g_assert (block->n_weights < SP_MAX_WEIGHTS);
-  g_assert (!partial || w->flats[w->flat].partial == first);
+  g_assert (!partial || w->flats[at].partial == first);
   if (flat->gradients)
     slots.grad = sp_write_view (w, flat->gradients, first, elements);
 
   SpWeight *weight = &block->weights[block->n_weights++];
   *weight = (SpWeight){
-    .flat = w->flat, .slot = slots.value, .grad = slots.grad, .split = split, .rows = rows, .cols = cols
+    .flat = at, .slot = slots.value, .grad = slots.grad, .split = split, .rows = rows, .cols = cols
   };
   g_strlcpy (weight->name, name, sizeof weight->name);
   weight->n_sections = sections ? n_sections : 1;
@@ -143,9 +145,9 @@ sp_write_weight (SpWriter *w, const char *name, gint32 rows, gint32 cols, SpSpli
   for (guint i = 0; sections && i < n_sections; i++)
     weight->sections[i] = sections[i];
 
-  w->flats[w->flat].elements += elements;
+  w->flats[at].elements += elements;
   if (partial)
-    w->flats[w->flat].partial = w->flats[w->flat].elements;
+    w->flats[at].partial = w->flats[at].elements;
   return slots;
 }
 

@@ -81,6 +81,8 @@ struct _SpWriter {
   struct {
     gint64 elements; /* of weights, laid out so far */
     gint64 partial;  /* of these, gradients that are partial over the tensor group (first in the flat buffer) */
+    guint8 matrices; /* the flat that matrices go to: itself, or with Muon the next one, */
+    gboolean is_muon; /* which is this */
   } flats[SP_MAX_FLATS];
 
   /* Of each slot, what every use of it needs, in one place. */

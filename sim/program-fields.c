@@ -97,6 +97,7 @@ const SpField sp_fields_numbers[] = {
   PLAIN (SpNumbers, adam_beta1, DOUBLE),
   PLAIN (SpNumbers, adam_beta2, DOUBLE),
   PLAIN (SpNumbers, adam_epsilon, DOUBLE),
+  PLAIN (SpNumbers, muon_momentum, DOUBLE),
   PLAIN (SpNumbers, heads, I32),
   PLAIN (SpNumbers, kv_heads, I32),
   PLAIN (SpNumbers, head_size, I32),

@@ -283,6 +283,14 @@ typedef struct {
  *                 batch, [out1 = scratch of the same size]
  * ADAM            in0 = gradient shard, out0 = master (fp32), out1 = moment 1, out2 = moment 2, [out3 = parameter shard];
  *                 n elements
+ * MOMENTUM        in0 = gradient -> out0 = M = beta M + in0, fp32; out1 = in0 + beta M, bf16; n elements
+ * ORTHOGONALIZE   in0 = G[kv_heads,batch,k,n] -> out0, in place: of each of the batch the m rows from `heads` on, joined
+ *                 over kv_heads parts by rows (SP_OP_TRANS_B: by columns), are a matrix, which five Newton-Schulz
+ *                 iterations make orthogonal; it is scaled by 0.2 sqrt (longer side). With a group only those that the
+ *                 place's equal part of what in1 is a view of has some of; a part's rows lie as in in1. The FLOP are the
+ *                 mean place's. out1 = scratch
+ * DESCEND         in0 = update -> out0 = master -= rate in0, out1 = parameter; n elements. With a group in0 is `group`
+ *                 size times as long, and this place's part counts
  * ZERO            out0[m,n] = 0
  *
  * Communication, over `group`; dtype is the buffers':
@@ -374,6 +382,9 @@ typedef enum {
   SP_OP_LOSS_SUM,
   SP_OP_LOSS,
   SP_OP_ADAM,
+  SP_OP_MOMENTUM,
+  SP_OP_ORTHOGONALIZE,
+  SP_OP_DESCEND,
   SP_OP_ZERO,
   /* communication from here on */
   SP_OP_ALL_GATHER,
@@ -559,7 +570,7 @@ typedef struct {
 /* Parameters of the block that the same ranks hold, in one flat buffer (the weights are views of it), padded with zeros
  * to a multiple of `group`; a shard is the equal part of this rank's place in it, shard_* = 0 where there is none. Which
  * of the two lives ALWAYS, and so holds the values at the start of a step, says its life. The optimizer's three belong
- * to the shard if there is one. */
+ * to the shard if there is one; Muon has no moment2. */
 typedef struct {
   guint8 group;  /* SpGroupId of the ranks that hold the same: ZERO, or EXPERT_DATA of experts */
   guint8 frozen; /* 1: not trained, so without gradients and the optimizer's three */
@@ -567,7 +578,7 @@ typedef struct {
   guint8 host_gradients; /* where the optimizer runs on the host: what it reads; else 0 */
 } SpFlat;
 
-#define SP_MAX_FLATS 3
+#define SP_MAX_FLATS 6
 
 /* --- blocks, segments ----------------------------------------------------------------------------------------- */
 
@@ -637,6 +648,7 @@ typedef enum { SP_TOKENS_CONTIGUOUS, SP_TOKENS_ZIGZAG, SP_TOKENS_STRIPED, SP_N_T
 typedef struct {
   /* What a kernel needs to know besides its op. */
   double norm_epsilon, rope_theta, dropout, learning_rate, adam_beta1, adam_beta2, adam_epsilon;
+  double muon_momentum;              /* 0: there is no MOMENTUM */
   gint32 heads, kv_heads, head_size; /* of the whole model */
   gint32 linear_heads;               /* of its linear layers */
   gint32 hidden, vocabulary;

@@ -61,6 +61,22 @@ static const RehearseCase rehearse_cases[] = {
   { "fp8-zb-h1-linear", SMALL_LINEAR, 0, 16, 4, 1, LAYOUT (.lasp = 2, .pipeline = 2, .schedule = ZB_H1), .layers = 3, .fp8 = TRUE },
   { "adamw-8bit", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3), .optimizer = SP_OPTIMIZER_ADAMW_8BIT },
   { "adamw-8bit-offload", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 1, .offload = SP_OFFLOAD_OPTIMIZER), .optimizer = SP_OPTIMIZER_ADAMW_8BIT },
+  { "muon", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.zero = 0), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-zero-0", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.data = 2, .zero = 0), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-zero-1", SMALL_SOFTMAX, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-zero-1-16", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 8, .ulysses = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-zero-2", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 2), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-zero-3", SMALL_GPT, 0, 30, 6, 1, LAYOUT (.data = 3, .zero = 3), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-tensor", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 4), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-tensor-zero-1", SMALL_GPT, 0, 32, 6, 1, LAYOUT (.tensor = 2, .data = 3, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-hybrid-shard", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 2, .ulysses = 4, .zero = 3, .zero_group = 4), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-experts", SMALL_SHARED, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-experts-tensor", SMALL_EXPERT_BIAS, 0, 32, 8, 1, LAYOUT (.data = 4, .tensor = 2, .expert = 2, .zero = 3), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-pipeline", SMALL_GQA, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4, .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-dualpipe", SMALL_GPT, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 2, .schedule = DUALPIPE), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-latent", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .expert = 4, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-mamba", SMALL_MAMBA, 0, 16, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-delta", SMALL_DELTA_HYBRID, 0, 16, 4, 1, LAYOUT (.data = 4, .zero = 3), .optimizer = SP_OPTIMIZER_MUON },
   { "hybrid-shard-1", SMALL_SOFTMAX, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 1, .zero_group = 2) },
   { "hybrid-shard-2", SMALL_GPT, 0, 30, 12, 1, LAYOUT (.data = 6, .zero = 2, .zero_group = 3) },
   { "hybrid-shard-3", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 2, .ulysses = 4, .zero = 3, .zero_group = 4) },
@@ -420,7 +436,7 @@ rehearse_case_alone (const RehearseCase *c)
   alone.layout = (SpLayout) LAYOUT (.zero = 0, .expert_capacity = c->layout.expert_capacity);
   alone.micro_batch = 1;
   alone.fp8 = FALSE;
-  alone.optimizer = SP_OPTIMIZER_ADAMW;
+  alone.optimizer = c->optimizer == SP_OPTIMIZER_MUON ? SP_OPTIMIZER_MUON : SP_OPTIMIZER_ADAMW;
   return alone;
 }
 

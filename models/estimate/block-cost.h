@@ -70,6 +70,7 @@ typedef struct {
   double sync_before;                                 /* ... after so many seconds */
   SpBlockVolume each[SP_N_AXES], once[SP_N_AXES];     /* a micro-batch; a step */
   gint64 always[SP_N_CLASSES], step_end[SP_N_CLASSES];
+  gint64 optimizer_bytes; /* workspace of the optimizer's list */
   gint64 host_bytes; /* ALWAYS in host memory */
   gint64 always_bytes, step_end_bytes;
   gint64 gathered, summed;           /* parameters and gradients that live whole for a while */

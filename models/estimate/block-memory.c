@@ -182,6 +182,25 @@ sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWor
   ret->kept_bytes = sum_classes (ret->kept);
 }
 
+/* All that ends with the list: it is kept until then. */
+static gint64
+optimizer_bytes (const SpProgram *program, const SpBlock *block)
+{
+  guint8 seen[SP_MAX_SLOTS] = { 0 };
+  gint64 sum = 0;
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, SP_PHASE_OPTIMIZER, &n);
+
+  for (guint i = 0; i < n; i++)
+    for (guint j = 0; j < SP_MAX_OUT; j++) {
+      guint8 slot = ops[i].out[j], root = block->buffers[slot].alias ? block->buffers[slot].alias : slot;
+      if (!seen[root] && block->buffers[root].life == SP_LIFE_SEGMENT)
+        sum += block->buffers[root].bytes;
+      seen[root] = 1;
+    }
+  return sum;
+}
+
 /* What is tied lives because of this block only where it does not live ALWAYS. */
 void
 sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockState *ret)
@@ -194,6 +213,7 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   memset (ret->always, 0, sizeof ret->always);
   memset (ret->step_end, 0, sizeof ret->step_end);
   ret->host_bytes = 0;
+  ret->optimizer_bytes = optimizer_bytes (program, block);
   ret->gathered = ret->summed = ret->tied_gathered = ret->tied_summed = 0;
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];

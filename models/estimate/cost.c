@@ -64,6 +64,41 @@ attention_use (const SpCost *cost, const SpOp *op)
   return wave_use (cost, tiles_of (op->m, 7) * op->heads * op->batch);
 }
 
+/* A whole matrix of ORTHOGONALIZE, the short side first. */
+static void
+matrix_sides (const SpOp *op, gint32 *ret_short, gint32 *ret_long)
+{
+  gint32 rows = op->m * (op->flags & SP_OP_TRANS_B ? 1 : op->kv_heads);
+  gint32 cols = op->n * (op->flags & SP_OP_TRANS_B ? op->kv_heads : 1);
+
+  *ret_short = MIN (rows, cols);
+  *ret_long = MAX (rows, cols);
+}
+
+/* Of an iteration X X^T, A A and B X, of which the middle one has s / (2 l + s) of the FLOP. */
+static double
+orthogonal_use (const SpCost *cost, const SpOp *op)
+{
+  gint32 s, l;
+  matrix_sides (op, &s, &l);
+  double all = 4.0 * l + 2.0 * s;
+
+  return all / (2.0 * l / sp_cost_gemm_use (cost, 1, s, s, l) + 2.0 * s / sp_cost_gemm_use (cost, 1, s, s, s) +
+                2.0 * l / sp_cost_gemm_use (cost, 1, s, l, s));
+}
+
+/* Kernels that the op stands for: three GEMMs an iteration of each matrix that it has FLOP of. */
+static double
+launches (const SpOp *op)
+{
+  gint32 s, l;
+
+  if (op->kind != SP_OP_ORTHOGONALIZE)
+    return 1;
+  matrix_sides (op, &s, &l);
+  return 3 * op->flops / (4.0 * s * s * l + 2.0 * s * s * s);
+}
+
 /* Share of its class' rate that the shape of the op reaches. */
 static double
 shape_use (const SpCost *cost, const SpOp *op)
@@ -72,6 +107,8 @@ shape_use (const SpCost *cost, const SpOp *op)
     return sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k);
   if (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD)
     return attention_use (cost, op);
+  if (op->kind == SP_OP_ORTHOGONALIZE)
+    return orthogonal_use (cost, op);
   return 1;
 }
 
@@ -86,7 +123,7 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
     compute *= cost->fp8_of_bf16;
   if (compute > 0)
     compute /= shape_use (cost, op);
-  return cost->launch_s + MAX (compute, memory);
+  return launches (op) * cost->launch_s + MAX (compute, memory);
 }
 
 /* --- communication ------------------------------------------------------------------------------------------------ */
@@ -312,6 +349,7 @@ efficiency_of (const SpDevice *device, SpOpKind kind)
 {
   switch (kind) {
   case SP_OP_GEMM:
+  case SP_OP_ORTHOGONALIZE:
   case SP_OP_SCORES:
   case SP_OP_SCORES_BWD:
   case SP_OP_CONTEXT:

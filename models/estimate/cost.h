@@ -16,6 +16,7 @@
  *             (the best is taken; the smaller reach 0.9 and 0.6 of the large one's rate, assumed), and tiles run in
  *             waves of one an SM, the last one partly filled. K is split where there are fewer tiles than SMs (down to
  *             512 a part); a tile's start and end cost as much as 256 of K.
+ *             Muon's ORTHOGONALIZE is its GEMMs, three an iteration, each of the above and a launch.
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head.
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *

@@ -19,7 +19,10 @@ typedef struct {
   gint32 before[SP_MAX_BLOCKS];
 } Fullest;
 
-/* Where the peak is: a list, or (list SP_N_LISTS) the end of the step; and what lies beside it. */
+/* Where the peak is: a list, or (list SP_N_LISTS) the end of the step, or the optimizer's list of a block; and what lies
+ * beside it. */
+#define OPTIMIZER_LIST (SP_N_LISTS + 1)
+
 typedef struct {
   gint64 bytes;
   gint32 stage, chunk;
@@ -289,24 +292,56 @@ consider_slots (const SpEstimateContext *e, gint32 stage, Chunk *chunks, gint64 
   }
 }
 
+/* The optimizer goes over the layers in the order of the model, and what it updates of ZeRO-1 and 2 stays. */
+static void
+consider_optimizer (const SpEstimateContext *e, gint32 stage, gint64 bytes, Peak *best)
+{
+  const SpProgram *program = e->program;
+  guint head = program->n_blocks - 1;
+  Fullest at = { .list = OPTIMIZER_LIST };
+
+  for (gint32 v = 0; v < sp_program_virtual_stages (program); v++) {
+    gint32 counts[SP_MAX_BLOCKS], chunk = 0, first = program->stage_first[v], end = program->stage_first[v + 1];
+    while (chunk < program->chunks && sp_program_virtual_stage (program, stage, chunk) != v)
+      chunk++;
+    if (chunk == program->chunks)
+      continue;
+    sp_estimate_counts (program, v, counts);
+    for (gint32 l = first - 1; l <= end; l++) {
+      at.block = l < first ? 0 : l < end ? program->layer_block[l] : head;
+      if (counts[at.block] == 0)
+        continue;
+      const SpBlockState *state = &e->state[at.block];
+      bytes += state->step_end[SP_CLASS_PARAMETERS];
+      if (bytes + state->optimizer_bytes > best->bytes)
+        *best = (Peak){ .bytes = bytes + state->optimizer_bytes, .stage = stage, .at = at };
+      at.before[at.block]++;
+    }
+  }
+}
+
 static void
 consider_stage (const SpEstimateContext *e, gint32 stage, Peak *best)
 {
   const SpProgram *program = e->program;
   Chunk *chunks = g_newa (Chunk, program->chunks);
-  gint64 fixed = 0, step_end = 0;
+  gint64 fixed = 0, step_end = 0, updated = 0, workspace = 0;
 
   for (gint32 c = 0; c < program->chunks; c++) {
     chunk_init (e, stage, c, &chunks[c]);
     for (guint b = 0; b < program->n_blocks; b++) {
       fixed += chunks[c].counts[b] * e->state[b].always_bytes;
       step_end += chunks[c].counts[b] * e->state[b].step_end_bytes;
+      updated += chunks[c].counts[b] * e->state[b].step_end[SP_CLASS_PARAMETERS];
+      workspace += chunks[c].counts[b] * e->state[b].optimizer_bytes;
     }
   }
   if (fixed + step_end > best->bytes) {
     *best = (Peak){ .bytes = fixed + step_end, .stage = stage };
     best->at.list = SP_N_LISTS;
   }
+  if (workspace > 0)
+    consider_optimizer (e, stage, fixed + step_end - updated, best);
   if (sp_estimate_schedule (program)->in_flight != NULL)
     consider_most (e, stage, chunks, fixed, best);
   else
@@ -359,10 +394,13 @@ classify (const SpEstimateContext *e, const Peak *peak, SpMemory *ret)
     chunk_init (e, peak->stage, c, &chunk);
     for (guint b = 0; b < e->program->n_blocks; b++) {
       add_classes (ret, e->state[b].always, chunk.counts[b]);
-      if (peak->at.list == SP_N_LISTS)
+      if (peak->at.list >= SP_N_LISTS)
         add_classes (ret, e->state[b].step_end, chunk.counts[b]);
+      if (peak->at.list == OPTIMIZER_LIST) /* not yet updated */
+        ret->by_class[SP_CLASS_PARAMETERS] -=
+            (double) chunk.counts[b] * (double) e->state[b].step_end[SP_CLASS_PARAMETERS];
     }
-    if (peak->at.list == SP_N_LISTS)
+    if (peak->at.list >= SP_N_LISTS)
       continue;
     classify_held (e, &chunk, held, ret);
     if (c == peak->chunk)
@@ -372,6 +410,15 @@ classify (const SpEstimateContext *e, const Peak *peak, SpMemory *ret)
       ret->by_class[SP_CLASS_PARAMETERS] += keeps && held->full > 0 ? (double) chunk.gathered : 0;
     }
   }
+}
+
+static void
+classify_optimizer (const SpEstimateContext *e, const Fullest *at, SpMemory *ret)
+{
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    ret->by_class[SP_CLASS_PARAMETERS] +=
+        (double) (at->before[b] + (b == at->block)) * (double) e->state[b].step_end[SP_CLASS_PARAMETERS];
+  ret->by_class[SP_CLASS_WORKSPACE] += (double) e->state[at->block].optimizer_bytes;
 }
 
 static const char *const moments[SP_N_BLOCK_KINDS][SP_N_LISTS] = {
@@ -447,8 +494,12 @@ sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, Sp
     if (!plain || !sp_estimate_is_twin (e->program, stage))
       consider_stage (e, stage, &best);
   *ret = (SpMemory){ .stage = best.stage };
-  ret->moment = best.at.list == SP_N_LISTS ? "end of the step" : moments[e->work[0][best.at.block].kind][best.at.list];
+  ret->moment = best.at.list == SP_N_LISTS     ? "end of the step"
+                : best.at.list == OPTIMIZER_LIST ? "optimizer's step of a layer"
+                                                 : moments[e->work[0][best.at.block].kind][best.at.list];
   classify (e, &best, ret);
+  if (best.at.list == OPTIMIZER_LIST)
+    classify_optimizer (e, &best.at, ret);
   ret->by_class[SP_CLASS_RESERVED] =
       framework->reserved_bytes.value + framework->allocator_slack.value * (double) best.bytes;
   ret->total_bytes = (double) best.bytes + ret->by_class[SP_CLASS_RESERVED];

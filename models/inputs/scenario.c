@@ -137,7 +137,7 @@ static const Key keys[] = {
   { "run", "expert-imbalance", KEY_SPECIAL, .read = read_imbalance, .write = write_imbalance },
   { "run", "scope", KEY_CHOICE, FIELD (run.scope), .names = { "step", "forward", "layer", "attention" },
     .available = SP_N_SCOPES },
-  { "run", "optimizer", KEY_CHOICE, FIELD (run.optimizer), .names = { "adamw", "adamw-8bit" },
+  { "run", "optimizer", KEY_CHOICE, FIELD (run.optimizer), .names = { "adamw", "adamw-8bit", "muon" },
     .available = SP_N_OPTIMIZERS },
 };
 G_STATIC_ASSERT (SP_DTYPE_BF16 == 0 && SP_DTYPE_FP16 == 1);

@@ -52,7 +52,7 @@ const SpCore *sp_strategy_core (const SpWriter *w);
 
 extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_expert, sp_strategy_pipeline,
     sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero, sp_strategy_offload;
-extern const SpStrategy sp_strategy_ring_gather, sp_strategy_rsa;
+extern const SpStrategy sp_strategy_ring_gather, sp_strategy_rsa, sp_strategy_muon;
 
 /* The least sequence from the one asked for on that all rules about its parts accept. */
 gint64 sp_rule_padded_sequence (const SpCase *c);
@@ -100,6 +100,13 @@ guint8 sp_ulysses_operand (SpWriter *w, gint64 elements);
  * opened with the block. */
 void sp_zero_begin_block (SpWriter *w);
 void sp_zero_open_flat (SpWriter *w, SpGroupId group, gboolean frozen);
+/* muon.c: whether the block's matrices have a flat of their own; what a matrix is; the optimizer's list of that flat. */
+gboolean sp_muon_serves (const SpWriter *w);
+gboolean sp_muon_is_matrix (const char *name, gint32 rows, gint32 cols);
+void sp_muon_write (SpWriter *w, guint flat, guint8 gradients, guint8 updated);
+/* FLOP of one matrix. */
+double sp_muon_flops (gint64 rows, gint64 cols);
+
 /* What a block has of the tied matrix besides its own weights; 0 for none. */
 typedef struct {
   guint8 copy_gradient; /* of a stage's copy of it: summed over the two ends of the pipeline */

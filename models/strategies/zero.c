@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
 
+#include <string.h>
+
 /*
  * Gradient reduction and ZeRO (Rajbhandari et al., 1910.02054) over the data x sequence ranks, which hold the same
  * weights. Payload a step, for m micro-batches and a block of n parameters: stage 0 all-reduce n; 1 reduce-scatter and
@@ -55,21 +57,34 @@ moment_dtype (const SpWriter *w)
   return w->run->optimizer == SP_OPTIMIZER_ADAMW_8BIT ? SP_DTYPE_UINT8 : SP_DTYPE_FP32;
 }
 
-void
-sp_zero_open_flat (SpWriter *w, SpGroupId group, gboolean frozen)
+static guint8
+open_flat (SpWriter *w, SpGroupId group, gboolean frozen)
 {
   SpBlock *block = w->block;
+  guint8 index = block->n_flats++;
 
-  g_assert (block->n_flats < SP_MAX_FLATS);
-  w->flat = block->n_flats++;
-  w->flats[w->flat].elements = w->flats[w->flat].partial = 0;
-  SpFlat *flat = &block->flats[w->flat];
+  g_assert (index < SP_MAX_FLATS);
+  memset (&w->flats[index], 0, sizeof w->flats[index]);
+  w->flats[index].matrices = index;
+  SpFlat *flat = &block->flats[index];
   *flat = (SpFlat){ .group = group, .frozen = frozen != FALSE };
   flat->parameters =
       sp_write_buffer (w, SP_CLASS_PARAMETERS, w->dtype, stage (w, flat) == 3 ? SP_LIFE_GATHERED : SP_LIFE_ALWAYS, 0);
   if (!frozen)
     flat->gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
                                        stage (w, flat) >= 2 ? SP_LIFE_SUMMED : SP_LIFE_ALWAYS, 0);
+  return index;
+}
+
+void
+sp_zero_open_flat (SpWriter *w, SpGroupId group, gboolean frozen)
+{
+  w->flat = open_flat (w, group, frozen);
+  if (frozen || !sp_muon_serves (w))
+    return;
+  guint8 matrices = open_flat (w, group, FALSE);
+  w->flats[w->flat].matrices = matrices;
+  w->flats[matrices].is_muon = TRUE;
 }
 
 void
@@ -179,16 +194,12 @@ write_sync (SpWriter *w, const SpTied *tied)
 }
 
 static void
-write_flat_optimizer (SpWriter *w, const SpFlat *flat)
+write_adam (SpWriter *w, const SpFlat *flat, guint8 from, guint8 updated)
 {
-  gboolean sharded = flat->shard_gradients != 0, host = flat->host_gradients != 0;
-  guint8 from = host ? flat->host_gradients : sharded ? flat->shard_gradients : flat->gradients;
-  guint8 updated = sharded ? flat->shard_parameters : flat->parameters;
   const SpBuffer *gradients = &w->block->buffers[from];
-
-  if (flat->frozen || gradients->elements == 0)
-    return;
+  gboolean host = flat->host_gradients != 0;
   SpOp *op = sp_write_op (w, SP_OP_ADAM);
+
   op->in[0] = from;
   op->out[0] = flat->master;
   op->out[1] = flat->moment1;
@@ -201,6 +212,22 @@ write_flat_optimizer (SpWriter *w, const SpFlat *flat)
   op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 8 + 4 * sp_dtype_bytes (moment_dtype (w)) +
                                      sp_dtype_bytes (w->dtype));
   sp_write_op_done (w, op);
+}
+
+static void
+write_flat_optimizer (SpWriter *w, guint index)
+{
+  const SpFlat *flat = &w->block->flats[index];
+  gboolean sharded = flat->shard_gradients != 0, host = flat->host_gradients != 0;
+  guint8 from = host ? flat->host_gradients : sharded ? flat->shard_gradients : flat->gradients;
+  guint8 updated = sharded ? flat->shard_parameters : flat->parameters;
+
+  if (flat->frozen || w->block->buffers[from].elements == 0)
+    return;
+  if (w->flats[index].is_muon)
+    sp_muon_write (w, index, from, updated);
+  else
+    write_adam (w, flat, from, updated);
   if (host && !w->block->buffers[updated].host)
     host_copy (w, SP_OP_FROM_HOST, flat->master, updated, SP_OP_AFTER_OPTIMIZER);
   if (stage (w, flat) == 1 || stage (w, flat) == 2)
@@ -212,7 +239,7 @@ write_optimizer (SpWriter *w)
 {
   sp_write_begin (w, SP_PHASE_OPTIMIZER);
   for (guint i = 0; i < w->block->n_flats; i++)
-    write_flat_optimizer (w, &w->block->flats[i]);
+    write_flat_optimizer (w, i);
   sp_write_end (w);
 }
 
@@ -245,7 +272,8 @@ size_flat (SpWriter *w, guint index)
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
   flat->master = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
   flat->moment1 = optimizer (w, SP_CLASS_OPTIMIZER, moment_dtype (w), SP_LIFE_ALWAYS, shard);
-  flat->moment2 = optimizer (w, SP_CLASS_OPTIMIZER, moment_dtype (w), SP_LIFE_ALWAYS, shard);
+  if (!w->flats[index].is_muon)
+    flat->moment2 = optimizer (w, SP_CLASS_OPTIMIZER, moment_dtype (w), SP_LIFE_ALWAYS, shard);
   if (moment_dtype (w) == SP_DTYPE_UINT8) /* what they are scaled by */
     optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, 2 * ((shard + MOMENT_BLOCK - 1) / MOMENT_BLOCK));
 }
