@@ -21,6 +21,7 @@ typedef struct {
   SpLayout legal;
   SpScope scope;
   const char *packing; /* documents' lengths, of the illegal one */
+  SpOptimizer optimizer;
 } RuleCase;
 
 #define CONTIGUOUS .token_split = SP_TOKENS_CONTIGUOUS
@@ -123,6 +124,8 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.offload = SP_OFFLOAD_ACTIVATIONS, .recompute = SP_RECOMPUTE_FULL) },
   { "offload-parameters", SMALL_GQA, 0, 32, 4, 1, 2, LAYOUT (.data = 2, .offload = SP_OFFLOAD_PARAMETERS), { "offload = parameters", "zero is 1", "use zero = 3" },
     .legal = LAYOUT (.data = 2, .zero = 3, .offload = SP_OFFLOAD_PARAMETERS) },
+  { "muon-offload", SMALL_GQA, 0, 32, 4, 1, 2, LAYOUT (.data = 2, .offload = SP_OFFLOAD_OPTIMIZER), { "optimizer = muon", "offload = optimizer", "offload = none", "optimizer = adamw" },
+    .legal = LAYOUT (.data = 2), .optimizer = SP_OPTIMIZER_MUON },
   { "offload-mirror", SMALL_GQA, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2, .schedule = DUALPIPE, .offload = SP_OFFLOAD_OPTIMIZER), { "schedule = dualpipe", "use another" },
     .legal = LAYOUT (.pipeline = 2, .offload = SP_OFFLOAD_OPTIMIZER) },
   { "zero-tied", SMALL_TIED, 0, 32, 4, 1, 4, LAYOUT (.pipeline = 2, .data = 2, .zero = 3), { "zero = 3", "tied", "zero = 0 or 1", "pipeline = 1" },
@@ -195,6 +198,7 @@ test_rule (gconstpointer data)
   g_autofree char *start = g_strdup_printf ("rule %s: ", c->rule);
 
   run.packing = packing;
+  run.optimizer = (guint8) c->optimizer;
   g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, NULL));
   g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, &error));
   g_assert_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL);

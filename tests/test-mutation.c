@@ -151,7 +151,7 @@ try_removal (Trial *trial, const Site *site)
 }
 
 /* Pairs of operands whose exchange is no mistake. Adam: both moments start at zero and one step is run; in double the
- * parameter is the master. */
+ * parameter is the master. Muon's first momentum and update are multiples of each other. */
 static const struct {
   guint8 kind;
   gboolean out;
@@ -159,6 +159,7 @@ static const struct {
 } commuting[] = {
   { SP_OP_ADD, FALSE, 0, 1 },           { SP_OP_DROPOUT_BWD, FALSE, 0, 1 }, { SP_OP_ATTENTION_DELTA, FALSE, 0, 1 },
   { SP_OP_NORM_STAT_BWD, FALSE, 0, 1 }, { SP_OP_ADAM, TRUE, 1, 2 },         { SP_OP_ADAM, TRUE, 0, 3 },
+  { SP_OP_MOMENTUM, TRUE, 0, 1 },       { SP_OP_DESCEND, TRUE, 0, 1 },
 };
 
 static gboolean

@@ -242,7 +242,7 @@ test_listed (void)
                              "--optimizer sgd --tp-comm-overlap --recompute-modules mlp moe --data-path $DATA "
                              "--xyzzy 1 2\n";
   static const char *const notes[] = {
-    "unknown: --hiden-size (did you mean --hidden-size?)",  "not mapped: --optimizer = sgd: seqpar maps adam, muon",
+    "unknown: --hiden-size (did you mean --hidden-size?)",  "not mapped: --optimizer = sgd: seqpar maps adam, muon, dist_muon",
     "not mapped: --tp-comm-overlap: seqpar does not split", "not mapped: --recompute-modules = mlp moe: selective",
     "note: --data-path = $DATA: a shell variable",          "unknown: --xyzzy",
     "ignored, no cost depends on them: --data-path"
@@ -289,6 +289,8 @@ static const struct {
   { "--cross-entropy-fusion-impl linear", { "layout.loss=" } },
   { "--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8", { "run.optimizer=adamw-8bit" } },
   { "--use-precision-aware-optimizer --exp-avg-dtype bf16", { "run.optimizer=adamw" } },
+  { "--optimizer muon", { "run.optimizer=muon", "layout.zero=0" } },
+  { "--optimizer dist_muon", { "run.optimizer=muon", "layout.zero=1" } },
   { "--ds-sequence-parallel-size 4 --zero-stage 3", { "layout.ulysses=4", "layout.ring=1", "layout.zero=3" } },
   { "--use-distributed-optimizer --num-distributed-optimizer-instances 2", { "layout.zero=1", "layout.zero-group=4" } },
   { "--use-distributed-optimizer --num-distributed-optimizer-instances 8", { "layout.zero=0", "layout.zero-group=" } },

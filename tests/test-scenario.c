@@ -279,7 +279,7 @@ static const struct Bad {
   { "fp8", "precision = fp16", "precision = fp8", { ": [run] precision = \"fp8\"", "has no peak-fp8, expected bf16" } },
   { "packing", "packing = none", "packing = a.txt", { ": [run] packing = \"a.txt\"", "expected none, or a file" } },
   { "scope", "scope = step", "scope = layers", { ": [run] scope = ", "layer" } },
-  { "optimizer", "adamw", "muon", { ": [run] optimizer = ", "expected one of adamw, adamw-8bit" } },
+  { "optimizer", "adamw", "moun", { ": [run] optimizer = ", "expected one of adamw, adamw-8bit, muon", "did you mean muon?" } },
 };
 /* clang-format on */
 

@@ -144,7 +144,7 @@ static const SpRunRow rows[] = {
   { "--fp8-hybrid", "file.fp8", SP_ROW_BOOL, .values = "true=fp8", .flags = SP_ROW_READ },
   { "--fp8-*", .why = "how fp8 scales are kept, and what else is in fp8, is not said here" },
   { "--fp4-*", .why = "4-bit matrices are not known" },
-  { "--optimizer", "run.optimizer", SP_ROW_WORD, .values = "adam=adamw adam=adamw-8bit muon=muon", .absent = "adam" },
+  { "--optimizer", "file.optimizer", SP_ROW_WORD, .values = "adam=adam muon=muon dist_muon=dist_muon", .absent = "adam" },
   { "--use-precision-aware-optimizer", "file.precision-aware", SP_ROW_BOOL },
   { "--exp-avg-dtype", "file.moment", SP_ROW_WORD, .values = "fp32=fp32 fp16=fp16 bf16=bf16 fp8=fp8",
     .absent = "fp32" },

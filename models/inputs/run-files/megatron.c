@@ -183,11 +183,20 @@ resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
                      "--recompute-granularity", error);
 }
 
-/* Moments in other types than fp32: of one byte both, or none. */
+/* Moments in other types than fp32: of one byte both, or none. Muon's states are cut by --optimizer dist_muon, which
+ * deals whole matrices out. */
 static gboolean
 resolve_optimizer (SpRunFile *file, GError **error)
 {
   const SpFacts *facts = file->facts;
+  const char *name = sp_facts_get (facts, "file.optimizer");
+  gboolean is_dealt = g_strcmp0 (name, "dist_muon") == 0;
+  if (is_dealt && !sp_run_set (file, "layout.zero", "1", SP_FACT_RESOLVED, "--optimizer dist_muon", error))
+    return FALSE;
+  if (is_dealt || g_strcmp0 (name, "muon") == 0)
+    return sp_run_set (file, "run.optimizer", "muon", SP_FACT_RESOLVED, "--optimizer", error);
+  if (name != NULL && !sp_run_set (file, "run.optimizer", "adamw", SP_FACT_RESOLVED, "--optimizer", error))
+    return FALSE;
   const char *first = sp_facts_get (facts, "file.moment"), *second = sp_facts_get (facts, "file.second-moment");
   if (!is_true (facts, "file.precision-aware") || !sp_facts_is (facts, "run.optimizer", "adamw"))
     return TRUE;
@@ -275,6 +284,20 @@ prepare_sharding (SpFacts *facts)
   sp_facts_put_int (facts, "file.sharding", zero, SP_FACT_FILE, "");
 }
 
+/* Megatron's Muon takes neither the distributed optimizer nor FSDP. */
+static void
+prepare_optimizer (SpFacts *facts)
+{
+  gint64 zero = sp_facts_int (facts, "layout.zero", 0);
+  gboolean muon = sp_facts_is (facts, "run.optimizer", "muon") && zero < 2;
+  if (sp_facts_get (facts, "run.optimizer") != NULL)
+    sp_facts_put (facts, "file.optimizer", !muon ? "adam" : zero == 1 ? "dist_muon" : "muon", SP_FACT_FILE, "");
+  if (!muon)
+    return;
+  g_hash_table_remove (facts, "file.distributed");
+  g_hash_table_remove (facts, "file.overlap-gather");
+}
+
 static void
 prepare_recompute (SpFacts *facts)
 {
@@ -311,6 +334,7 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   sp_run_megatron_prepare_model (facts);
   prepare_context (facts);
   prepare_sharding (facts);
+  prepare_optimizer (facts);
   prepare_recompute (facts);
   prepare_stages (facts);
   if (sp_facts_is (facts, "layout.tensor", "1"))

@@ -38,7 +38,7 @@
       { "activation_checkpoint.selective_ac_option", "file.recompute-every", SP_ROW_WORD, .absent = "2",               \
         .flags = SP_ROW_ALWAYS },                                                                                      \
       { "activation_checkpoint.*", .why = "selective recomputation is seqpar's own choice: norms and activations" },   \
-      { "optimizer.name", "run.optimizer", SP_ROW_WORD, .values = "AdamW=adamw Adam=adamw Muon=muon",                  \
+      { "optimizer.name", "run.optimizer", SP_ROW_WORD, .values = "AdamW=adamw Adam=adamw",                            \
         .absent = "AdamW" },                                                                                           \
       { "optimizer.fused", .why = "the optimizer's step is priced as fused" },                                         \
       { "optimizer.implementation", .why = "the optimizer's step is priced as fused" },                                \
