@@ -360,6 +360,50 @@ test_adam (void)
   assert_values (parameter, 9.8 - 0.3 * 8 / 7 / (sqrt (22.0 / 7) + 1));
 }
 
+static double
+newton_schulz (double s)
+{
+  for (guint i = 0; i < 5; i++)
+    s = 3.4445 * s - 4.7750 * pow (s, 3) + 2.0315 * pow (s, 5);
+  return s;
+}
+
+/* Rows 3 e1 and 4 e2 of norm 5: singular values 0.6 and 0.8, each of which goes through the polynomial by itself; the
+ * transpose the same way. A rotation of the columns goes through. */
+static void
+test_orthogonalize (void)
+{
+  double wide[] = { 3, 0, 0, 0, 4, 0 }, tall[] = { 3, 0, 0, 4, 0, 0 }, turned[] = { 3 * 0.6, 3 * 0.8, 0, -4 * 0.8, 4 * 0.6, 0 };
+  double a = newton_schulz (0.6), b = newton_schulz (0.8);
+
+  sp_ref_orthogonalize (2, 3, wide);
+  sp_ref_orthogonalize (3, 2, tall);
+  sp_ref_orthogonalize (2, 3, turned);
+  const double all[] = { a, 0, 0, 0, b, 0 }, turned_all[] = { a * 0.6, a * 0.8, 0, -b * 0.8, b * 0.6, 0 };
+  const double tall_all[] = { a, 0, 0, b, 0, 0 };
+  g_assert_cmpfloat (a, >, 0.65);
+  g_assert_cmpfloat (a, <, 1.25);
+  for (guint i = 0; i < 6; i++) { /* the norm has 1e-7 added */
+    g_assert_cmpfloat (fabs (wide[i] - all[i]), <, 1e-6);
+    g_assert_cmpfloat (fabs (tall[i] - tall_all[i]), <, 1e-6);
+    g_assert_cmpfloat (fabs (turned[i] - turned_all[i]), <, 1e-6);
+  }
+}
+
+/* beta 1/2 on M = 4, g = 2: M = 4, update 2 + 2 = 4; then with rate 1/4 from 10: 9. */
+static void
+test_momentum (void)
+{
+  double moment[] = { 4 }, update[] = { NAN }, master[] = { 10 }, parameter[] = { NAN };
+
+  sp_ref_momentum (1, (const double[]){ 2 }, 0.5, moment, update);
+  assert_values (moment, 4);
+  assert_values (update, 4);
+  sp_ref_descend (1, update, 0.25, master, parameter);
+  assert_values (master, 9);
+  assert_values (parameter, 9);
+}
+
 /* --- dropout ------------------------------------------------------------------------------------------------------ */
 
 /* The hash is a format: a CUDA kernel must draw the same bits. These come from another implementation of the header's
@@ -544,6 +588,8 @@ main (int argc, char **argv)
   g_test_add_func ("/reference/value/loss", test_loss);
   g_test_add_func ("/reference/value/route", test_route);
   g_test_add_func ("/reference/value/adam", test_adam);
+  g_test_add_func ("/reference/value/orthogonalize", test_orthogonalize);
+  g_test_add_func ("/reference/value/momentum", test_momentum);
   g_test_add_func ("/reference/value/dropout-bits", test_dropout_bits);
   g_test_add_func ("/reference/value/dropout-statistics", test_dropout_statistics);
   g_test_add_func ("/reference/in-place", test_in_place);

@@ -249,15 +249,20 @@ stays_on_gpu (const SpCase *c)
 static void
 explain_offload (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out,
-                          "optimizer = muon multiplies matrices on the GPU, and offload = %s leaves them on the host; use "
-                          "offload = none or activations, or optimizer = adamw",
-                          c->layout->offload & SP_OFFLOAD_OPTIMIZER ? "optimizer" : "parameters");
+  g_string_append_printf (
+      out,
+      "optimizer = muon multiplies matrices on the GPU, and offload = %s leaves them on the host; use "
+      "offload = none or activations, or optimizer = adamw",
+      c->layout->offload & SP_OFFLOAD_OPTIMIZER ? "optimizer" : "parameters");
 }
 
 static const SpRule rules[] = { { "muon-offload", stays_on_gpu, explain_offload } };
 
 const SpStrategy sp_strategy_muon = {
-  "muon", SP_AXIS_DATA,         "matrices' momentum gathered, made orthogonal by Newton-Schulz on each rank that has a part",
-  rules,  G_N_ELEMENTS (rules), NULL,
+  "muon",
+  SP_AXIS_DATA,
+  "matrices' momentum gathered, made orthogonal by Newton-Schulz on each rank that has a part",
+  rules,
+  G_N_ELEMENTS (rules),
+  NULL,
 };
