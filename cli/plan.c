@@ -73,7 +73,8 @@ parse (char **args, Options *o, GString *out, GError **error)
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
       "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version. --set takes\n"
-      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, ring-kind, schedule, loss and causal.\n",
+      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, ring-kind, schedule, loss, optimizer\n"
+      "and causal.\n",
       out, error);
 }
 
@@ -114,6 +115,8 @@ static const char *const booleans[] = { "false", "true", NULL };
 static const char *const dtypes[] = { "bf16", "fp32", NULL };
 static const char *const ring_kinds[] = { "p2p", "all-gather", "rsa", NULL }; /* those that need no second degree */
 static const char *const losses[] = { "full", "vocab-parallel", "chunked", "fused", NULL };
+static const char *const optimizers[] = { "adamw", "adamw-8bit", "muon", NULL };
+G_STATIC_ASSERT (SP_OPTIMIZER_ADAMW_8BIT == 1 && SP_OPTIMIZER_MUON == 2);
 #define FIELD(name) G_STRUCT_OFFSET (SpPlanQuestion, name)
 static const struct {
   const char *key;
@@ -128,6 +131,7 @@ static const struct {
   { "gradient-dtype", dtypes, FIELD (base.gradient_dtype) },
   { "ring-gradient-dtype", dtypes, FIELD (base.ring_gradient_dtype) },
   { "ring-kind", ring_kinds, FIELD (base.ring_kind) },
+  { "optimizer", optimizers, FIELD (optimizer) },
   { "schedule", NULL, FIELD (base.schedule) },
 };
 #undef FIELD
@@ -314,8 +318,9 @@ add_header (const Question *q, const SpPlan *plan, GString *out)
   g_autofree char *candidates = sp_text_count ((double) plan->candidates);
   g_autofree char *legal = sp_text_count ((double) plan->legal);
   g_autofree char *fitting = sp_text_count ((double) plan->fitting);
-  g_string_append_printf (out, "%s (%s parameters), sequence %s tokens, global batch %d%s\n", q->arch->name, parameters,
-                          sequence, p->global_batch, p->causal ? "" : ", not causal");
+  g_string_append_printf (out, "%s (%s parameters), sequence %s tokens, global batch %d%s%s%s\n", q->arch->name, parameters,
+                          sequence, p->global_batch, p->causal ? "" : ", not causal", p->optimizer ? ", " : "",
+                          p->optimizer ? optimizers[p->optimizer] : "");
   g_string_append_printf (out, "%s: %d x %s, framework %s\n", q->cluster->name,
                           p->gpus > 0 ? p->gpus : sp_cli_gpus (q->cluster), q->cluster->device->name,
                           q->framework->name);

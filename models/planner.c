@@ -132,7 +132,8 @@ try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batc
                                  .micro_batch = micro_batch,
                                  .global_batch = s->question->global_batch,
                                  .precision = s->estimator->cluster->device->no_bf16 ? SP_DTYPE_FP16 : SP_DTYPE_BF16,
-                                 .causal = s->question->causal } };
+                                 .causal = s->question->causal,
+                                 .optimizer = s->question->optimizer } };
 
   s->plan->candidates++;
   if (!sp_layout_check (layout, s->estimator->arch, s->estimator->framework, &entry.run, s->gpus, NULL))
@@ -354,7 +355,7 @@ static void
 refuse_all (const Search *s, GError **error)
 {
   const SpPlanQuestion *q = s->question;
-  SpRun run = { q->sequence, 1, q->global_batch, SP_DTYPE_BF16, q->causal };
+  SpRun run = { q->sequence, 1, q->global_batch, SP_DTYPE_BF16, q->causal, .optimizer = q->optimizer };
   SpLayout plain = q->base;
   g_autoptr (GError) cause = NULL;
 

@@ -34,6 +34,7 @@ typedef struct {
   gint32 gpus; /* 0: all of the cluster */
   guint top;
   gboolean causal;
+  guint8 optimizer; /* SpOptimizer */
   SpLayout base; /* what is not searched: gradient dtypes, overlap, ... */
 } SpPlanQuestion;
 

@@ -491,7 +491,8 @@ typedef enum {
 } SpClass;
 
 typedef enum {
-  SP_LIFE_SEGMENT,  /* from its first to its last use in one op list (RECOMPUTE and BACKWARD count as one) */
+  SP_LIFE_SEGMENT,  /* from its first to its last use in one op list (RECOMPUTE and BACKWARD count as one); in
+                       OPTIMIZER to the list's end */
   SP_LIFE_STASH,    /* from FORWARD (first use) to BACKWARD (last use) of the same micro-batch and layer */
   SP_LIFE_REBUILT,  /* a stash that recompute drops: SEGMENT in FORWARD, then again from RECOMPUTE to BACKWARD */
   SP_LIFE_HANDOFF,  /* X, Y, DX, DY: passed between blocks */

@@ -184,7 +184,7 @@ static const RehearseCase rehearse_cases[] = {
   { "experts-capacity-tensor", SMALL_EXPERTS, 0, 20, 4, 1, LAYOUT (.data = 2, .tensor = 2, .expert = 2, .expert_capacity = 5, .zero = 2) },
   { "experts-bias", SMALL_EXPERT_BIAS, 0, 32, 3, 2, LAYOUT (.zero = 0) },
   { "experts-bias-4-zero-3", SMALL_EXPERT_BIAS, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 4, .zero = 3) },
-  { "experts-bias-2-of-4", SMALL_EXPERT_BIAS, 1, 32, 8, 1, LAYOUT (.data = 4, .expert = 2, .zero = 1, .recompute = SP_RECOMPUTE_FULL) },
+  { "experts-bias-2-of-4", SMALL_EXPERT_BIAS, 0, 32, 8, 1, LAYOUT (.data = 4, .expert = 2, .zero = 1, .recompute = SP_RECOMPUTE_FULL) },
   { "experts-bias-tensor", SMALL_EXPERT_BIAS, 0, 32, 2, 1, LAYOUT (.tensor = 4) },
   { "experts-bias-capacity", SMALL_EXPERT_BIAS, 0, 20, 4, 1, LAYOUT (.data = 2, .tensor = 2, .expert = 2, .expert_capacity = 5, .zero = 2, .sequence_regions = FALSE) },
   { "experts-bias-zb-h1", SMALL_EXPERT_BIAS, 0, 32, 6, 1, LAYOUT (.pipeline = 2, .data = 2, .expert = 2, .zero = 1, .schedule = ZB_H1) },

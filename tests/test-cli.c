@@ -27,6 +27,8 @@ static const StatusCase status_cases[] = {
   { "run-shipped", 0, { "run", "tnl-1b-lasp" } },
   { "run-mfu", 0, { "run", "scenario.ini", "--mfu-convention", "palm" } },
   { "plan", 0, PLAN ("64K", "--gpus", "2", "--set", "overlap=false") },
+  { "plan-muon", 0, PLAN ("64K", "--gpus", "2", "--set", "optimizer=muon") },
+  { "plan-optimizer", 1, PLAN ("64K", "--set", "optimizer=moun"), { "optimizer=moun", "adamw, adamw-8bit, muon" } },
   { "no-command", 2, { NULL }, { "no command" } },
   { "unknown-command", 2, { "paln" }, { "paln", "did you mean plan?" } },
   { "unknown-help", 2, { "help", "rnu" }, { "rnu", "did you mean run?" } },

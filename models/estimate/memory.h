@@ -8,7 +8,8 @@
  * what lives in it at its fullest op. The peak of a stage is the largest of
  *   - the forward list of a block, with the stashes of the blocks before it and of the other micro-batches in flight,
  *   - the recompute and backward lists of a block, likewise (its own stash goes as its ops go),
- *   - the end of the step, with the shards that live then.
+ *   - the end of the step, with the shards that live then,
+ *   - the optimizer's list of a block that needs workspace (Muon's), with the shards updated so far.
  * Who is in flight follows from the schedule's slots, gone through in turn for as many micro-batches as make a
  * difference; a stage's chunks are counted apart. A backward in two parts leaves, until the second, what that reads: of
  * the stash, and gradients of activations; and gradients that SYNC scatters live whole from the first to the second.

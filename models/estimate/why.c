@@ -76,7 +76,7 @@ op_formula (const SpCost *cost, const SpOp *op, GString *out)
     return;
   }
   double memory = op->bytes * cost->s_per_byte, all = sp_cost_op (cost, op) - cost->launch_s;
-  if (all > memory)
+  if (op->flops > 0 && all > memory)
     g_string_append_printf (out, "launch + %.6g GFLOP / (peak e)", op->flops / 1e9);
   else
     g_string_append_printf (out, "launch + %.6g MB / (rate e)", op->bytes / 1e6);

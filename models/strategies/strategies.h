@@ -11,6 +11,7 @@
  *   ring, lasp, and the local cores: as rows of the core table
  *   expert    in layers with experts: all-to-alls around them (layers/experts.c)
  *   zero      on a block's flat parameters: GATHER, SYNC, OPTIMIZER
+ *   muon      in OPTIMIZER, on the flats of the layers' matrices
  *   pipeline  between stages
  */
 
