@@ -93,7 +93,7 @@ launches (const SpOp *op)
 {
   gint32 s, l;
 
-  if (op->kind != SP_OP_ORTHOGONALIZE)
+  if (op->kind != SP_OP_ORTHOGONALIZE || op->flops == 0)
     return 1;
   matrix_sides (op, &s, &l);
   return 3 * op->flops / (4.0 * s * s * l + 2.0 * s * s * s);

@@ -46,7 +46,7 @@ with_bias (SpCall *c, const double *x, const double *bias)
 static const double *
 bias_part (SpCall *c, gint64 n)
 {
-  gint32 places = c->op->group != SP_GROUP_NONE ? c->in->program->groups[c->op->group].size : 1;
+  gint32 places = MAX (c->in->program->groups[c->op->group].size, 1);
   const double *bias = IN (2, n);
 
   if (bias == NULL || places == 1)
@@ -589,7 +589,7 @@ has_part (const SpCall *c, gint64 b)
 
   if (c->op->group == SP_GROUP_NONE)
     return TRUE;
-  gint64 part = sp_call_buffer (c, lies->alias)->elements / c->in->program->groups[c->op->group].size;
+  gint64 part = sp_call_buffer (c, lies->alias)->elements / MAX (c->in->program->groups[c->op->group].size, 1);
   gint64 first = part * sp_program_place (c->in->program, c->op->group, c->rank->number);
   return begin < first + part && end > first;
 }
@@ -612,6 +612,11 @@ move_matrix (const SpCall *c, gboolean in, gint64 b, double *parts, double *matr
 static void
 orthogonalize (SpCall *c)
 {
+  if (c->op->batch < 1 || c->op->kv_heads < 1 || M < 1 || N < 1 || HEADS < 0 || HEADS + M > K) {
+    sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has no rows %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT " of %d parts",
+                  HEADS, HEADS + M, c->op->kv_heads);
+    return;
+  }
   gint64 n_parts = c->op->kv_heads, n = n_parts * c->op->batch * K * N;
   gint64 rows = FLAG (TRANS_B) ? M : n_parts * M, cols = FLAG (TRANS_B) ? n_parts * N : N;
   const double *in = IN (0, n), *lies = IN (1, n / n_parts);
@@ -637,7 +642,7 @@ orthogonalize (SpCall *c)
 static void
 descend (SpCall *c)
 {
-  gint32 parts = c->op->group != SP_GROUP_NONE ? c->in->program->groups[c->op->group].size : 1;
+  gint32 parts = MAX (c->in->program->groups[c->op->group].size, 1);
   gint32 place = parts > 1 ? sp_program_place (c->in->program, c->op->group, c->rank->number) : 0;
   const double *update = IN (0, parts * N);
   double *master = OUT (0, N), *parameter = OUT (1, N);
