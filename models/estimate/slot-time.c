@@ -169,14 +169,37 @@ chain_places (const SpEstimateContext *e, gint32 variant)
   return places;
 }
 
+/* As how many flows a collective counts on a port: where it goes on to other nodes, one for each member of its node, as
+ * that many channels go through every port (sim/network.h). */
+static gint32
+port_flows (const SpEstimateContext *e, guint group)
+{
+  const SpPath *path = &e->cost->paths[group];
+
+  return path->size > 1 && path->network ? path->per_node : 1;
+}
+
+/* A message inside a node may have to share its port with any of them. */
+static gint32
+most_port_flows (const SpEstimateContext *e)
+{
+  const SpPath *pipe = &e->cost->paths[SP_GROUP_PIPELINE];
+  gint32 most = 1;
+
+  for (guint g = 1; g < SP_N_GROUPS && pipe->crossings < pipe->size - 1; g++)
+    most = MAX (most, port_flows (e, g));
+  return most;
+}
+
 /* Messages from and to the neighbours hold up the stage that receives them. */
 static void
 add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolean sends, SpSlotTime *slot)
 {
   double seconds = receives || sends ? sp_cost_op (e->cost, &e->pipe[variant]) : 0;
 
-  /* What a slot sends shares the GPU's links with the communication of the next one; along a chain, on every place. */
-  slot->high += sends ? seconds * chain_places (e, variant) : 0;
+  /* A message shares the sender's links with the communication of its next slots, and either delays the other: it is
+   * late at its receiver; and the sender is, along a chain on every place. */
+  slot->high += seconds * ((receives ? most_port_flows (e) : 0) + (sends ? chain_places (e, variant) : 0));
   if (!receives)
     return;
   slot->step += seconds;
@@ -184,6 +207,34 @@ add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolea
   slot->high += seconds;
   slot->axes[SP_AXIS_PIPELINE] += seconds;
   slot->exposed[SP_AXIS_PIPELINE] += seconds;
+}
+
+/* The most by which the step's gradient reduction delays what a chunk's last backward sends on. Ops of its lists that
+ * block stand in the backward's way. What runs beside it shares links with the rest of its communication, and takes from
+ * that no more than its own bytes need, on each place of a chain; nor more than its share of a link. */
+static double
+held_up (const SpEstimateContext *e, const SpPartTime *part)
+{
+  static const guint8 groups[] = { SP_GROUP_ZERO, SP_GROUP_EXPERT_DATA, SP_GROUP_REPLICA };
+  gint32 variant = e->program->n_variants - 1, crowd = 1;
+  const SpSlotTime *slot = &part->slots[variant][SP_SLOT_BACKWARD];
+  double beside = 0, blocks = 0, others = sp_cost_op (e->cost, &e->pipe[variant]);
+
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    const SpListTime *sync = &e->state[b].sync_once;
+    beside += part->counts[b] * sync->data_async;
+    blocks += sync->data_async > 0 ? part->counts[b] * (sync->serial - sync->data_async) : 0;
+  }
+  if (beside == 0)
+    return 0;
+  beside *= chain_places (e, variant);
+  if (e->program->chunks > 1) /* the stage's next slot waits for it to be over */
+    return blocks + beside;
+  for (guint a = 0; a < SP_N_AXES; a++)
+    others += slot->axes[a] + slot->waits[a];
+  for (guint i = 0; i < G_N_ELEMENTS (groups); i++)
+    crowd = MAX (crowd, port_flows (e, groups[i]));
+  return blocks + MIN (beside, (others + blocks) * crowd);
 }
 
 void
@@ -208,4 +259,5 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
                 &slots[kind]);
     }
   }
+  part->held_up = program->stages > 1 && program->scope == SP_SCOPE_STEP ? held_up (e, part) : 0;
 }

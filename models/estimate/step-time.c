@@ -60,6 +60,22 @@ meeting_of (const SpEstimateContext *e, SpStageTime *stage)
 
 /* --- the step ----------------------------------------------------------------------------------------------------- */
 
+/* A stage's last backward waits for those of the virtual stages after it, each held up by its own reduction; what the
+ * stage's own takes from its last backward it no longer takes from its tail. Nobody waits for a backward's weights, and
+ * mirrored stages reduce in their tails. */
+static void
+add_hold_ups (const SpProgram *program, const SpPartTime *const *parts, SpFigures *ends)
+{
+  const SpSchedule *schedule = sp_estimate_schedule (program);
+
+  if (schedule->splits || schedule->mirrored)
+    return;
+  for (gint32 s = 0; s < program->stages; s++)
+    for (gint32 at = s + 1; at < sp_program_virtual_stages (program); at++)
+      if (sp_schedule_stage (schedule, program->stages, at, 0) != s)
+        ends[s].of[SP_FIGURE_HIGH] += parts[at]->held_up;
+}
+
 /* When the tails of the stages are over, and so the step. */
 static SpFigures
 step_end (const SpProgram *program, const SpStageTime *const *stages, const SpFigures *ends)
@@ -266,6 +282,7 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
     stages[s] = &own[n++];
   }
   sp_schedule_ends (program, parts, stages, ends);
+  add_hold_ups (program, parts, ends);
   const SpFigures end = step_end (program, stages, ends);
   ret->step_time_s = end.of[SP_FIGURE_STEP];
   ret->serial_s = end.of[SP_FIGURE_SERIAL];

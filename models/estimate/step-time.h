@@ -39,6 +39,7 @@ sp_figures_of (const SpSlotTime *slot)
 typedef struct {
   SpSlotTime slots[2][SP_N_SLOT_KINDS]; /* of each variant; BACKWARD_INPUT and WEIGHT where the schedule splits */
   gint32 counts[SP_MAX_BLOCKS];
+  double held_up; /* at most, what a reduction beside the last backward takes from the rest of its communication */
 } SpPartTime;
 
 typedef struct {
