@@ -82,6 +82,8 @@ walk_kernel (Clocks *c, const SpOp *op, double seconds)
   c->time->compute += seconds;
   if (op->flags & SP_OP_VARIES)
     c->time->spare += seconds * c->spare;
+  else if (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST) && c->cost->paths[op->group].size == 2)
+    c->time->spare += seconds; /* a chain of two has no place between that does it all */
   c->time->high += seconds * (1 + c->cost->slowdown);
   c->compute += seconds + c->cost->slowdown * beside (c, seconds);
   c->kernels++;

@@ -37,9 +37,9 @@
  *                        the next slot waits for it). Stage 0 is held up by all later stages
  *
  * The simulator's step lies between low and high where no GPUs share adapters that they use and the layout's digits line
- * up with nodes: not proven, for three ops may meet on a link, but not seen otherwise in 200,000 random layouts. Where
- * GPUs share adapters, one that runs two ops at once can take from another beyond that (tests/test-engine.c: in 1 draw of
- * 200, mostly by a few percent).
+ * up with nodes: not proven, for three ops may meet on a link, but so in all of 100,000 random layouts. Where GPUs share
+ * adapters, one that runs two ops at once can take from another beyond that (tests/test-engine.c: in 1 draw of 2,000,
+ * mostly by a few percent, by 17 % at most).
  *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.
  *
  * Scope (sim/program.h). All times, bytes and speeds are those of what is run; tokens are those that go through it, and
