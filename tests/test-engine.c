@@ -42,8 +42,8 @@ test_serial (void)
   g_test_message ("largest difference %.2g", worst);
 }
 
-/* Whether no GPUs share adapters that they use, and the layout's digits line up with nodes: so that only what a GPU does
- * itself shares its links. */
+/* Whether no GPUs share adapters that they use, and the layout's digits line up with nodes: so that only what a GPU
+ * does itself shares its links. */
 static gboolean
 is_even (const Draw *d, const Machine *m)
 {
@@ -109,7 +109,7 @@ test_bounds (void)
 static void
 test_bounds_pipelines (void)
 {
-  static const DrawLimits pipelines = { DRAW_ANY, FALSE,    { 1, 3 }, { 1, 2 },        { 2, 4 },
+  static const DrawLimits pipelines = { DRAW_ANY, FALSE,    { 1, 3 }, { 1, 2 },         { 2, 4 },
                                         { 1, 2 }, { 1, 3 }, { 1, 4 }, .schedules = TRUE };
 
   check_bounds (&pipelines, TRUE, DRAWS);

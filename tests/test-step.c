@@ -502,8 +502,8 @@ test_bubble (void)
 /* What a step's gradient reduction holds up: a stage of one layer, tensor 2, data 2, on links of 1 GB/s where nothing
  * else takes time. A: an all-reduce of s h values over two ranks, as long as the message of as many. Beside the last
  * backward of stage 1: all-reduces of D, the bytes of the layer's (4 + 8) h^2 / 2 gradients. They share links with two
- * all-reduces of the layer's backward, one of the head's and the message to stage 0, 4 A. So stage 0 and the step may be
- * over min (D, 4 A) later than without overlap, by `high` alone. h = 1024: D = 12.58 ms, A = 2.1 us x s. */
+ * all-reduces of the layer's backward, one of the head's and the message to stage 0, 4 A. So stage 0, and the step, may
+ * be over min (D, 4 A) later than without overlap: in `high` alone. h = 1024: D = 12.58 ms, A = 2.048 us x s. */
 static void
 test_held_up (void)
 {

@@ -29,17 +29,18 @@
  *
  * What overlaps shares links, and delays what it runs beside. In one stage that is a matter of order: the bytes are in
  * `serial`. Across stages it adds up, so `high` has more than slots in turn:
- *   a message            shares the sender's links with its next slots. The receiver gets it up to a message's time later
- *                        (inside a node times the members that a collective over several nodes has there: so many
- *                        channels share the port), and the sender's slots take that much longer, on each place of a chain
- *   the last backward    of each stage runs beside the reduction of its gradients, and sends on later: by as long as that
- *                        takes, or the rest of the slot's communication if that is less (with several chunks, all of it:
- *                        the next slot waits for it). Stage 0 is held up by all later stages
+ *   a message            shares the sender's links with its next slots. The receiver gets it up to a message's time
+ *                        later (inside a node times the members that a collective over several nodes has there: so
+ *                        many channels share the port), and the sender's slots take that much longer, on each place of
+ *                        a chain
+ *   the last backward    of each stage runs beside the reduction of its gradients, and sends on later: by as long as
+ *                        that takes, or the rest of the slot's communication if that is less (with several chunks, all
+ *                        of it: the next slot waits for it). Stage 0 is held up by all later stages
  *
- * The simulator's step lies between low and high where no GPUs share adapters that they use and the layout's digits line
- * up with nodes: not proven, for three ops may meet on a link, but so in all of 100,000 random layouts. Where GPUs share
- * adapters, one that runs two ops at once can take from another beyond that (tests/test-engine.c: in 1 draw of 2,000,
- * mostly by a few percent, by 17 % at most).
+ * The simulator's step lies between low and high where no GPUs share adapters that they use and the layout's digits
+ * line up with nodes: not proven, for three ops may meet on a link, but so in all of 100,000 random layouts. Where GPUs
+ * share adapters, one that runs two ops at once can take from another beyond that (tests/test-engine.c: in 1 draw of
+ * 2,000, mostly by a few percent, by 17 % at most).
  *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.
  *
  * Scope (sim/program.h). All times, bytes and speeds are those of what is run; tokens are those that go through it, and

@@ -210,8 +210,8 @@ add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolea
 }
 
 /* The most by which the step's gradient reduction delays what a chunk's last backward sends on. Ops of its lists that
- * block stand in the backward's way. What runs beside it shares links with the rest of its communication, and takes from
- * that no more than its own bytes need, on each place of a chain; nor more than its share of a link. */
+ * block stand in the backward's way. What runs beside it shares links with the rest of its communication, and takes
+ * from that no more than its own bytes need, on each place of a chain; nor more than its share of a link. */
 static double
 held_up (const SpEstimateContext *e, const SpPartTime *part)
 {
