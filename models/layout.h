@@ -93,6 +93,23 @@ typedef enum {
   SP_N_OPTIMIZERS
 } SpOptimizer;
 
+/* Linear layers that have adapters, by their names in PEFT's target_modules: q_proj, k_proj ... down_proj. */
+typedef enum {
+  SP_LORA_Q = 1 << 0,
+  SP_LORA_K = 1 << 1,
+  SP_LORA_V = 1 << 2,
+  SP_LORA_O = 1 << 3,
+  SP_LORA_GATE = 1 << 4,
+  SP_LORA_UP = 1 << 5,
+  SP_LORA_DOWN = 1 << 6,
+  SP_LORA_ATTENTION = SP_LORA_Q | SP_LORA_K | SP_LORA_V | SP_LORA_O,
+  SP_LORA_MLP = SP_LORA_GATE | SP_LORA_UP | SP_LORA_DOWN,
+  SP_LORA_ALL = SP_LORA_ATTENTION | SP_LORA_MLP
+} SpLoraTarget;
+
+/* What is not trained besides the first layers: bits of SpRun.frozen. The head: its norm and the output matrix. */
+typedef enum { SP_FREEZE_EMBEDDING = 1 << 0, SP_FREEZE_HEAD = 1 << 1 } SpFreeze;
+
 typedef struct {
   gint64 sequence;     /* tokens */
   gint32 micro_batch;  /* sequences, per replica */
@@ -104,6 +121,10 @@ typedef struct {
                             * buffers are full, so it changes nothing */
   gboolean fp8;            /* linear layers multiply in fp8, both operands cast when they are used; the output matrix not */
   guint8 optimizer;        /* SpOptimizer */
+  gint32 lora_rank;         /* of adapters, which alone are trained (Hu et al., 2106.09685); 0: none */
+  guint8 lora_targets;      /* SpLoraTarget bits; 0: all */
+  guint8 frozen;            /* SpFreeze bits */
+  gint32 frozen_layers;     /* the first so many */
   const SpPacking *packing; /* documents that sequences are made of; NULL: each is one */
 } SpRun;
 
@@ -123,6 +144,13 @@ typedef struct {
  * are. */
 double sp_run_keys (const SpRun *run);
 gint64 sp_run_positions (const SpRun *run);
+
+/* SpLoraTarget bits that have adapters; 0: there are none. */
+guint sp_run_lora (const SpRun *run);
+/* SpFrozen of the embedding, of a layer, and of the head. */
+SpFrozen sp_run_frozen_embedding (const SpRun *run);
+SpFrozen sp_run_frozen_layer (const SpRun *run, gint32 layer);
+SpFrozen sp_run_frozen_head (const SpRun *run);
 
 /* Sequence ranks S: ulysses x ring where the model has softmax layers, else ulysses x lasp. In a hybrid the linear
  * layers factor the same S as lasp x (S / lasp of their own Ulysses). */

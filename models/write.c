@@ -180,7 +180,7 @@ set_heads (SpWriter *w)
 }
 
 static void
-begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean recomputes)
+begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean recomputes, SpFrozen frozen)
 {
   SpBlock *block = w->block = &w->variant->blocks[index];
 
@@ -188,6 +188,8 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean 
   block->kind = kind;
   block->traits = w->traits = (guint8) traits;
   block->recomputes = recomputes != FALSE;
+  block->frozen = (guint8) frozen;
+  w->n_loras = 0;
   w->recompute = recomputes ? w->layout->recompute : SP_RECOMPUTE_NONE;
   memset (block->first_use, 0, sizeof block->first_use);
   memset (block->last_use, 0, sizeof block->last_use);
@@ -209,13 +211,32 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean 
   sp_zero_begin_block (w);
 }
 
+/* What a backward would have read for gradients of weights that there are not. A layer's input goes as one whose copy is
+ * in host memory does. */
 static void
-write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean recomputes)
+drop_unread (SpBlock *block)
 {
-  begin_block (w, index, kind, traits, recomputes);
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    SpBuffer *buffer = &block->buffers[slot];
+    gboolean is_kept = buffer->life == SP_LIFE_STASH || buffer->life == SP_LIFE_REBUILT;
+    if (is_kept && !buffer->host && block->last_use[1][slot] == 0)
+      buffer->life = slot == SP_SLOT_X ? SP_LIFE_REBUILT : SP_LIFE_SEGMENT;
+  }
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (block->buffers[slot].alias)
+      block->buffers[slot].life = block->buffers[block->buffers[slot].alias].life;
+}
+
+static void
+write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean recomputes, SpFrozen frozen)
+{
+  begin_block (w, index, kind, traits, recomputes, frozen);
   block_writers[kind](w);
-  if (!w->state_only)
-    write_recompute (w);
+  if (w->state_only)
+    return;
+  write_recompute (w);
+  if (frozen)
+    drop_unread (w->block);
 }
 
 static void
@@ -229,12 +250,12 @@ write_variant (SpWriter *w, SpVariant *variant)
   w->batch = variant->batch;
   w->rows = (gint32) (program->local_sequence * w->batch);
   w->region_rows = w->rows / regions;
-  write_block (w, 0, SP_BLOCK_EMBEDDING, 0, FALSE);
+  write_block (w, 0, SP_BLOCK_EMBEDDING, 0, FALSE, sp_run_frozen_embedding (w->run));
   for (guint i = 1; i + 1 < blocks; i++) {
     const SpBlock *frame = &program->variants[0].blocks[i];
-    write_block (w, i, frame->kind, frame->traits, frame->recomputes);
+    write_block (w, i, frame->kind, frame->traits, frame->recomputes, frame->frozen);
   }
-  write_block (w, blocks - 1, SP_BLOCK_HEAD, 0, FALSE);
+  write_block (w, blocks - 1, SP_BLOCK_HEAD, 0, FALSE, sp_run_frozen_head (w->run));
   sp_pipeline_write (w);
 }
 
@@ -278,12 +299,12 @@ write_stages (SpProgram *program, const SpArchitecture *arch, const SpLayout *la
     program->stage_first[s + 1] = program->stage_first[s] + sp_layout_stage_layers (layout, arch, s);
 }
 
-/* A block for each kind of layer that the model has, and of those, recomputed or not, that there are, in the order of
- * first appearance. */
+/* A block for each kind of layer that the model has, and of those, recomputed or not and frozen or not, that there are, in
+ * the order of first appearance. */
 static void
-write_layers (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout)
+write_layers (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout, const SpRun *run)
 {
-  guint8 block_of[SP_N_LAYER_KINDS][2] = { { 0 } };
+  guint8 block_of[SP_N_LAYER_KINDS][2][SP_N_FROZENS] = { { { 0 } } };
   gint32 stage = 0;
 
   if ((guint) arch->layers > program->layers_capacity) {
@@ -294,14 +315,17 @@ write_layers (SpProgram *program, const SpArchitecture *arch, const SpLayout *la
   program->n_blocks = 1;
   for (gint32 l = 0; l < arch->layers; l++) {
     stage += l == program->stage_first[stage + 1];
-    gboolean recomputes = sp_layout_recomputes (layout, l - program->stage_first[stage]);
-    guint8 kind = arch->layer_kind[l], *block = &block_of[kind][recomputes];
+    SpFrozen frozen = sp_run_frozen_layer (run, l);
+    gboolean recomputes =
+        frozen != SP_FROZEN_FORWARD_ONLY && sp_layout_recomputes (layout, l - program->stage_first[stage]);
+    guint8 kind = arch->layer_kind[l], *block = &block_of[kind][recomputes][frozen];
     if (*block == 0) {
       g_assert (program->n_blocks + 1 < SP_MAX_BLOCKS);
       SpBlock *frame = &program->variants[0].blocks[program->n_blocks];
       frame->kind = block_of_mixer[sp_layer_mixer (kind)];
       frame->traits = kind & ~SP_LAYER_MIXER;
       frame->recomputes = recomputes != FALSE;
+      frame->frozen = (guint8) frozen;
       *block = program->n_blocks++;
     }
     program->layer_block[l] = *block;
@@ -338,7 +362,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   if (arch->moe.experts > 0)
     program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : MAX (run->expert_imbalance, 1);
   write_stages (program, arch, layout);
-  write_layers (program, arch, layout);
+  write_layers (program, arch, layout, run);
 
   gint32 last = last_batch (layout, run, program->micro_batches);
   program->n_variants = last == run->micro_batch ? 1 : 2;

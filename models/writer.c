@@ -328,12 +328,30 @@ void
 sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, SpWeightSlots weight, guint8 bias, guint8 y)
 {
   linear_gemm (w, m, out, in, x, weight.value, y, bias, SP_OP_TRANS_B);
+  if (weight.lora)
+    sp_lora_forward (w, weight.lora, m, x, y);
 }
 
 void
 sp_write_linear_dgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight, guint8 dx)
 {
   linear_gemm (w, m, in, out, dy, weight.value, dx, 0, 0);
+  if (weight.lora)
+    sp_lora_dgrad (w, weight.lora, m, dy, dx);
+}
+
+void
+sp_write_linear_dgrad_add (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight, guint8 dx)
+{
+  sp_write_gemm (w, m, in, out, dy, weight.value, dx, 0, SP_OP_ACCUMULATE);
+  if (weight.lora)
+    sp_lora_dgrad (w, weight.lora, m, dy, dx);
+}
+
+gboolean
+sp_weight_learns (SpWeightSlots weight)
+{
+  return weight.grad != 0 || weight.lora != 0;
 }
 
 void
@@ -341,6 +359,8 @@ sp_write_linear_wgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, 
 {
   if (weight.grad)
     linear_gemm (w, out, in, m, dy, x, weight.grad, 0, SP_OP_TRANS_A | SP_OP_ACCUMULATE | SP_OP_WEIGHT);
+  if (weight.lora)
+    sp_lora_wgrad (w, weight.lora, m, dy, x);
 }
 
 SpOp *

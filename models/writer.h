@@ -26,7 +26,24 @@ typedef struct _SpCore SpCore;
 
 typedef struct {
   guint8 value, grad;
+  guint8 lora; /* 1 + index of its adapters in SpWriter.loras, 0: none */
 } SpWeightSlots;
+
+/* Adapters of a weight W[out,in]: y += (x A^T) B^T for each section of it that has one, A[rank,in], B[section,rank]. */
+#define SP_MAX_LORAS 10
+typedef struct {
+  const char *name;
+  SpWeightSlots a, b;
+  gint32 first, out; /* columns of y */
+  guint8 z, dz;      /* x A^T, and its gradient */
+} SpLoraPart;
+
+typedef struct {
+  gint32 in, out;
+  guint8 split; /* of the weight: SpSplit */
+  guint n_parts;
+  SpLoraPart parts[SP_MAX_SECTIONS];
+} SpLora;
 
 /* Slots of the attention core, softmax or linear, that the forward leaves for the backward. q, k, v, o are in the shape
  * after the exchange of heads. */
@@ -76,6 +93,9 @@ struct _SpWriter {
   gboolean state_only; /* weights, GATHER, SYNC and OPTIMIZER, no FORWARD and BACKWARD */
   const SpCore *core;
   SpCoreSlots slots;
+
+  SpLora loras[SP_MAX_LORAS];
+  guint n_loras;
 
   guint8 flat; /* index of the block's flat that weights go to */
   struct {
@@ -156,6 +176,11 @@ void sp_write_linear (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 x, Sp
                       guint8 y);
 void sp_write_linear_dgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight, guint8 dx);
 void sp_write_linear_wgrad (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, guint8 x, SpWeightSlots weight);
+/* The second, added to dx and not in fp8. */
+void sp_write_linear_dgrad_add (SpWriter *w, gint32 m, gint32 out, gint32 in, guint8 dy, SpWeightSlots weight,
+                                guint8 dx);
+/* Whether the third writes anything, and so reads x. */
+gboolean sp_weight_learns (SpWeightSlots weight);
 /* Makes a stash of a temporary, for what the backward reads of another part's output. */
 void sp_write_keep (SpWriter *w, guint8 slot, SpTier tier);
 /* Any kernel of [m, n] with up to three inputs and two outputs. */
@@ -259,6 +284,8 @@ typedef struct {
 
 guint8 sp_branch_whole (SpWriter *w, SpPort *port);
 guint8 sp_branch_again (SpWriter *w, SpPort *port);
+/* The same for the gradient of one weight: 0 where that is not taken. */
+guint8 sp_branch_again_for (SpWriter *w, SpPort *port, SpWeightSlots weight);
 guint8 sp_branch_d_whole (SpWriter *w, SpPort *port);
 
 void sp_write_layer (SpWriter *w, const SpBranch *mixer, gpointer self);
@@ -274,6 +301,16 @@ extern const SpBranch sp_mlp_branch;
 guint sp_mlp_flags (SpMlpKind kind);
 /* layers/experts.c: self is an SpExpertSlots. */
 extern const SpBranch sp_experts_branch;
+
+/* layers/lora.c: to a weight that was just declared, adapters; `targets`: SpLoraTarget of each of its sections. Their own
+ * weights come after the layer's others. The rest is for the GEMMs of a linear layer; `narrow` is the first half of the
+ * forward. */
+void sp_lora_attach (SpWriter *w, SpWeightSlots *weight, const guint8 *targets);
+void sp_lora_write_weights (SpWriter *w);
+void sp_lora_forward (SpWriter *w, guint lora, gint32 m, guint8 x, guint8 y);
+void sp_lora_narrow (SpWriter *w, guint lora, gint32 m, guint8 x);
+void sp_lora_dgrad (SpWriter *w, guint lora, gint32 m, guint8 dy, guint8 dx);
+void sp_lora_wgrad (SpWriter *w, guint lora, gint32 m, guint8 dy, guint8 x);
 
 /* SP_OP_GATE and its backward on all rows, with the gates at the end of rows of gates_width; flags: SP_OP_SILU or 0. */
 void sp_write_gate (SpWriter *w, SpOpKind kind, gint32 n, gint32 gates_width, const guint8 in[3], guint8 out0,

@@ -143,7 +143,8 @@ static gboolean
 is_handed_over (const SpListWalk *walk, guint8 slot)
 {
   return (slot == SP_SLOT_Y && walk->list == SP_LIST_FORWARD && walk->context->after >= 0) ||
-         (slot == SP_SLOT_DX && walk->context->before >= 0);
+         (slot == SP_SLOT_DX && walk->context->before >= 0 &&
+          sp_block_has_backward (&walk->variant->blocks[walk->context->before]));
 }
 
 static void

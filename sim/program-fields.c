@@ -133,6 +133,7 @@ const SpField sp_fields_block[] = {
   ENUM ("kind", SpBlock, kind, SP_N_BLOCK_KINDS, sp_block_name),
   PLAIN (SpBlock, traits, U8),
   PLAIN (SpBlock, recomputes, U8),
+  PLAIN (SpBlock, frozen, U8),
   PLAIN (SpBlock, attention_pairs, DOUBLE),
   PLAIN (SpBlock, regather, U8),
   LAST,

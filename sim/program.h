@@ -147,7 +147,9 @@ typedef struct {
  *
  * GEMM            out0[m,n] = op(in0) op(in1) [+ in2[n] bias], `batch` times with all operands strided. Flags
  *                 SP_OP_TRANS_A (in0 is [k,m]), SP_OP_TRANS_B (in1 is [n,k]), SP_OP_ACCUMULATE (out0 +=). With a group
- *                 out0 is a summand of what its places make together, and each adds the bias divided by its size
+ *                 out0 is a summand of what its places make together, and each adds the bias divided by its size. With
+ *                 heads > 0 in0 is columns of something wider, whose rows are `heads` elements apart; so is out0 with
+ *                 kv_heads > 0, where `batch` is 1
  * SCORES          unfused attention: out0[batch,heads,m,n] = scale * Q K^T from in0 = Q[m,batch,heads,k],
  *                 in1 = K[n,batch,kv_heads,k]
  * SCORES_BWD      [in0 = Q], [in1 = K], in2 = dS -> [out0 = dQ, of K], [out1 = dK, of Q]
@@ -598,16 +600,21 @@ typedef struct {
   guint32 n;
 } SpSegment;
 
+/* Parameters that are not trained; of the last, those before them are not either, so that BACKWARD is empty: the block's
+ * turn in the backward does not come, and nothing is handed to it. */
+typedef enum { SP_FROZEN_NOT, SP_FROZEN_PARAMETERS, SP_FROZEN_FORWARD_ONLY, SP_N_FROZENS } SpFrozen;
+
 typedef enum { SP_BLOCK_EMBEDDING, SP_BLOCK_SOFTMAX, SP_BLOCK_LINEAR, SP_BLOCK_HEAD, SP_N_BLOCK_KINDS } SpBlockKind;
 
 typedef struct {
   guint8 kind;      /* SpBlockKind */
   guint8 traits;    /* of a layer, what else tells its kind from the model's others; 0 is plain. Names alone use it */
   guint8 recomputes; /* 1: the layout has its layers recomputed, in part or whole */
+  guint8 frozen;     /* SpFrozen: what tells layers of one kind apart, some of which are not trained */
   guint8 n_buffers; /* slots 1 .. n_buffers - 1 */
   guint8 n_loops;
   guint8 n_weights;
-  guint8 regather; /* GATHER again before BACKWARD */
+  guint8 regather; /* what was gathered ends with FORWARD; GATHER again before BACKWARD, if there is one */
   guint8 n_flats;
   double attention_pairs; /* of packed documents on a ring: those of one head and sequence that the mean place has. Its
                            * attention is priced with the slowest place's at each step. 0: as priced */
@@ -713,6 +720,18 @@ sp_program_segment (const SpProgram *program, const SpBlock *block, SpPhase phas
 {
   *ret_n = block->segments[phase].n;
   return program->ops + block->segments[phase].first;
+}
+
+static inline gboolean
+sp_block_has_backward (const SpBlock *block)
+{
+  return block->frozen != SP_FROZEN_FORWARD_ONLY;
+}
+
+static inline gboolean
+sp_block_gathers_again (const SpBlock *block)
+{
+  return block->regather && sp_block_has_backward (block);
 }
 
 /* Virtual stages of the model, and which one chunk `chunk` of a stage is. */

@@ -248,7 +248,7 @@ static Found
 regather_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, gint32 position, gboolean moved, SpItem *ret)
 {
   if (position < chunk->first || moves_of (walk->plan, stage, position)->gather_moves != moved ||
-      !walk->plan->program->variants[0].blocks[stage->positions[position].block].regather)
+      !sp_block_gathers_again (&walk->plan->program->variants[0].blocks[stage->positions[position].block]))
     return NOTHING;
   return list_item (SP_PHASE_GATHER, position, 0, 0, ret);
 }

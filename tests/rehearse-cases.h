@@ -17,6 +17,9 @@ typedef struct {
   gboolean lasp_local_after;
   gboolean fp8;
   guint8 optimizer;
+  gint32 lora_rank; /* and what else is not trained */
+  guint8 lora_targets, frozen;
+  gint32 frozen_layers;
   const char *packing; /* lengths of documents, a line each */
 } RehearseCase;
 
@@ -77,6 +80,45 @@ static const RehearseCase rehearse_cases[] = {
   { "muon-latent", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .expert = 4, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
   { "muon-mamba", SMALL_MAMBA, 0, 16, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
   { "muon-delta", SMALL_DELTA_HYBRID, 0, 16, 4, 1, LAYOUT (.data = 4, .zero = 3), .optimizer = SP_OPTIMIZER_MUON },
+  { "lora", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.zero = 0), .lora_rank = 3 },
+  { "lora-targets-gpt", SMALL_GPT, 0, 32, 4, 2, LAYOUT (.data = 2), .lora_rank = 2, .lora_targets = SP_LORA_Q | SP_LORA_V | SP_LORA_UP },
+  { "lora-tensor", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 2, .sequence_regions = FALSE), .lora_rank = 3 },
+  { "lora-regions", SMALL_GPT, 0, 32, 4, 2, LAYOUT (.tensor = 4, .data = 2, .zero = 1), .lora_rank = 2 },
+  { "lora-zero-2", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 2), .lora_rank = 3 },
+  { "lora-zero-3", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3), .lora_rank = 3 },
+  { "lora-zero-3-kept", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 3, .reshard = FALSE), .lora_rank = 2, .lora_targets = SP_LORA_MLP },
+  { "lora-zero-3-tied-kept", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3, .reshard = FALSE), .lora_rank = 2 },
+  { "lora-zb-h1-kept", SMALL_GQA, 0, 16, 5, 1, LAYOUT (.pipeline = 2, .ring = 2, .zero = 3, .reshard = FALSE, .schedule = ZB_H1), .lora_rank = 2 },
+  { "lora-ulysses-full", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.ulysses = 4, .zero = 3, .recompute = SP_RECOMPUTE_FULL), .lora_rank = 3 },
+  { "lora-ring-selective", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ring = 4, .zero = 1, .recompute = SP_RECOMPUTE_SELECTIVE), .lora_rank = 3, .lora_targets = SP_LORA_ATTENTION },
+  { "lora-usp-regions", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ulysses = 2, .ring = 2, .tensor = 2, .recompute = SP_RECOMPUTE_FULL), .lora_rank = 2 },
+  { "lora-unfused-whole", SMALL_GPT, 1, 32, 2, 1, LAYOUT (.tensor = 2, .recompute = SP_RECOMPUTE_FULL), .lora_rank = 2 },
+  { "lora-offload", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.ring = 2, .ulysses = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL, .offload = SP_OFFLOAD_ALL), .lora_rank = 3 },
+  { "lora-tiles", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 2, .mlp_tiles = 4, .loss = SP_LOSS_CHUNKED), .lora_rank = 2 },
+  { "lora-latent", SMALL_LATENT, 0, 16, 2, 2, LAYOUT (.tensor = 4), .lora_rank = 2 },
+  { "lora-latent-plain", SMALL_LATENT_PLAIN, 0, 16, 2, 1, LAYOUT (.tensor = 2, .ring = 2, .sequence_regions = FALSE, .recompute = SP_RECOMPUTE_FULL), .lora_rank = 2 },
+  { "lora-experts", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .expert = 4, .zero = 1), .lora_rank = 2, .lora_targets = SP_LORA_ATTENTION },
+  { "lora-parallel", SMALL_PARALLEL, 0, 16, 2, 1, LAYOUT (.tensor = 2, .recompute = SP_RECOMPUTE_SELECTIVE), .lora_rank = 2 },
+  { "lora-sandwich", SMALL_SANDWICH, 0, 16, 2, 1, LAYOUT (.tensor = 4), .lora_rank = 2 },
+  { "lora-bert", SMALL_BERT, 0, 16, 4, 1, LAYOUT (.tensor = 2, .data = 2, .zero = 2), .lora_rank = 2 },
+  { "lora-fp8-adamw-8bit", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 2, .zero = 2), .fp8 = TRUE, .optimizer = SP_OPTIMIZER_ADAMW_8BIT, .lora_rank = 3 },
+  { "lora-pipeline-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.pipeline = 2), .lora_rank = 3 },
+  { "lora-zb-h1", SMALL_GQA, 0, 16, 5, 1, LAYOUT (.pipeline = 2, .tensor = 2, .ring = 2, .zero = 3, .schedule = ZB_H1), .lora_rank = 2 },
+  { "lora-interleaved", SMALL_GPT, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = INTERLEAVED, .virtual_stages = 2, .recompute = SP_RECOMPUTE_FULL), .layers = 4, .lora_rank = 2 },
+  { "lora-dualpipe", SMALL_GQA, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 2, .schedule = DUALPIPE), .lora_rank = 2 },
+  { "frozen-embedding", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 3), .frozen = SP_FREEZE_EMBEDDING },
+  { "frozen-embedding-tied", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3), .frozen = SP_FREEZE_EMBEDDING },
+  { "frozen-embedding-tied-pipeline", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 2, .pipeline = 2, .zero = 1), .frozen = SP_FREEZE_EMBEDDING },
+  { "frozen-embedding-tied-gpipe", SMALL_TIED, 0, 16, 6, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 0, .schedule = GPIPE), .frozen = SP_FREEZE_EMBEDDING | SP_FREEZE_HEAD },
+  { "frozen-head-regions", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 2), .frozen = SP_FREEZE_HEAD },
+  { "frozen-first", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 2, .zero = 3), .layers = 5, .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 2 },
+  { "frozen-first-full", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.tensor = 2, .ulysses = 2, .recompute = SP_RECOMPUTE_FULL, .offload = SP_OFFLOAD_ACTIVATIONS), .layers = 4, .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 2 },
+  { "frozen-first-kept", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 2, .ring = 2, .zero = 3, .reshard = FALSE, .offload = SP_OFFLOAD_OPTIMIZER), .layers = 3, .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 1 },
+  { "frozen-first-all", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 2, .zero = 3, .reshard = FALSE, .recompute = SP_RECOMPUTE_SELECTIVE), .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 2 },
+  { "frozen-first-below-trained", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.tensor = 2, .zero = 2, .ulysses = 2, .recompute = SP_RECOMPUTE_SELECTIVE), .layers = 3, .frozen_layers = 2 },
+  { "frozen-first-pipeline", SMALL_GQA, 0, 16, 5, 1, LAYOUT (.pipeline = 2, .ring = 2, .zero = 3, .schedule = ZB_H1), .layers = 5, .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 2 },
+  { "frozen-first-experts", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .expert = 4, .zero = 1), .layers = 3, .frozen_layers = 2 },
+  { "frozen-first-linear", SMALL_LINEAR, 0, 32, 2, 1, LAYOUT (.lasp = 4, .tensor = 2, .lasp_version = 1), .layers = 3, .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 1 },
   { "hybrid-shard-1", SMALL_SOFTMAX, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 1, .zero_group = 2) },
   { "hybrid-shard-2", SMALL_GPT, 0, 30, 12, 1, LAYOUT (.data = 6, .zero = 2, .zero_group = 3) },
   { "hybrid-shard-3", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 2, .ulysses = 4, .zero = 3, .zero_group = 4) },
@@ -423,7 +465,11 @@ rehearse_case_run (const RehearseCase *c)
                   .causal = TRUE,
                   .packing = rehearse_packing (c->packing),
                   .fp8 = c->fp8,
-                  .optimizer = c->optimizer };
+                  .optimizer = c->optimizer,
+                  .lora_rank = c->lora_rank,
+                  .lora_targets = c->lora_targets,
+                  .frozen = c->frozen,
+                  .frozen_layers = c->frozen_layers };
 }
 
 /* The same sequences one by one on one rank. */

@@ -63,7 +63,7 @@ typedef struct {
 } SpBlockWork;
 
 typedef struct {
-  gboolean regather;                                  /* GATHER again before BACKWARD */
+  gboolean regather, gathers_again;                   /* gathered parameters end with FORWARD; GATHER before BACKWARD */
   gboolean gathers_ahead;                             /* beside the block before */
   SpListTime gather, sync_each, sync_once, optimizer; /* sync_each: after every backward */
   gboolean sync_meets;                                /* sync_once has an op over pipeline stages ... */

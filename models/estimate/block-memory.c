@@ -201,6 +201,19 @@ optimizer_bytes (const SpProgram *program, const SpBlock *block)
   return sum;
 }
 
+/* Whether GATHER writes the slot. */
+static gboolean
+is_gathered_here (const SpProgram *program, const SpBlock *block, guint slot)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, SP_PHASE_GATHER, &n);
+
+  for (guint i = 0; i < n; i++)
+    if (ops[i].out[0] == slot)
+      return TRUE;
+  return FALSE;
+}
+
 /* What is tied lives because of this block only where it does not live ALWAYS. */
 void
 sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockState *ret)
@@ -209,6 +222,7 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   const SpOp *gather = sp_program_segment (program, block, SP_PHASE_GATHER, &n);
 
   ret->regather = block->regather;
+  ret->gathers_again = sp_block_gathers_again (block);
   ret->gathers_ahead = n > 0 && gather->flags & SP_OP_ASYNC;
   memset (ret->always, 0, sizeof ret->always);
   memset (ret->step_end, 0, sizeof ret->step_end);
@@ -226,7 +240,8 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
       ret->step_end[buffer->class] += buffer->bytes;
     else if (buffer->life == SP_LIFE_GATHERED) {
       ret->gathered += buffer->bytes;
-      ret->tied_gathered += block->regather ? tied : 0; /* else what the embedding gathered is still there */
+      /* else what the embedding gathered is still there */
+      ret->tied_gathered += tied > 0 && is_gathered_here (program, block, slot) ? tied : 0;
     } else if (buffer->life == SP_LIFE_SUMMED) {
       ret->summed += buffer->bytes;
       ret->tied_summed += tied;

@@ -47,14 +47,34 @@ static const guint list_of[SP_N_SLOT_KINDS] = {
   [SP_SLOT_BACKWARD_WEIGHT] = SP_LIST_WEIGHT,
 };
 
+/* What a block's forward gathers, and of that what stays for its backward. */
+static gint64
+gathered_by (const SpEstimateContext *e, guint block)
+{
+  return e->state[block].gathered + e->state[block].tied_gathered;
+}
+
+static gint64
+kept_of (const SpEstimateContext *e, guint block)
+{
+  return e->state[block].regather ? 0 : gathered_by (e, block);
+}
+
 static gboolean
 keeps_gathered (const SpEstimateContext *e)
 {
   gboolean keeps = FALSE;
 
   for (guint b = 0; b < e->program->n_blocks; b++)
-    keeps |= e->state[b].gathered + e->state[b].tied_gathered > 0 && !e->state[b].regather;
+    keeps |= kept_of (e, b) > 0;
   return keeps;
+}
+
+/* Whether the list is run for the block. */
+static gboolean
+has_list (const SpEstimateContext *e, guint block, guint list)
+{
+  return list == SP_LIST_FORWARD || sp_block_has_backward (&e->program->variants[0].blocks[block]);
 }
 
 /* --- a list ------------------------------------------------------------------------------------------------------- */
@@ -64,21 +84,19 @@ keeps_gathered (const SpEstimateContext *e)
 static gint64
 gathered_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held)
 {
-  gint64 kept = 0, largest = 0, own = e->state[at->block].gathered + e->state[at->block].tied_gathered;
-  gboolean keeps = FALSE, ahead = FALSE;
+  gint64 kept = 0, largest = 0;
+  gboolean ahead = FALSE, keeps = keeps_gathered (e);
 
   for (guint b = 0; b < e->program->n_blocks; b++) {
-    gint64 gathered = e->state[b].gathered + e->state[b].tied_gathered;
     gint32 others = held->full > 0 ? chunk->counts[b] - (b == at->block) : at->before[b];
-    kept += others * gathered;
-    if (chunk->counts[b] > (b == at->block))
-      largest = MAX (largest, gathered);
-    keeps |= gathered > 0 && !e->state[b].regather;
+    kept += others * kept_of (e, b);
+    if (chunk->counts[b] > (b == at->block) && has_list (e, b, at->list))
+      largest = MAX (largest, gathered_by (e, b));
     ahead |= e->state[b].gathers_ahead;
   }
   if (at->list == SP_LIST_WEIGHT)
-    return keeps && held->full > 0 ? kept + own : 0;
-  return own + (keeps ? kept : ahead ? largest : 0);
+    return keeps && held->full > 0 ? kept + kept_of (e, at->block) : 0;
+  return gathered_by (e, at->block) + (keeps ? kept : ahead ? largest : 0);
 }
 
 /* Gradients that are summed at the same time in the chunk: this block's, and of the blocks on either side those that
@@ -139,6 +157,10 @@ find_fullest_input (const SpEstimateContext *e, const Chunk *chunk, const Held *
     at.block = l < first ? 0 : l < end ? program->layer_block[l] : head;
     if (chunk->counts[at.block] == 0)
       continue; /* the embedding or the head, which are elsewhere */
+    if (!has_list (e, at.block, at.list)) {
+      at.before[at.block]++;
+      continue;
+    }
     consider (e, chunk, &at, held, best);
     at.before[at.block]++;
   }
@@ -156,7 +178,7 @@ find_fullest (const SpEstimateContext *e, const Chunk *chunk, guint list, const 
     return;
   }
   for (at.block = 0; at.block < e->program->n_blocks; at.block++)
-    if (chunk->counts[at.block] > 0) {
+    if (chunk->counts[at.block] > 0 && has_list (e, at.block, list)) {
       memcpy (at.before, chunk->before[at.block], sizeof at.before);
       consider (e, chunk, &at, held, best);
     }
@@ -200,7 +222,7 @@ chunk_init (const SpEstimateContext *e, gint32 stage, gint32 c, Chunk *chunk)
   for (guint b = 0; b < program->n_blocks; b++) {
     chunk->stash += chunk->counts[b] * e->work[0][b].stash_bytes;
     chunk->summed += chunk->counts[b] * e->state[b].summed;
-    chunk->gathered += chunk->counts[b] * (e->state[b].gathered + e->state[b].tied_gathered);
+    chunk->gathered += chunk->counts[b] * kept_of (e, b);
     if (sp_estimate_schedule (program)->splits)
       chunk->kept += chunk->counts[b] * e->work[0][b].kept_bytes;
   }

@@ -133,10 +133,10 @@ backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32
     const SpListTime *backward = kind == SP_SLOT_BACKWARD         ? &work[b].backward
                                  : kind == SP_SLOT_BACKWARD_INPUT ? &work[b].input
                                                                   : &work[b].weight;
-    double gather = gathers && state->regather ? state->gather.data_async : 0;
+    double gather = gathers && state->gathers_again ? state->gather.data_async : 0;
     double sync = scatters ? state->sync_each.data_async : 0;
     double compute = (gathers ? work[b].recompute.step : 0) + backward->step;
-    if (gathers && state->regather)
+    if (gathers && state->gathers_again)
       sp_slot_time_add (slot, &state->gather, counts[b]);
     if (gathers)
       sp_slot_time_add (slot, &work[b].recompute, counts[b]);

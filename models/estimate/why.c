@@ -138,8 +138,9 @@ blocks (const SpCost *cost, const SpProgram *program, GString *out)
     guint times = b == 0 || b == program->n_blocks - 1;
     for (guint l = 0; l < program->n_layers; l++)
       times += program->layer_block[l] == b;
-    g_string_append_printf (out, "Block %s%s, %u in the model: always %.6g MiB, stash a micro-batch %.6g MiB\n",
-                            sp_block_name (block->kind), block->recomputes ? ", recomputed" : "", times,
+    g_string_append_printf (out, "Block %s%s%s, %u in the model: always %.6g MiB, stash a micro-batch %.6g MiB\n",
+                            sp_block_name (block->kind), block->recomputes ? ", recomputed" : "",
+                            block->frozen ? ", frozen" : "", times,
                             sp_memory_block_always (program, block) / 1048576.0,
                             sp_memory_block_stash (block) / 1048576.0);
     for (guint phase = 0; phase < SP_N_PHASES; phase++)

@@ -133,6 +133,8 @@ sp_write_embedding (SpWriter *w)
   write_forward (w, &e);
   sp_write_end (w);
 
+  if (!sp_block_has_backward (w->block))
+    return;
   sp_write_begin (w, SP_PHASE_BACKWARD);
   write_backward (w, &e);
   sp_write_end (w);

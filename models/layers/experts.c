@@ -58,7 +58,7 @@ write_own_weights (SpWriter *w, SpExpertSlots *e)
     e->shared_down = sp_write_weight (w, "shared.down", w->hidden, w->shared_ffn, SP_SPLIT_COLS, NULL, 0, FALSE);
   }
   const gint32 sections[] = { w->expert_ffn, w->expert_ffn };
-  sp_zero_open_flat (w, SP_GROUP_EXPERT_DATA, FALSE);
+  sp_zero_open_flat (w, SP_GROUP_EXPERT_DATA, w->block->frozen != SP_FROZEN_NOT);
   e->up = sp_write_expert_weight (w, "expert.up", e->local, up_width (w, w->expert_ffn), w->hidden, SP_SPLIT_ROWS,
                                   sections, n);
   e->down = sp_write_expert_weight (w, "expert.down", e->local, w->hidden, w->expert_ffn, SP_SPLIT_COLS, NULL, 0);
@@ -386,7 +386,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   op->out[0] = d_whole;
   end_exchange_op (w, op, 1);
   sp_write_gemm (w, w->rows, w->hidden, moe->experts, d_logits, e->router.value, d_whole, 0, SP_OP_ACCUMULATE);
-  guint8 whole = sp_branch_again (w, port);
+  guint8 whole = sp_branch_again_for (w, port, e->router); /* the others learn where it does */
   sp_write_linear_wgrad (w, w->rows, moe->experts, w->hidden, d_logits, whole, e->router);
   sp_write_bias_grad (w, w->rows, moe->experts, d_logits, e->router_bias);
   if (moe->shared_ffn > 0)

@@ -44,10 +44,10 @@ tie (SpWriter *w, Head *h, SpTied *ret_tied)
   const SpBlock *embedding = &w->variant->blocks[0];
   const SpBuffer *table = &embedding->buffers[embedding->weights[embedding->n_weights - 1].slot];
   const SpFlat *flat = &embedding->flats[embedding->weights[embedding->n_weights - 1].flat];
-  guint8 values = tied_slot (w, flat->parameters), gradients = tied_slot (w, flat->gradients);
+  guint8 values = tied_slot (w, flat->parameters), gradients = flat->frozen ? 0 : tied_slot (w, flat->gradients);
 
   h->matrix.value = sp_write_view (w, values, table->offset, table->elements);
-  h->matrix.grad = sp_write_view (w, gradients, table->offset, table->elements);
+  h->matrix.grad = gradients ? sp_write_view (w, gradients, table->offset, table->elements) : 0;
   if (embedding->regather)
     *ret_tied = (SpTied){ .shard = tied_slot (w, flat->shard_parameters), .values = values };
 }
@@ -223,7 +223,8 @@ write_backward (SpWriter *w, Head *h)
   guint8 d_logits = write_loss (w, h, w->rows);
   guint8 d_rows = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_rows);
-  sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, sp_tensor_regather (w, h->rows), h->matrix);
+  if (sp_weight_learns (h->matrix))
+    sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, sp_tensor_regather (w, h->rows), h->matrix);
   sp_write_bias_grad (w, w->rows, w->vocabulary, d_logits, h->bias);
   write_rows_backward (w, h, sp_tensor_enter_backward (w, d_rows));
 }
@@ -253,9 +254,13 @@ sp_write_head (SpWriter *w)
   write_row_weights (w, &h);
   if (w->arch->tied && w->layout->pipeline == 1)
     tie (w, &h, &tied);
-  else
+  else {
+    /* A copy of the embedding's is frozen with it. */
+    if (w->arch->tied && !w->block->frozen && sp_run_frozen_embedding (w->run))
+      sp_zero_open_flat (w, SP_GROUP_ZERO, TRUE);
     h.matrix = sp_write_weight (w, w->arch->tied ? "embedding" : "head", w->vocabulary, w->hidden, SP_SPLIT_VOCABULARY,
                                 NULL, 0, FALSE);
+  }
   if (w->arch->tied && w->layout->pipeline > 1)
     tied.copy_gradient = h.matrix.grad;
   sp_zero_end_weights (w, &tied);

@@ -58,17 +58,22 @@ write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
   if (pass == SP_WEIGHTS_REGIONS) {
     if (l->q_rank > 0) {
       a->q_down = sp_write_weight (w, "q.down", l->q_rank, w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+      sp_lora_attach (w, &a->q_down, (const guint8[]){ SP_LORA_Q });
       sp_write_norm_weights (w, &a->q_norm, "q.norm", l->q_rank);
     }
     a->kv_down = sp_write_weight (w, "kv.down", down_width (w), w->hidden, SP_SPLIT_NONE, NULL, 0, partial);
+    sp_lora_attach (w, &a->kv_down, (const guint8[]){ SP_LORA_K | SP_LORA_V });
     sp_write_norm_weights (w, &a->kv_norm, "kv.norm", l->kv_rank);
   }
   if (pass != SP_WEIGHTS_OWN)
     return;
   a->q_up = sp_write_weight (w, l->q_rank > 0 ? "q.up" : "q", q_width (w), l->q_rank > 0 ? l->q_rank : w->hidden,
                              SP_SPLIT_ROWS, NULL, 0, FALSE);
+  sp_lora_attach (w, &a->q_up, (const guint8[]){ SP_LORA_Q });
   a->kv_up = sp_write_weight (w, "kv.up", kv_width (w), l->kv_rank, SP_SPLIT_ROWS, NULL, 0, FALSE);
+  sp_lora_attach (w, &a->kv_up, (const guint8[]){ SP_LORA_K | SP_LORA_V });
   a->projection = sp_write_weight (w, "proj", w->hidden, out_width (w), SP_SPLIT_COLS, NULL, 0, FALSE);
+  sp_lora_attach (w, &a->projection, (const guint8[]){ SP_LORA_O });
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
@@ -166,7 +171,8 @@ write_up_backward (SpWriter *w, gint32 width, gint32 rank, guint8 d_up, SpWeight
   guint8 d_normed = temporary (w, w->rows, rank), d_latent = temporary (w, w->region_rows, rank);
 
   sp_write_linear_dgrad (w, w->rows, width, rank, d_up, up, d_normed);
-  sp_write_linear_wgrad (w, w->rows, width, rank, d_up, sp_tensor_regather (w, norm->y), up);
+  if (sp_weight_learns (up))
+    sp_write_linear_wgrad (w, w->rows, width, rank, d_up, sp_tensor_regather (w, norm->y), up);
   sp_write_norm_backward (w, norm, sp_tensor_enter_backward (w, d_normed), 0, d_latent);
   return d_latent;
 }
@@ -200,13 +206,13 @@ write_queries_backward (SpWriter *w, Latent *a, SpPort *port, guint8 dq_up, guin
 
   if (rank > 0) {
     guint8 d_down = write_up_backward (w, width, rank, dq_up, a->q_up, &a->q_norm);
-    sp_write_gemm (w, w->region_rows, w->hidden, rank, d_down, a->q_down.value, d_rows, 0, SP_OP_ACCUMULATE);
+    sp_write_linear_dgrad_add (w, w->region_rows, rank, w->hidden, d_down, a->q_down, d_rows);
     sp_write_linear_wgrad (w, w->region_rows, rank, w->hidden, d_down, port->rows, a->q_down);
     return d_rows;
   }
   guint8 d_whole = temporary (w, w->rows, w->hidden), sum = temporary (w, w->region_rows, w->hidden);
   sp_write_linear_dgrad (w, w->rows, width, w->hidden, dq_up, a->q_up, d_whole);
-  sp_write_linear_wgrad (w, w->rows, width, w->hidden, dq_up, sp_branch_again (w, port), a->q_up);
+  sp_write_linear_wgrad (w, w->rows, width, w->hidden, dq_up, sp_branch_again_for (w, port, a->q_up), a->q_up);
   sp_write_rows (w, SP_OP_ADD, w->region_rows, w->hidden, d_rows, sp_tensor_enter_backward (w, d_whole), 0, sum, 0, 0);
   return sum;
 }

@@ -95,6 +95,12 @@ sp_branch_again (SpWriter *w, SpPort *port)
 }
 
 guint8
+sp_branch_again_for (SpWriter *w, SpPort *port, SpWeightSlots weight)
+{
+  return sp_weight_learns (weight) ? sp_branch_again (w, port) : 0;
+}
+
+guint8
 sp_branch_d_whole (SpWriter *w, SpPort *port)
 {
   if (!port->d_whole)
@@ -296,9 +302,11 @@ sp_write_layer (SpWriter *w, const SpBranch *mixer, gpointer self)
   if (layer.n_parts == 1 && is_parallel (&layer))
     layer.form = SP_FORM_PRE_NORM;
   write_weights (w, &layer);
+  sp_lora_write_weights (w);
   sp_zero_end_weights (w, &(const SpTied){ 0 });
   if (w->state_only)
     return;
   write_forward (w, &layer);
-  write_backward (w, &layer);
+  if (sp_block_has_backward (w->block))
+    write_backward (w, &layer);
 }

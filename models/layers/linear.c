@@ -107,7 +107,8 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
 
   guint8 d_input = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear_dgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, a->qkvu, d_input);
-  sp_write_linear_wgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, sp_branch_again (w, port), a->qkvu);
+  sp_write_linear_wgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, sp_branch_again_for (w, port, a->qkvu),
+                         a->qkvu);
   return (SpRows){ d_input, TRUE };
 }
 

@@ -26,7 +26,9 @@ write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
   if (w->arch->mlp_bias)
     mlp->up_bias = sp_write_weight (w, "up.bias", up_width (w), 1, SP_SPLIT_ROWS, sections, n_sections, FALSE);
   mlp->up = sp_write_weight (w, "up", up_width (w), w->hidden, SP_SPLIT_ROWS, sections, n_sections, FALSE);
+  sp_lora_attach (w, &mlp->up, n_sections > 1 ? (const guint8[]){ SP_LORA_GATE, SP_LORA_UP } : (const guint8[]){ SP_LORA_UP });
   mlp->down = sp_write_weight (w, "down", w->hidden, w->ffn, SP_SPLIT_COLS, NULL, 0, FALSE);
+  sp_lora_attach (w, &mlp->down, (const guint8[]){ SP_LORA_DOWN });
 }
 
 guint
@@ -110,6 +112,8 @@ write_tiles_backward (SpWriter *w, SpMlp *mlp, gint32 tiles, SpPort *port, guint
   guint8 x = sp_write_tile (w, port->again);
   make_tile (w, mlp, rows);
   write_up (w, mlp, rows, x);
+  if (mlp->down.lora)
+    sp_lora_narrow (w, mlp->down.lora, rows, mlp->act);
   guint8 d_up = write_down_backward (w, mlp, rows, sp_write_tile (w, d_whole));
   sp_write_linear_dgrad (w, rows, up_width (w), w->hidden, d_up, mlp->up, sp_write_tile (w, d_input));
   write_up_wgrad (w, mlp, rows, d_up, x);
@@ -152,7 +156,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   guint8 d_up = write_down_backward (w, mlp, w->rows, sp_branch_d_whole (w, port));
   guint8 d_input = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear_dgrad (w, w->rows, up_width (w), w->hidden, d_up, mlp->up, d_input);
-  write_up_wgrad (w, mlp, w->rows, d_up, sp_branch_again (w, port));
+  write_up_wgrad (w, mlp, w->rows, d_up, sp_branch_again_for (w, port, mlp->up));
   return (SpRows){ d_input, TRUE };
 }
 

@@ -46,7 +46,9 @@ write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
   if (w->arch->qkv_bias)
     a->qkv_bias = sp_write_weight (w, "qkv.bias", qkv_width (w), 1, SP_SPLIT_ROWS, sections, n_sections, FALSE);
   a->qkv = sp_write_weight (w, "qkv", qkv_width (w), w->hidden, SP_SPLIT_ROWS, sections, n_sections, FALSE);
+  sp_lora_attach (w, &a->qkv, (const guint8[]){ SP_LORA_Q, SP_LORA_K, SP_LORA_V, SP_LORA_Q });
   a->projection = sp_write_weight (w, "proj", w->hidden, q_width (w), SP_SPLIT_COLS, NULL, 0, FALSE);
+  sp_lora_attach (w, &a->projection, (const guint8[]){ SP_LORA_O });
 }
 
 static SpOp *
@@ -155,7 +157,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   write_rope_backward (w, a, dq, dk, dv, du, d_qkv);
   guint8 d_input = sp_write_temporary (w, rows * w->hidden);
   sp_write_linear_dgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, a->qkv, d_input);
-  sp_write_linear_wgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, sp_branch_again (w, port), a->qkv);
+  sp_write_linear_wgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, sp_branch_again_for (w, port, a->qkv), a->qkv);
   sp_write_bias_grad (w, w->rows, qkv_width (w), d_qkv, a->qkv_bias);
   return (SpRows){ d_input, TRUE };
 }

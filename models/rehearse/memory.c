@@ -153,6 +153,8 @@ hand_over (SpCall *call, const Place *place)
     return;
 
   guint8 block = agenda->positions[next].block;
+  if (place->root == SP_SLOT_DX && !sp_block_has_backward (&call->variant->blocks[block]))
+    return;
   const SpBuffer *there = &call->variant->blocks[block].buffers[slot];
   if (there->elements != (*place->at)->elements || there->alias != 0) {
     sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM, "hands over %" G_GINT64_FORMAT " elements for %" G_GINT64_FORMAT,

@@ -58,9 +58,40 @@ bias_part (SpCall *c, gint64 n)
 }
 
 static void
+copy_rows (gint64 rows, gint64 columns, const double *from, gint64 from_stride, double *to, gint64 to_stride)
+{
+  for (gint64 row = 0; row < rows; row++)
+    memcpy (to + row * to_stride, from + row * from_stride, columns * sizeof *to);
+}
+
+/* Of which an operand is columns of something wider. */
+static void
+strided_gemm (SpCall *c)
+{
+  gint64 rows = FLAG (TRANS_A) ? K : M, columns = FLAG (TRANS_A) ? M : K;
+  gint64 a_stride = c->op->heads > 0 ? c->op->heads : columns, out_stride = c->op->kv_heads > 0 ? c->op->kv_heads : N;
+  const double *a = IN (0, (rows - 1) * a_stride + columns), *b = IN (1, K * N);
+  double *out = OUT (0, (M - 1) * out_stride + N);
+  double *own_a = sp_call_temporary (c, M * K * sizeof *own_a), *own_out = sp_call_temporary (c, M * N * sizeof *own_out);
+
+  if (c->failed)
+    return;
+  copy_rows (rows, columns, a, a_stride, own_a, columns);
+  copy_rows (M, N, out, out_stride, own_out, N);
+  sp_ref_gemm (FLAG (TRANS_A), FLAG (TRANS_B), FLAG (ACCUMULATE), 1, M, N, K, own_a, M * K, b, K * N, NULL, N, own_out,
+               M * N);
+  copy_rows (M, N, own_out, N, out, out_stride);
+}
+
+static void
 gemm (SpCall *c)
 {
   gint64 batch = MAX (c->op->batch, 1);
+
+  if (c->op->heads > 0 || c->op->kv_heads > 0) {
+    strided_gemm (c);
+    return;
+  }
   const double *a = IN (0, batch * M * K), *b = IN (1, batch * K * N), *bias = bias_part (c, batch * N);
   double *out = OUT (0, batch * M * N);
 

@@ -135,7 +135,7 @@ sp_write_attention_sink (SpWriter *w, const SpCoreSlots *c)
 void
 sp_write_attention_sink_backward (SpWriter *w, const SpCoreSlots *c, guint8 delta)
 {
-  if (!c->sinks.value)
+  if (!c->sinks.grad)
     return;
   SpOp *op = core_op (w, SP_OP_ATTENTION_SINK_BWD, c, w->value_size, SP_OP_ACCUMULATE, 0);
   op->in[0] = c->lse;

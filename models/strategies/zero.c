@@ -90,7 +90,7 @@ sp_zero_open_flat (SpWriter *w, SpGroupId group, gboolean frozen)
 void
 sp_zero_begin_block (SpWriter *w)
 {
-  sp_zero_open_flat (w, SP_GROUP_ZERO, FALSE);
+  sp_zero_open_flat (w, SP_GROUP_ZERO, w->block->frozen != SP_FROZEN_NOT);
 }
 
 static void
@@ -285,7 +285,7 @@ sp_zero_end_weights (SpWriter *w, const SpTied *tied)
 
   for (guint i = 0; i < block->n_flats; i++) {
     size_flat (w, i);
-    block->regather |= stage (w, &block->flats[i]) == 3 && w->layout->reshard;
+    block->regather |= stage (w, &block->flats[i]) == 3 && (w->layout->reshard || !sp_block_has_backward (block));
   }
   write_gather (w, tied);
   write_sync (w, tied);
