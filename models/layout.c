@@ -13,36 +13,6 @@ product (gint64 a, gint64 b)
   return (gint32) MIN (a * b, G_MAXINT32);
 }
 
-guint
-sp_run_lora (const SpRun *run)
-{
-  if (run->lora_rank == 0)
-    return 0;
-  return run->lora_targets ? run->lora_targets : SP_LORA_ALL;
-}
-
-SpFrozen
-sp_run_frozen_embedding (const SpRun *run)
-{
-  return run->lora_rank > 0 || run->frozen & SP_FREEZE_EMBEDDING ? SP_FROZEN_FORWARD_ONLY : SP_FROZEN_NOT;
-}
-
-SpFrozen
-sp_run_frozen_layer (const SpRun *run, gint32 layer)
-{
-  if (run->lora_rank > 0)
-    return SP_FROZEN_PARAMETERS;
-  if (layer >= run->frozen_layers)
-    return SP_FROZEN_NOT;
-  return run->frozen & SP_FREEZE_EMBEDDING ? SP_FROZEN_FORWARD_ONLY : SP_FROZEN_PARAMETERS;
-}
-
-SpFrozen
-sp_run_frozen_head (const SpRun *run)
-{
-  return run->lora_rank > 0 || run->frozen & SP_FREEZE_HEAD ? SP_FROZEN_PARAMETERS : SP_FROZEN_NOT;
-}
-
 gint32
 sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *arch)
 {

@@ -145,13 +145,6 @@ typedef struct {
 double sp_run_keys (const SpRun *run);
 gint64 sp_run_positions (const SpRun *run);
 
-/* SpLoraTarget bits that have adapters; 0: there are none. */
-guint sp_run_lora (const SpRun *run);
-/* SpFrozen of the embedding, of a layer, and of the head. */
-SpFrozen sp_run_frozen_embedding (const SpRun *run);
-SpFrozen sp_run_frozen_layer (const SpRun *run, gint32 layer);
-SpFrozen sp_run_frozen_head (const SpRun *run);
-
 /* Sequence ranks S: ulysses x ring where the model has softmax layers, else ulysses x lasp. In a hybrid the linear
  * layers factor the same S as lasp x (S / lasp of their own Ulysses). */
 gint32 sp_layout_sequence_ranks (const SpLayout *layout, const SpArchitecture *arch);

@@ -14,6 +14,7 @@
  */
 
 #include "models/layout.h"
+#include "models/trained.h"
 #include "sim/program.h"
 
 G_BEGIN_DECLS

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cache.h"
 
+#include "models/trained.h"
+
 #include <string.h>
 
 /* Entries are numbered from 0; the index holds numbers + 1, 0 for none, and may point to an entry that was given away
@@ -121,6 +123,13 @@ mixed (guint64 a, guint64 b)
   return (a ^ a >> 32 ^ b) * G_GUINT64_CONSTANT (0xbf58476d1ce4e5b9);
 }
 
+/* What is trained, but for layers that are blocks of their own. */
+static guint64
+trained (const SpRun *run)
+{
+  return run->lora_rank > 0 ? 1 | (guint64) run->lora_rank << 16 | sp_run_lora (run) << 8 : (guint64) run->frozen << 8;
+}
+
 static void
 work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, const SpRun *run, gint32 variant,
           guint64 *key)
@@ -148,7 +157,7 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   memcpy (&key[6], &layout->expert_capacity, sizeof key[6]);
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
   key[6] = mixed (key[6], (guint64) layout->expert);
-  key[8] = blocks_of (program);
+  key[8] = mixed (blocks_of (program), trained (run));
   key[9] = mixed (pair (layout->loss_chunks, layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16),
                   (guint64) layout->mlp_tiles ^ (guint64) (gsize) run->packing << 16);
 }
@@ -172,7 +181,7 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   key[5] = paths[SP_GROUP_MIRROR].identity;
   key[6] = mixed (paths[SP_GROUP_EXPERT_DATA].identity, paths[SP_GROUP_REPLICA].identity);
   key[7] = pair (layout->expert, program->groups[SP_GROUP_EXPERT_DATA].size);
-  key[8] = blocks_of (program);
+  key[8] = mixed (blocks_of (program), trained (run));
   key[9] = pair (run->optimizer, layout->offload);
 }
 

@@ -4,6 +4,7 @@
 #include "models/layers/families.h"
 #include "models/estimate/block-cache.h"
 #include "models/estimate/serial.h"
+#include "models/trained.h"
 #include "models/writer.h"
 #include "sim/walk.h"
 
@@ -41,11 +42,38 @@ mixer_flops (const SpArchitecture *arch, guint kind, double sequence, double *re
   *ret_causal = 6 * features * arch->heads * visible;
 }
 
+/* FLOP a parameter and token: forward, gradient of the input, gradient of the parameter, 2 each. */
+static double
+passes (SpFrozen frozen)
+{
+  return frozen == SP_FROZEN_NOT ? 6 : frozen == SP_FROZEN_PARAMETERS ? 4 : 2;
+}
+
+/* What `sp_model_flops` has too much where not all is trained. */
+static double
+frozen_flops (const SpArchitecture *arch, const SpRun *run, gboolean causal_half)
+{
+  double less = (6 - passes (sp_run_frozen_head (run))) * arch->vocabulary * arch->hidden;
+
+  for (gint32 i = 0; i < arch->layers; i++) {
+    SpFrozen frozen = sp_run_frozen_layer (run, i);
+    double all, half;
+    if (frozen == SP_FROZEN_NOT)
+      continue;
+    mixer_flops (arch, arch->layer_kind[i], sp_run_keys (run), &all, &half);
+    less += (6 - passes (frozen)) * (double) sp_architecture_layer_matmul_parameters (arch, arch->layer_kind[i]);
+    less += frozen == SP_FROZEN_FORWARD_ONLY ? (causal_half ? half : all) * 2 / 3 : 0;
+    less -= 6.0 * (double) sp_run_lora_parameters (run, arch, arch->layer_kind[i]);
+  }
+  return less;
+}
+
 /* 6 FLOP a parameter and token, and the mixers'. seqpar and megatron (2205.05198, section 5) count matrices, the output
  * matrix once, no embedding; palm (2204.02311, appendix B) and llm-foundry count all parameters. Of routed experts those
- * that a token is sent to. */
+ * that a token is sent to. Of what is frozen seqpar counts what has to be computed; the others' tools do not know of
+ * it. */
 void
-sp_model_flops (const SpArchitecture *arch, double sequence, SpMfuConvention convention, double *ret_full,
+sp_model_flops (const SpArchitecture *arch, const SpRun *run, SpMfuConvention convention, double *ret_full,
                 double *ret_causal)
 {
   gboolean matrices = convention == SP_MFU_SEQPAR || convention == SP_MFU_MEGATRON;
@@ -59,7 +87,7 @@ sp_model_flops (const SpArchitecture *arch, double sequence, SpMfuConvention con
   for (guint kind = 0; kind < SP_N_LAYER_KINDS; kind++)
     if (counts[kind] > 0) {
       double all, half;
-      mixer_flops (arch, kind, sequence, &all, &half);
+      mixer_flops (arch, kind, sp_run_keys (run), &all, &half);
       full += counts[kind] * all;
       causal += counts[kind] * half;
       if (matrices)
@@ -67,6 +95,10 @@ sp_model_flops (const SpArchitecture *arch, double sequence, SpMfuConvention con
     }
   *ret_full = 6 * parameters + full;
   *ret_causal = 6 * parameters + causal;
+  if (convention == SP_MFU_SEQPAR && sp_run_freezes (run)) {
+    *ret_full -= frozen_flops (arch, run, FALSE);
+    *ret_causal -= frozen_flops (arch, run, TRUE);
+  }
 }
 
 /* The same of what the scope runs: a third of the step's for a forward; for a layer its matrices, and attention's part
@@ -79,14 +111,17 @@ scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *
 
   if (!sp_program_is_one_layer (program)) {
     double part = program->scope == SP_SCOPE_FORWARD ? 1.0 / 3 : 1;
-    sp_model_flops (arch, sp_run_keys (run), convention, ret_full, ret_causal);
+    SpRun all = *run; /* a forward is the same whatever is trained; adapters are left out */
+    all.lora_rank = all.frozen = all.frozen_layers = 0;
+    sp_model_flops (arch, program->scope == SP_SCOPE_FORWARD ? &all : run, convention, ret_full, ret_causal);
     *ret_full *= part;
     *ret_causal *= part;
     return;
   }
   mixer_flops (arch, kind, sp_run_keys (run), ret_full, ret_causal);
   if (program->scope == SP_SCOPE_LAYER) {
-    double matrices = 6.0 * sp_architecture_layer_matmul_parameters (arch, kind);
+    double of = convention == SP_MFU_SEQPAR ? passes (sp_run_frozen_layer (run, 0)) : 6;
+    double matrices = of * sp_architecture_layer_matmul_parameters (arch, kind);
     *ret_full += matrices;
     *ret_causal += matrices;
   }

@@ -94,9 +94,10 @@ extern const char *const sp_mfu_names[SP_N_MFU + 1]; /* NULL-terminated */
 /* The GPU's memory, and where it is known a node's share of host memory, hold what they must. */
 gboolean sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e);
 
-/* Model FLOP of one token's training step, attention over all pairs and over the causal half. `sequence`: tokens that
- * see each other, of packed documents their mean over tokens. */
-void sp_model_flops (const SpArchitecture *arch, double sequence, SpMfuConvention convention, double *ret_full,
+/* Model FLOP of one token's training step, attention over all pairs and over the causal half (of packed documents over
+ * the mean of tokens that see each other). In the convention seqpar frozen matrices cost 4 a parameter, 2 below everything
+ * that is trained, and adapters 6; the others count 6 whatever is frozen, and no adapters. */
+void sp_model_flops (const SpArchitecture *arch, const SpRun *run, SpMfuConvention convention, double *ret_full,
                      double *ret_causal);
 
 /* What does not change between layouts, computed once for a search. Borrows its arguments. */

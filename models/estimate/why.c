@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cost.h"
 #include "models/estimate/memory.h"
+#include "models/trained.h"
 #include "sim/schedules.h"
 
 /* `--why`: every term of the estimate with its formula, its source and its value. Lines of at most 140 columns. */
@@ -169,7 +170,7 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
 {
   double full, causal;
 
-  sp_model_flops (e->arch, sp_run_keys (run), e->convention, &full, &causal);
+  sp_model_flops (e->arch, run, e->convention, &full, &causal);
   schedule (program, out);
   g_string_append_printf (
       out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
@@ -252,6 +253,22 @@ note_packing (const SpArchitecture *arch, const SpLayout *layout, const SpRun *r
                                       "nothing"));
 }
 
+static void
+note_trained (const SpArchitecture *arch, const SpRun *run, SpMfuConvention convention, GPtrArray *notes)
+{
+  gint64 trained = sp_run_trained_parameters (run, arch), all = sp_architecture_parameters (arch);
+
+  all += run->lora_rank > 0 ? trained : 0;
+  g_ptr_array_add (notes,
+                   g_strdup_printf ("%s%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+                                    " parameters are trained (%.2f %%); MFU counts %s",
+                                    run->lora_rank > 0 ? "LoRA: " : "", trained, all, 100.0 * (double) trained / (double) all,
+                                    convention == SP_MFU_SEQPAR
+                                        ? "4 FLOP a token for each frozen one that gradients go through, 2 for those "
+                                          "below all that is trained"
+                                        : "6 FLOP a token for each, frozen or not, as its convention knows no other"));
+}
+
 GPtrArray *
 sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)
 {
@@ -272,6 +289,8 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
                                       " is longer than the %d positions that the model has; costs hold "
                                       "for a model made for it",
                                       run->packing ? "a document of" : "sequence", sp_run_positions (run), trained));
+  if (sp_run_freezes (run))
+    note_trained (arch, run, estimator->convention, notes);
   if (run->packing != NULL)
     note_packing (arch, layout, run, notes);
   if (padded != arch->vocabulary)

@@ -61,6 +61,10 @@ static gboolean read_offload (SpIni *ini, const Key *key, Values *values, GError
 static void write_offload (const Values *values, GString *out);
 static gboolean read_chunks (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_chunks (const Values *values, GString *out);
+static gboolean read_frozen (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_frozen (const Values *values, GString *out);
+static gboolean read_targets (SpIni *ini, const Key *key, Values *values, GError **error);
+static void write_targets (const Values *values, GString *out);
 static gboolean read_packing (SpIni *ini, const Key *key, Values *values, GError **error);
 static void write_packing (const Values *values, GString *out);
 static gboolean read_tiles (SpIni *ini, const Key *key, Values *values, GError **error);
@@ -133,6 +137,9 @@ static const Key keys[] = {
   { "run", "precision", KEY_SPECIAL, .read = read_precision, .write = write_precision },
   { "run", "causal", KEY_BOOL, FIELD (run.causal) },
   { "run", "framework", KEY_WORD, FIELD (framework) },
+  { "run", "frozen", KEY_SPECIAL, .read = read_frozen, .write = write_frozen },
+  { "run", "lora-rank", KEY_INT, .min = 0, .max = 4096, FIELD (run.lora_rank) },
+  { "run", "lora-targets", KEY_SPECIAL, .read = read_targets, .write = write_targets },
   { "run", "packing", KEY_SPECIAL, .read = read_packing, .write = write_packing },
   { "run", "expert-imbalance", KEY_SPECIAL, .read = read_imbalance, .write = write_imbalance },
   { "run", "scope", KEY_CHOICE, FIELD (run.scope), .names = { "step", "forward", "layer", "attention" },
@@ -387,6 +394,117 @@ static void
 write_tiles (const Values *values, GString *out)
 {
   write_parts (values->layout.mlp_tiles, SP_TILES_AUTO, out);
+}
+
+/* Each word of a list that is one of `names` adds its bits. FALSE: what the word at *ret_word is, is not known. */
+static gboolean
+read_words (char **words, const char *const *names, const guint8 *bits, guint8 *field, const char **ret_word)
+{
+  for (guint i = 0; words[i] != NULL; i++) {
+    guint at = 0;
+    *ret_word = g_strstrip (words[i]);
+    while (names[at] != NULL && !g_str_equal (names[at], words[i]))
+      at++;
+    if (names[at] == NULL)
+      return FALSE;
+    *field |= bits[at];
+  }
+  return TRUE;
+}
+
+static gboolean
+refuse_word (SpIni *ini, const Key *key, const char *word, const char *const *names, const char *expected,
+             GError **error)
+{
+  const char *near = sp_nearest (word, names);
+  return sp_ini_refuse (ini, key->group, key->name, error, "%s%s%s%s", expected, near ? "; did you mean " : "",
+                        near ? near : "", near ? "?" : "");
+}
+
+/* none, or a list of what is not trained. */
+static gboolean
+read_frozen (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  static const char *const names[] = { "embedding", "head", NULL };
+  static const guint8 bits[] = { SP_FREEZE_EMBEDDING, SP_FREEZE_HEAD };
+  g_autofree char *text = NULL;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  values->run.frozen = 0;
+  values->run.frozen_layers = 0;
+  g_auto (GStrv) words = g_strsplit (g_str_equal (text, "none") ? "" : text, ",", -1);
+  for (guint i = 0; words[i] != NULL; i++) {
+    char *one[] = { words[i], NULL };
+    const char *word;
+    double layers = 0;
+    if (read_words (one, names, bits, &values->run.frozen, &word))
+      continue;
+    g_autofree char *problem = g_str_has_prefix (word, "first-")
+                                   ? sp_quantity_problem (word + strlen ("first-"), SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers)
+                                   : g_strdup ("");
+    if (problem != NULL || values->run.frozen_layers > 0)
+      return refuse_word (ini, key, word, names,
+                          "expected none, or of embedding, head and first-K (the first K layers) some, joined by commas",
+                          error);
+    values->run.frozen_layers = (gint32) layers;
+  }
+  return TRUE;
+}
+
+static void
+write_frozen (const Values *values, GString *out)
+{
+  const SpRun *run = &values->run;
+  gsize start = out->len;
+  if (run->frozen & SP_FREEZE_EMBEDDING)
+    g_string_append (out, "embedding");
+  if (run->frozen & SP_FREEZE_HEAD)
+    g_string_append (out, out->len > start ? ",head" : "head");
+  if (run->frozen_layers > 0)
+    g_string_append_printf (out, "%sfirst-%d", out->len > start ? "," : "", run->frozen_layers);
+  if (out->len == start)
+    g_string_append (out, "none");
+}
+
+static const char *const target_names[] = { "q", "k", "v", "o", "gate", "up", "down", "attention", "mlp", "all", NULL };
+static const guint8 target_bits[] = { SP_LORA_Q,  SP_LORA_K,    SP_LORA_V,         SP_LORA_O,   SP_LORA_GATE,
+                                      SP_LORA_UP, SP_LORA_DOWN, SP_LORA_ATTENTION, SP_LORA_MLP, SP_LORA_ALL };
+
+static gboolean
+read_targets (SpIni *ini, const Key *key, Values *values, GError **error)
+{
+  g_autofree char *text = NULL;
+  const char *word = NULL;
+  guint8 targets = 0;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  g_auto (GStrv) words = g_strsplit (text, ",", -1);
+  if (!read_words (words, target_names, target_bits, &targets, &word))
+    return refuse_word (ini, key, word, target_names,
+                        "expected all, attention, mlp, or of q, k, v, o, gate, up and down some, joined by commas",
+                        error);
+  values->run.lora_targets = targets;
+  return TRUE;
+}
+
+static void
+write_targets (const Values *values, GString *out)
+{
+  guint targets = values->run.lora_targets, bit = 0;
+  if (targets == 0 || targets == SP_LORA_ALL)
+    g_string_append (out, "all");
+  else if (targets == SP_LORA_ATTENTION || targets == SP_LORA_MLP)
+    g_string_append (out, targets == SP_LORA_MLP ? "mlp" : "attention");
+  else
+    for (const char *separator = ""; bit < 7; bit++)
+      if (targets & target_bits[bit]) {
+        g_string_append_printf (out, "%s%s", separator, target_names[bit]);
+        separator = ",";
+      }
 }
 
 static gboolean

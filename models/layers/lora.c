@@ -23,14 +23,13 @@ void
 sp_lora_attach (SpWriter *w, SpWeightSlots *weight, const guint8 *targets)
 {
   const SpWeight *of = &w->block->weights[w->block->n_weights - 1];
-  static const char *const names[] = { "q", "k", "v", "o", "gate", "up", "down" };
   guint wanted = sp_run_lora (w->run);
   SpLora lora = { .in = of->cols, .out = of->rows, .split = of->split };
   gint32 first = 0;
 
   for (guint i = 0; i < of->n_sections; i++) {
     SpLoraPart part = { .first = first, .out = of->sections[i] };
-    part.name = of->n_sections > 1 ? names[g_bit_nth_lsf (targets[i], -1)] : of->name;
+    part.name = of->n_sections > 1 ? sp_lora_target_name (g_bit_nth_lsf (targets[i], -1)) : of->name;
     if (wanted & targets[i])
       lora.parts[lora.n_parts++] = part;
     first += of->sections[i];

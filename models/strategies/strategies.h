@@ -12,6 +12,7 @@
  *   expert    in layers with experts: all-to-alls around them (layers/experts.c)
  *   zero      on a block's flat parameters: GATHER, SYNC, OPTIMIZER
  *   muon      in OPTIMIZER, on the flats of the layers' matrices
+ *   frozen    nowhere by itself: rules on what is not trained (frozen flats, layers/lora.c)
  *   pipeline  between stages
  */
 
@@ -52,7 +53,8 @@ const SpStrategy *sp_strategy_get (guint row);
 const SpCore *sp_strategy_core (const SpWriter *w);
 
 extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_expert, sp_strategy_pipeline,
-    sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero, sp_strategy_offload;
+    sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero, sp_strategy_offload,
+    sp_strategy_frozen;
 extern const SpStrategy sp_strategy_ring_gather, sp_strategy_rsa, sp_strategy_muon;
 
 /* The least sequence from the one asked for on that all rules about its parts accept. */
