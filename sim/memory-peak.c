@@ -139,7 +139,9 @@ add_handoffs (Peak *peak, gint32 position, gint32 micro_batch, guint8 been, cons
   if (been & FORWARD && block->kind != SP_BLOCK_HEAD &&
       !(context->after >= 0 ? *been_at (peak, position + 1, micro_batch) & (FORWARD | INPUT | DONE) : been & SENT))
     add_buffer (peak, position, block, SP_SLOT_Y);
-  if (been & (INPUT | DONE) && block->kind != SP_BLOCK_EMBEDDING &&
+  gboolean is_taken =
+      context->before < 0 || sp_block_has_backward (&peak->plan->program->variants[0].blocks[context->before]);
+  if (been & (INPUT | DONE) && block->kind != SP_BLOCK_EMBEDDING && is_taken &&
       !(context->before >= 0 ? *been_at (peak, position - 1, micro_batch) & (RECOMPUTE | INPUT | DONE)
                              : been & SENT_BACK))
     add_buffer (peak, position, block, SP_SLOT_DX);

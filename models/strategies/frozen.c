@@ -158,14 +158,18 @@ explain_first_stage (const SpCase *c, GString *out)
 static gboolean
 kinds_fit (const SpCase *c)
 {
-  guint8 seen[SP_N_LAYER_KINDS][2][2] = { { { 0 } } };
+  guint8 seen[SP_N_LAYER_KINDS][2][SP_N_FROZENS] = { { { 0 } } };
+  gint32 stages = sp_layout_virtual_stages (c->layout), l = 0;
   guint n = 2;
 
-  for (gint32 l = 0; l < c->arch->layers && c->run->frozen_layers > 0; l++)
-    for (guint recomputes = 0; recomputes < (c->layout->recompute == SP_RECOMPUTE_NONE ? 1 : 2); recomputes++) {
-      guint8 *at = &seen[c->arch->layer_kind[l]][recomputes][l < c->run->frozen_layers];
-      n += *at == 0;
-      *at = 1;
+  if (c->run->frozen_layers == 0)
+    return TRUE;
+  for (gint32 stage = 0; stage < stages; stage++)
+    for (gint32 i = 0, layers = sp_layout_stage_layers (c->layout, c->arch, stage); i < layers; i++, l++) {
+      SpFrozen frozen = sp_run_frozen_layer (c->run, l);
+      gboolean recomputes = frozen != SP_FROZEN_FORWARD_ONLY && sp_layout_recomputes (c->layout, i);
+      n += !seen[c->arch->layer_kind[l]][recomputes][frozen];
+      seen[c->arch->layer_kind[l]][recomputes][frozen] = 1;
     }
   return n <= SP_MAX_BLOCKS;
 }
