@@ -73,8 +73,8 @@ parse (char **args, Options *o, GString *out, GError **error)
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
       "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version. --set takes\n"
-      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, ring-kind, schedule, loss, optimizer\n"
-      "and causal.\n",
+      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, ring-kind, schedule, loss, optimizer,\n"
+      "causal, frozen, lora-rank and lora-targets.\n",
       out, error);
 }
 
@@ -131,10 +131,13 @@ static const struct {
   { "gradient-dtype", dtypes, FIELD (base.gradient_dtype) },
   { "ring-gradient-dtype", dtypes, FIELD (base.ring_gradient_dtype) },
   { "ring-kind", ring_kinds, FIELD (base.ring_kind) },
-  { "optimizer", optimizers, FIELD (optimizer) },
+  { "optimizer", optimizers, FIELD (run.optimizer) },
   { "schedule", NULL, FIELD (base.schedule) },
 };
 #undef FIELD
+
+/* Of [run], as a scenario takes them. */
+static const char *const run_keys[] = { "frozen", "lora-rank", "lora-targets" };
 
 static gboolean
 set_value (const char *set, guint row, const char *value, SpPlanQuestion *question, GError **error)
@@ -167,7 +170,7 @@ apply_set (const char *set, SpPlanQuestion *question, GError **error)
   static const char *const searched[] = { "data",  "tensor",       "pipeline",    "ulysses", "ring",
                                           "lasp",  "lasp-version", "ring-split",  "zero",    "recompute",
                                           "order", "micro-batch",  "stage-split", NULL };
-  const char *names[G_N_ELEMENTS (settable) + 1] = { NULL };
+  const char *names[G_N_ELEMENTS (settable) + G_N_ELEMENTS (run_keys) + 1] = { NULL };
   g_autofree char *shown = sp_shown (set);
   const char *equals = strchr (set, '=');
   if (equals == NULL || equals == set)
@@ -180,6 +183,11 @@ apply_set (const char *set, SpPlanQuestion *question, GError **error)
     names[i] = settable[i].key;
     if (g_str_equal (key, names[i]))
       return set_value (set, i, value, question, error);
+  }
+  for (guint i = 0; i < G_N_ELEMENTS (run_keys); i++) {
+    names[G_N_ELEMENTS (settable) + i] = run_keys[i];
+    if (g_str_equal (key, run_keys[i]))
+      return sp_scenario_set_run (key, value, &question->run, error);
   }
   if (g_strv_contains (searched, key))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: %s is what plan searches; to fix it, use seqpar run",
@@ -319,8 +327,8 @@ add_header (const Question *q, const SpPlan *plan, GString *out)
   g_autofree char *legal = sp_text_count ((double) plan->legal);
   g_autofree char *fitting = sp_text_count ((double) plan->fitting);
   g_string_append_printf (out, "%s (%s parameters), sequence %s tokens, global batch %d%s%s%s\n", q->arch->name, parameters,
-                          sequence, p->global_batch, p->causal ? "" : ", not causal", p->optimizer ? ", " : "",
-                          p->optimizer ? optimizers[p->optimizer] : "");
+                          sequence, p->global_batch, p->causal ? "" : ", not causal", p->run.optimizer ? ", " : "",
+                          p->run.optimizer ? optimizers[p->run.optimizer] : "");
   g_string_append_printf (out, "%s: %d x %s, framework %s\n", q->cluster->name,
                           p->gpus > 0 ? p->gpus : sp_cli_gpus (q->cluster), q->cluster->device->name,
                           q->framework->name);

@@ -124,16 +124,26 @@ nearest_miss (const Misses *misses, const SpPlanEntry *best)
 
 /* --- candidates --------------------------------------------------------------------------------------------------- */
 
+static SpRun
+run_of (const SpPlanQuestion *q)
+{
+  SpRun run = q->run;
+
+  run.sequence = q->sequence;
+  run.micro_batch = 1;
+  run.global_batch = q->global_batch;
+  run.precision = SP_DTYPE_BF16;
+  run.causal = q->causal;
+  return run;
+}
+
 static void
 try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batch)
 {
-  SpPlanEntry entry = { .layout = *layout,
-                        .run = { .sequence = s->question->sequence,
-                                 .micro_batch = micro_batch,
-                                 .global_batch = s->question->global_batch,
-                                 .precision = s->estimator->cluster->device->no_bf16 ? SP_DTYPE_FP16 : SP_DTYPE_BF16,
-                                 .causal = s->question->causal,
-                                 .optimizer = s->question->optimizer } };
+  SpPlanEntry entry = { .layout = *layout, .run = run_of (s->question) };
+
+  entry.run.micro_batch = micro_batch;
+  entry.run.precision = s->estimator->cluster->device->no_bf16 ? SP_DTYPE_FP16 : SP_DTYPE_BF16;
 
   s->plan->candidates++;
   if (!sp_layout_check (layout, s->estimator->arch, s->estimator->framework, &entry.run, s->gpus, NULL))
@@ -355,7 +365,7 @@ static void
 refuse_all (const Search *s, GError **error)
 {
   const SpPlanQuestion *q = s->question;
-  SpRun run = { q->sequence, 1, q->global_batch, SP_DTYPE_BF16, q->causal, .optimizer = q->optimizer };
+  SpRun run = run_of (q);
   SpLayout plain = q->base;
   g_autoptr (GError) cause = NULL;
 

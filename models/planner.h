@@ -34,8 +34,8 @@ typedef struct {
   gint32 gpus; /* 0: all of the cluster */
   guint top;
   gboolean causal;
-  guint8 optimizer; /* SpOptimizer */
   SpLayout base; /* what is not searched: gradient dtypes, overlap, ... */
+  SpRun run;     /* of it the optimizer, and what is trained: adapters and frozen parts */
 } SpPlanQuestion;
 
 SpPlan *sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error);

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * What of a model a run trains: all of it, all but the embedding, the head or the first layers, or LoRA's adapters alone.
- * The writers ask which parts are frozen (SpFrozen); the counts here are from shapes alone, and a test holds them against
- * the weights that a program lays out.
+ * What of a model a run trains: all of it, all but the embedding, the head or the first layers, or LoRA's adapters
+ * alone. The writers ask which parts are frozen (SpFrozen); the counts here are from shapes alone, and a test holds
+ * them against the weights that a program lays out.
  */
 
 #include "models/layout.h"

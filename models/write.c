@@ -211,8 +211,8 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean 
   sp_zero_begin_block (w);
 }
 
-/* What a backward would have read for gradients of weights that there are not. A layer's input goes as one whose copy is
- * in host memory does. */
+/* What a backward would have read for gradients of weights that there are not. A layer's input goes as one whose copy
+ * is in host memory does. */
 static void
 drop_unread (SpBlock *block)
 {
@@ -299,8 +299,8 @@ write_stages (SpProgram *program, const SpArchitecture *arch, const SpLayout *la
     program->stage_first[s + 1] = program->stage_first[s] + sp_layout_stage_layers (layout, arch, s);
 }
 
-/* A block for each kind of layer that the model has, and of those, recomputed or not and frozen or not, that there are, in
- * the order of first appearance. */
+/* A block for each kind of layer that the model has, and of those, recomputed or not and frozen or not, that there are,
+ * in the order of first appearance. */
 static void
 write_layers (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout, const SpRun *run)
 {

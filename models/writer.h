@@ -303,9 +303,9 @@ guint sp_mlp_flags (SpMlpKind kind);
 /* layers/experts.c: self is an SpExpertSlots. */
 extern const SpBranch sp_experts_branch;
 
-/* layers/lora.c: to a weight that was just declared, adapters; `targets`: SpLoraTarget of each of its sections. Their own
- * weights come after the layer's others. The rest is for the GEMMs of a linear layer; `narrow` is the first half of the
- * forward. */
+/* layers/lora.c: to a weight that was just declared, adapters; `targets`: SpLoraTarget of each of its sections. Their
+ * own weights come after the layer's others. The rest is for the GEMMs of a linear layer; `narrow` is the first half of
+ * the forward. */
 void sp_lora_attach (SpWriter *w, SpWeightSlots *weight, const guint8 *targets);
 void sp_lora_write_weights (SpWriter *w);
 void sp_lora_forward (SpWriter *w, guint lora, gint32 m, guint8 x, guint8 y);

@@ -147,9 +147,9 @@ typedef struct {
  *
  * GEMM            out0[m,n] = op(in0) op(in1) [+ in2[n] bias], `batch` times with all operands strided. Flags
  *                 SP_OP_TRANS_A (in0 is [k,m]), SP_OP_TRANS_B (in1 is [n,k]), SP_OP_ACCUMULATE (out0 +=). With a group
- *                 out0 is a summand of what its places make together, and each adds the bias divided by its size. With
- *                 heads > 0 in0 is columns of something wider, whose rows are `heads` elements apart; so is out0 with
- *                 kv_heads > 0, where `batch` is 1
+ *                 out0 is a summand of what its places make together, and each adds the bias divided by its size. Where
+ *                 batch is 1 in0 may be columns of something wider, whose rows are `heads` > 0 elements apart, and out0,
+ *                 of which they are kv_heads apart
  * SCORES          unfused attention: out0[batch,heads,m,n] = scale * Q K^T from in0 = Q[m,batch,heads,k],
  *                 in1 = K[n,batch,kv_heads,k]
  * SCORES_BWD      [in0 = Q], [in1 = K], in2 = dS -> [out0 = dQ, of K], [out1 = dK, of Q]
@@ -600,8 +600,8 @@ typedef struct {
   guint32 n;
 } SpSegment;
 
-/* Parameters that are not trained; of the last, those before them are not either, so that BACKWARD is empty: the block's
- * turn in the backward does not come, and nothing is handed to it. */
+/* Parameters that are not trained; of the last, those before them are not either, so that BACKWARD is empty: the
+ * block's turn in the backward does not come, and nothing is handed to it. */
 typedef enum { SP_FROZEN_NOT, SP_FROZEN_PARAMETERS, SP_FROZEN_FORWARD_ONLY, SP_N_FROZENS } SpFrozen;
 
 typedef enum { SP_BLOCK_EMBEDDING, SP_BLOCK_SOFTMAX, SP_BLOCK_LINEAR, SP_BLOCK_HEAD, SP_N_BLOCK_KINDS } SpBlockKind;

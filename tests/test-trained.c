@@ -9,7 +9,8 @@
 
 /* What of a model is trained: LoRA's adapters, or all but frozen parts. That gradients are right: test-rehearse. */
 
-/* --- counts ------------------------------------------------------------------------------------------------------- */
+/* --- counts -------------------------------------------------------------------------------------------------------
+ * */
 
 /* Weights that a program of one rank lays out, of all layers: those with a gradient, or all. */
 static gint64
@@ -47,14 +48,12 @@ laid_out (const SpArchitecture *arch, const SpRun *run, gboolean trained)
   return program_weights (program, trained);
 }
 
-/* A[r,in] and B[out,r] of each target of each layer: r (in + out).
- * Llama-2-7B (4096, 11008 wide, 32 layers), r = 8, q and v: 32 x 2 x 8 x 8192 = 4,194,304, as PEFT's documentation prints;
- * r = 16, all linear: 32 x 16 x (4 x 8192 + 3 x 15104) = 39,976,960.
- * Mistral-7B and Llama-3.1-8B (k and v 1024 wide, MLP 14336), r = 16, all linear: 32 x 16 x (2 x 8192 + 2 x 5120 + 3 x
- * 18432) = 41,943,040; r = 8, q and v: 32 x 8 x (8192 + 5120) = 3,407,872.
- * Llama-3.1-70B (8192, k and v 1024, 28672, 80 layers), r = 16: 80 x 16 x (2 x 16384 + 2 x 9216 + 3 x 36864) =
- * 207,093,760. Qwen2.5-7B (3584, k and v 512, 18944, 28 layers), r = 16: 28 x 16 x (2 x 7168 + 2 x 4096 + 3 x 22528) =
- * 40,370,176. */
+/* A[r,in] and B[out,r] of each target of each layer: r (in + out). Llama-2-7B (4096, 11008 wide, 32 layers), r = 8, q
+ * and v: 32 x 2 x 8 x 8192 = 4,194,304, as PEFT's documentation prints; r = 16, all linear: 32 x 16 x (4 x 8192 + 3 x
+ * 15104) = 39,976,960. Mistral-7B and Llama-3.1-8B (k and v 1024 wide, MLP 14336), r = 16, all linear: 32 x 16 x (2 x
+ * 8192 + 2 x 5120 + 3 x 18432) = 41,943,040; r = 8, q and v: 32 x 8 x (8192 + 5120) = 3,407,872. Llama-3.1-70B (8192,
+ * k and v 1024, 28672, 80 layers), r = 16: 80 x 16 x (2 x 16384 + 2 x 9216 + 3 x 36864) = 207,093,760. Qwen2.5-7B
+ * (3584, k and v 512, 18944, 28 layers), r = 16: 28 x 16 x (2 x 7168 + 2 x 4096 + 3 x 22528) = 40,370,176. */
 static void
 test_published_counts (void)
 {
@@ -64,12 +63,9 @@ test_published_counts (void)
     guint8 targets;
     gint64 published;
   } cases[] = {
-    { NULL, 8, SP_LORA_Q | SP_LORA_V, 4194304 },
-    { NULL, 16, SP_LORA_ALL, 39976960 },
-    { "mistral-7b", 16, SP_LORA_ALL, 41943040 },
-    { "llama-3.1-8b", 16, 0, 41943040 },
-    { "llama-3.1-8b", 8, SP_LORA_Q | SP_LORA_V, 3407872 },
-    { "llama-3.1-70b", 16, SP_LORA_ALL, 207093760 },
+    { NULL, 8, SP_LORA_Q | SP_LORA_V, 4194304 },           { NULL, 16, SP_LORA_ALL, 39976960 },
+    { "mistral-7b", 16, SP_LORA_ALL, 41943040 },           { "llama-3.1-8b", 16, 0, 41943040 },
+    { "llama-3.1-8b", 8, SP_LORA_Q | SP_LORA_V, 3407872 }, { "llama-3.1-70b", 16, SP_LORA_ALL, 207093760 },
     { "qwen2.5-7b", 16, SP_LORA_ALL, 40370176 },
   };
 
@@ -93,8 +89,8 @@ is_legal (const SpArchitecture *arch, const SpRun *run)
   return sp_layout_check (&layout, arch, &framework, run, 0, NULL);
 }
 
-/* Of all small models, and all that may be frozen or adapted of them: the closed form and the writers count alike (not of
- * RWKV, whose program is the nearest form of it). */
+/* Of all small models, and all that may be frozen or adapted of them: the closed form and the writers count alike (not
+ * of RWKV, whose program is the nearest form of it). */
 static void
 test_counts (void)
 {
@@ -120,11 +116,12 @@ test_counts (void)
   g_assert_cmpuint (checked, >, 1500);
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------------- */
+/* --- memory -------------------------------------------------------------------------------------------------------
+ * */
 
-/* Llama-3.1-8B, 8,030,261,248 parameters, and 41,943,040 of adapters; gradients fp32. A parameter of the base is 2 bytes
- * and nothing else, one of an adapter 2 + 4 + 12. Over 8 ranks ZeRO-1 and 2 shard of that the adapters' part alone; ZeRO-3
- * the base too, and holds what is gathered beside it: of the embedding, a layer or the head. */
+/* Llama-3.1-8B, 8,030,261,248 parameters, and 41,943,040 of adapters; gradients fp32. A parameter of the base is 2
+ * bytes and nothing else, one of an adapter 2 + 4 + 12. Over 8 ranks ZeRO-1 and 2 shard of that the adapters' part
+ * alone; ZeRO-3 the base too, and holds what is gathered beside it: of the embedding, a layer or the head. */
 static void
 test_base_is_two_bytes (void)
 {
@@ -157,7 +154,8 @@ test_base_is_two_bytes (void)
   }
 }
 
-/* --- work --------------------------------------------------------------------------------------------------------- */
+/* --- work ---------------------------------------------------------------------------------------------------------
+ * */
 
 static double
 list_gemms (const SpProgram *program, const SpBlock *block, SpPhase phase)
@@ -188,9 +186,9 @@ program_gemms (const SpProgram *program)
   return sum;
 }
 
-/* A token's FLOP in matrices are 6 a trained parameter, 4 a frozen one, 2 a frozen one with nothing trained below it; the
- * program's products have as many, and the convention counts as many. Of the mixer, softmax attention over s tokens, 6 x
- * 2 head sizes x heads x s, and a third of it where there is no backward. */
+/* A token's FLOP in matrices are 6 a trained parameter, 4 a frozen one, 2 a frozen one with nothing trained below it;
+ * the program's products have as many, and the convention counts as many. Of the mixer, softmax attention over s
+ * tokens, 6 x 2 head sizes x heads x s, and a third of it where there is no backward. */
 static void
 test_flops (void)
 {
@@ -225,7 +223,8 @@ test_flops (void)
   }
 }
 
-/* --- what is sent ------------------------------------------------------------------------------------------------- */
+/* --- what is sent -------------------------------------------------------------------------------------------------
+ * */
 
 static gint64
 sent (const SpProgram *program, SpPhase phase)
@@ -242,8 +241,8 @@ sent (const SpProgram *program, SpPhase phase)
 }
 
 /* Over 2 tensor ranks adapters send nothing more for activations: as many bytes as without them. Once a step gradients
- * that are parts are summed, fp32: of q, k, v, gate and up A[r,32], of o and down B[32,r], 7 x 32 r numbers. Norms, whose
- * gradients full training sums too with regions, have none. */
+ * that are parts are summed, fp32: of q, k, v, gate and up A[r,32], of o and down B[32,r], 7 x 32 r numbers. Norms,
+ * whose gradients full training sums too with regions, have none. */
 static void
 test_tensor (void)
 {
@@ -264,7 +263,8 @@ test_tensor (void)
   }
 }
 
-/* --- no backward -------------------------------------------------------------------------------------------------- */
+/* --- no backward --------------------------------------------------------------------------------------------------
+ * */
 
 /* Below everything that is trained nothing is kept, nothing runs backward and nothing is gathered twice. */
 static void
@@ -290,7 +290,8 @@ test_forward_only (void)
   }
 }
 
-/* --- refusals ----------------------------------------------------------------------------------------------------- */
+/* --- refusals -----------------------------------------------------------------------------------------------------
+ * */
 
 static void
 assert_refused (SpArchitecture *arch, const SpLayout *layout, const SpRun *run, const char *rule, const char *word)

@@ -110,7 +110,7 @@ blocks_of (const SpProgram *program)
   for (guint i = 1; i + 1 < program->n_blocks; i++) {
     const SpBlock *block = &program->variants[0].blocks[i];
     hash = (hash << 17 | hash >> 47) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
-    hash += (guint64) block->kind << 16 | (guint64) block->traits << 8 | (guint64) block->frozen << 2 | block->recomputes;
+    hash += (guint64) block->kind << 16 | (guint64) block->traits << 8 | block->frozen << 2 | block->recomputes;
   }
   return hash;
 }

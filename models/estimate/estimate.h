@@ -95,7 +95,7 @@ extern const char *const sp_mfu_names[SP_N_MFU + 1]; /* NULL-terminated */
 gboolean sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e);
 
 /* Model FLOP of one token's training step, attention over all pairs and over the causal half (of packed documents over
- * the mean of tokens that see each other). In the convention seqpar frozen matrices cost 4 a parameter, 2 below everything
+ * the mean of tokens that see each other). In the convention seqpar frozen matrices cost 4 a parameter, 2 below all
  * that is trained, and adapters 6; the others count 6 whatever is frozen, and no adapters. */
 void sp_model_flops (const SpArchitecture *arch, const SpRun *run, SpMfuConvention convention, double *ret_full,
                      double *ret_causal);

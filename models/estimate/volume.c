@@ -109,7 +109,8 @@ sp_block_state_volume (const SpCost *cost, const SpProgram *program, const SpBlo
   for (guint p = 0; p < n_phases[program->scope]; p++) {
     guint n;
     const SpOp *ops = sp_program_segment (program, block, phases[p], &n);
-    double times = phases[p] == SP_PHASE_GATHER && sp_block_gathers_again (block) && program->scope == SP_SCOPE_STEP ? 2 : 1;
+    gboolean twice = phases[p] == SP_PHASE_GATHER && program->scope == SP_SCOPE_STEP && sp_block_gathers_again (block);
+    double times = twice ? 2 : 1;
     for (guint i = 0; i < n; i++) {
       gboolean each = phases[p] == SP_PHASE_GATHER || ops[i].flags & SP_OP_PER_MICRO_BATCH;
       if (sp_op_is_communication (ops[i].kind))

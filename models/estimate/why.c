@@ -259,10 +259,11 @@ note_trained (const SpArchitecture *arch, const SpRun *run, SpMfuConvention conv
   gint64 trained = sp_run_trained_parameters (run, arch), all = sp_architecture_parameters (arch);
 
   all += run->lora_rank > 0 ? trained : 0;
+  double percent = 100.0 * (double) trained / (double) all;
   g_ptr_array_add (notes,
                    g_strdup_printf ("%s%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
                                     " parameters are trained (%.2f %%); MFU counts %s",
-                                    run->lora_rank > 0 ? "LoRA: " : "", trained, all, 100.0 * (double) trained / (double) all,
+                                    run->lora_rank > 0 ? "LoRA: " : "", trained, all, percent,
                                     convention == SP_MFU_SEQPAR
                                         ? "4 FLOP a token for each frozen one that gradients go through, 2 for those "
                                           "below all that is trained"

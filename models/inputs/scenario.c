@@ -441,12 +441,13 @@ read_frozen (SpIni *ini, const Key *key, Values *values, GError **error)
     double layers = 0;
     if (read_words (one, names, bits, &values->run.frozen, &word))
       continue;
-    g_autofree char *problem = g_str_has_prefix (word, "first-")
-                                   ? sp_quantity_problem (word + strlen ("first-"), SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers)
-                                   : g_strdup ("");
+    gboolean first = g_str_has_prefix (word, "first-");
+    const char *number = first ? word + strlen ("first-") : "";
+    g_autofree char *problem = sp_quantity_problem (number, SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers);
     if (problem != NULL || values->run.frozen_layers > 0)
       return refuse_word (ini, key, word, names,
-                          "expected none, or of embedding, head and first-K (the first K layers) some, joined by commas",
+                          "expected none, or of embedding, head and first-K (the first K layers) some, "
+                          "joined by commas",
                           error);
     values->run.frozen_layers = (gint32) layers;
   }
@@ -1059,4 +1060,22 @@ sp_scenario_takes (const char *group, const char *key, const char *value, char *
   const char *expected = strstr (error->message, "\": "); /* behind the value */
   *ret_expected = g_strdup (expected != NULL ? expected + strlen ("\": ") : error->message);
   return SP_VALUE_REFUSED;
+}
+
+gboolean
+sp_scenario_set_run (const char *key, const char *value, SpRun *run, GError **error)
+{
+  static const char nothing[] = "[run]\n";
+  g_autoptr (SpIni) ini = sp_ini_parse ("--set", nothing, strlen (nothing), NULL);
+  g_auto (Values) values = values_default ();
+  guint i = 0;
+  while (i < G_N_ELEMENTS (keys) && !(g_str_equal (keys[i].group, "run") && g_str_equal (keys[i].name, key)))
+    i++;
+  g_return_val_if_fail (i < G_N_ELEMENTS (keys) && keys[i].type != KEY_WORD, FALSE);
+  values.run = *run;
+  sp_ini_set (ini, "run", key, value);
+  if (!read_key (ini, &keys[i], &values, error))
+    return FALSE;
+  *run = values.run;
+  return TRUE;
 }

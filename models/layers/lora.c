@@ -3,20 +3,20 @@
 #include "models/writer.h"
 
 /*
- * LoRA (Hu et al., 2106.09685): beside a frozen W[out,in] two trained matrices, y = x W^T + (x A^T) B^T. They attach to a
- * weight where it is declared; the three GEMMs of a linear layer (writer.c) then write theirs too, so a layer knows
+ * LoRA (Hu et al., 2106.09685): beside a frozen W[out,in] two trained matrices, y = x W^T + (x A^T) B^T. They attach to
+ * a weight where it is declared; the three GEMMs of a linear layer (writer.c) then write theirs too, so a layer knows
  * nothing of them. Of a weight that holds several of the model's matrices (q, k, v; gate, up) each has its own pair, as
  * PEFT's have, and works on its columns of y.
  *
- * Over tensor ranks nothing more is sent. Where W is split by its outputs, A is whole on each rank and B split with W: the
- * gradient of x A^T is then a part of it, and so is A's. Where W is split by its inputs, A is split with it and B whole:
- * x A^T stays a part, its product with B goes into the reduction that y needs anyway, and B's gradient is a part. Such
- * parts are summed once, with the norms' (`partial`). (Megatron-Core's adapters of NeMo gather or reduce x A^T instead,
- * rank features a token.)
+ * Over tensor ranks nothing more is sent. Where W is split by its outputs, A is whole on each rank and B split with W:
+ * the gradient of x A^T is then a part of it, and so is A's. Where W is split by its inputs, A is split with it and B
+ * whole: x A^T stays a part, its product with B goes into the reduction that y needs anyway, and B's gradient is a
+ * part. Such parts are summed once, with the norms' (`partial`). (Megatron-Core's adapters of NeMo gather or reduce x
+ * A^T instead, rank features a token.)
  *
  * Dropout before A is not there, as with PEFT's default; the factor alpha / rank is one of the GEMM's. Known lie: the
- * product with B is added in place, as a fused implementation does; PEFT's own code writes it, scales it and adds it, in
- * passes over y of their own.
+ * product with B is added in place, as a fused implementation does; PEFT's own code writes it, scales it and adds it,
+ * in passes over y of their own.
  */
 
 void
@@ -41,14 +41,14 @@ sp_lora_attach (SpWriter *w, SpWeightSlots *weight, const guint8 *targets)
   weight->lora = (guint8) w->n_loras;
 }
 
-/* --- weights ------------------------------------------------------------------------------------------------------ */
+/* --- weights ------------------------------------------------------------------------------------------------------
+ * */
 
 static void
 write_matrix (SpWriter *w, const SpLora *l, SpLoraPart *part, gboolean is_b, gboolean partials)
 {
   gboolean split = l->split == (is_b ? SP_SPLIT_ROWS : SP_SPLIT_COLS);
-  gboolean partial =
-      !split && (l->split == SP_SPLIT_NONE ? w->program->sequence_regions != 0 : w->layout->tensor > 1);
+  gboolean partial = !split && (l->split == SP_SPLIT_NONE ? w->program->sequence_regions != 0 : w->layout->tensor > 1);
   char name[sizeof ((SpWeight *) NULL)->name];
 
   if (partial != partials)
@@ -58,8 +58,8 @@ write_matrix (SpWriter *w, const SpLora *l, SpLoraPart *part, gboolean is_b, gbo
     part->b = sp_write_weight (w, name, part->out, w->run->lora_rank, split ? SP_SPLIT_ROWS : SP_SPLIT_NONE, NULL, 0,
                                partial);
   else
-    part->a = sp_write_weight (w, name, w->run->lora_rank, l->in, split ? SP_SPLIT_COLS : SP_SPLIT_NONE, NULL, 0,
-                               partial);
+    part->a =
+        sp_write_weight (w, name, w->run->lora_rank, l->in, split ? SP_SPLIT_COLS : SP_SPLIT_NONE, NULL, 0, partial);
 }
 
 void
@@ -75,7 +75,8 @@ sp_lora_write_weights (SpWriter *w)
           write_matrix (w, &w->loras[i], &w->loras[i].parts[j], is_b, partials);
 }
 
-/* --- products ----------------------------------------------------------------------------------------------------- */
+/* --- products -----------------------------------------------------------------------------------------------------
+ * */
 
 /* The part's columns of y[m,out], and in *ret_stride how far its rows lie apart; 0: it is all of y. */
 static guint8

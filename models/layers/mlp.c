@@ -26,7 +26,8 @@ write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
   if (w->arch->mlp_bias)
     mlp->up_bias = sp_write_weight (w, "up.bias", up_width (w), 1, SP_SPLIT_ROWS, sections, n_sections, FALSE);
   mlp->up = sp_write_weight (w, "up", up_width (w), w->hidden, SP_SPLIT_ROWS, sections, n_sections, FALSE);
-  sp_lora_attach (w, &mlp->up, n_sections > 1 ? (const guint8[]){ SP_LORA_GATE, SP_LORA_UP } : (const guint8[]){ SP_LORA_UP });
+  const guint8 gated[] = { SP_LORA_GATE, SP_LORA_UP };
+  sp_lora_attach (w, &mlp->up, n_sections > 1 ? gated : gated + 1);
   mlp->down = sp_write_weight (w, "down", w->hidden, w->ffn, SP_SPLIT_COLS, NULL, 0, FALSE);
   sp_lora_attach (w, &mlp->down, (const guint8[]){ SP_LORA_DOWN });
 }

@@ -72,7 +72,8 @@ strided_gemm (SpCall *c)
   gint64 a_stride = c->op->heads > 0 ? c->op->heads : columns, out_stride = c->op->kv_heads > 0 ? c->op->kv_heads : N;
   const double *a = IN (0, (rows - 1) * a_stride + columns), *b = IN (1, K * N);
   double *out = OUT (0, (M - 1) * out_stride + N);
-  double *own_a = sp_call_temporary (c, M * K * sizeof *own_a), *own_out = sp_call_temporary (c, M * N * sizeof *own_out);
+  double *own_a = sp_call_temporary (c, M * K * sizeof *own_a);
+  double *own_out = sp_call_temporary (c, M * N * sizeof *own_out);
 
   if (c->failed)
     return;

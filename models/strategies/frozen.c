@@ -126,10 +126,11 @@ layers_can_freeze (const SpCase *c)
 static void
 explain_recurrent (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out,
-                          "frozen = first-%d, and %s has recurrent layers, which cannot be frozen yet; use embedding or "
-                          "head",
-                          c->run->frozen_layers, c->arch->name);
+  g_string_append_printf (
+      out,
+      "frozen = first-%d, and %s has recurrent layers, which cannot be frozen yet; use embedding or "
+      "head",
+      c->run->frozen_layers, c->arch->name);
 }
 
 /* Gradients go from stage to stage, down to the first. */
@@ -145,10 +146,11 @@ explain_first_stage (const SpCase *c, GString *out)
 {
   gint32 layers = sp_layout_stage_layers (c->layout, c->arch, 0);
 
-  g_string_append_printf (out,
-                          "the embedding and the first %d layers are frozen, and the first of %d stages has %d: nothing "
-                          "on it would learn; use ",
-                          c->run->frozen_layers, sp_layout_virtual_stages (c->layout), layers);
+  g_string_append_printf (
+      out,
+      "the embedding and the first %d layers are frozen, and the first of %d stages has %d: nothing "
+      "on it would learn; use ",
+      c->run->frozen_layers, sp_layout_virtual_stages (c->layout), layers);
   if (layers > 1)
     g_string_append_printf (out, "at most first-%d, or ", layers - 1);
   g_string_append (out, "a stage-split with more layers on it");
