@@ -9,8 +9,7 @@
 
 /* What of a model is trained: LoRA's adapters, or all but frozen parts. That gradients are right: test-rehearse. */
 
-/* --- counts -------------------------------------------------------------------------------------------------------
- * */
+/* --- counts ------------------------------------------------------------------------------------------------------- */
 
 /* Weights that a program of one rank lays out, of all layers: those with a gradient, or all. */
 static gint64
@@ -116,8 +115,7 @@ test_counts (void)
   g_assert_cmpuint (checked, >, 1500);
 }
 
-/* --- memory -------------------------------------------------------------------------------------------------------
- * */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 /* Llama-3.1-8B, 8,030,261,248 parameters, and 41,943,040 of adapters; gradients fp32. A parameter of the base is 2
  * bytes and nothing else, one of an adapter 2 + 4 + 12. Over 8 ranks ZeRO-1 and 2 shard of that the adapters' part
@@ -154,8 +152,7 @@ test_base_is_two_bytes (void)
   }
 }
 
-/* --- work ---------------------------------------------------------------------------------------------------------
- * */
+/* --- work --------------------------------------------------------------------------------------------------------- */
 
 static double
 list_gemms (const SpProgram *program, const SpBlock *block, SpPhase phase)
@@ -223,8 +220,7 @@ test_flops (void)
   }
 }
 
-/* --- what is sent -------------------------------------------------------------------------------------------------
- * */
+/* --- what is sent ------------------------------------------------------------------------------------------------- */
 
 static gint64
 sent (const SpProgram *program, SpPhase phase)
@@ -263,8 +259,7 @@ test_tensor (void)
   }
 }
 
-/* --- no backward --------------------------------------------------------------------------------------------------
- * */
+/* --- no backward -------------------------------------------------------------------------------------------------- */
 
 /* Below everything that is trained nothing is kept, nothing runs backward and nothing is gathered twice. */
 static void
@@ -290,8 +285,7 @@ test_forward_only (void)
   }
 }
 
-/* --- refusals -----------------------------------------------------------------------------------------------------
- * */
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static void
 assert_refused (SpArchitecture *arch, const SpLayout *layout, const SpRun *run, const char *rule, const char *word)

@@ -41,8 +41,7 @@ sp_lora_attach (SpWriter *w, SpWeightSlots *weight, const guint8 *targets)
   weight->lora = (guint8) w->n_loras;
 }
 
-/* --- weights ------------------------------------------------------------------------------------------------------
- * */
+/* --- weights ------------------------------------------------------------------------------------------------------ */
 
 static void
 write_matrix (SpWriter *w, const SpLora *l, SpLoraPart *part, gboolean is_b, gboolean partials)
@@ -75,8 +74,7 @@ sp_lora_write_weights (SpWriter *w)
           write_matrix (w, &w->loras[i], &w->loras[i].parts[j], is_b, partials);
 }
 
-/* --- products -----------------------------------------------------------------------------------------------------
- * */
+/* --- products ----------------------------------------------------------------------------------------------------- */
 
 /* The part's columns of y[m,out], and in *ret_stride how far its rows lie apart; 0: it is all of y. */
 static guint8
