@@ -264,6 +264,10 @@ check_block (const SpProgram *program, const SpVariant *variant, const SpBlock *
 {
   char *problem = NULL;
 
+  if (block->frozen >= SP_N_FROZENS)
+    FAIL ("frozen = %u, at most %u", block->frozen, SP_N_FROZENS - 1);
+  if (!sp_block_has_backward (block) && block->segments[SP_PHASE_BACKWARD].n > 0)
+    FAIL ("frozen = %u, and it has a backward", block->frozen);
   for (guint i = 1; i < block->n_buffers && problem == NULL; i++)
     problem = check_buffer (variant, block, i);
   for (guint i = 0; i < block->n_flats && problem == NULL; i++)
@@ -293,6 +297,7 @@ check_variant (const SpProgram *program, guint index)
       FAIL ("variant %u, block %u (%s): %s", index, i, sp_block_name (block->kind), problem);
     if (block->n_buffers != program->variants[0].blocks[i].n_buffers ||
         block->n_flats != program->variants[0].blocks[i].n_flats ||
+        block->frozen != program->variants[0].blocks[i].frozen ||
         block->n_weights != program->variants[0].blocks[i].n_weights)
       FAIL ("block %u: the variants have other buffers", i);
   }

@@ -118,6 +118,7 @@ fill_block (GRand *rand, SpProgram *program, SpBlock *block, SpBlockKind kind)
   block->kind = kind;
   block->n_buffers = 12;
   block->regather = 1;
+  block->frozen = SP_FROZEN_PARAMETERS;
   block->n_flats = kind == SP_BLOCK_SOFTMAX ? SP_MAX_FLATS : 1;
   for (guint i = 0; i < block->n_flats; i++)
     block->flats[i] = (SpFlat){ .group = i == 1 ? SP_GROUP_EXPERT_DATA : SP_GROUP_ZERO,
