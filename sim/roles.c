@@ -267,8 +267,9 @@ roles_from_colours (const SpProgram *program, const guint64 *colours)
   roles->rank = g_new0 (gint32, program->world);
   roles->count = g_new0 (gint32, program->world);
   number_roles (roles, colours);
+  /* A rank alone is an instance where copies to its host are: so each role is one. */
   for (guint g = 1; g < SP_N_GROUPS; g++)
-    if (program->groups[g].size > 1)
+    if (program->groups[g].size > 1 || (g == SP_GROUP_SELF && program->offloads))
       make_instances (roles, program, g, instances, members);
   roles->n_instances = instances->len;
   roles->instances = (SpInstance *) (void *) g_array_free (instances, FALSE);
