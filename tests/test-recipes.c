@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/memory.h"
+#include "models/simulate/simulate.h"
 #include "tests/shipped.h"
 
 #include <math.h>
@@ -100,6 +101,65 @@ test_every_second (void)
   }
 }
 
+/* --- simulated ------------------------------------------------------------------------------------------------------ */
+
+/* What is in host memory or not trained, through the simulator: with nothing beside anything else it takes what
+ * `serial` says, else no less than `low` and no more than `high`; the fullest GPU holds what the estimate says, or
+ * less: that counts the largest block as gathered ahead, wherever the peak is. */
+static void
+test_simulated (void)
+{
+  static const struct {
+    SpLayout layout;
+    SpRun run;
+  } cases[] = {
+    { { SP_LAYOUT_DEFAULT_FIELDS, .offload = SP_OFFLOAD_OPTIMIZER }, { 0 } },
+    { { SP_LAYOUT_DEFAULT_FIELDS, .offload = SP_OFFLOAD_ALL }, { .lora_rank = 16 } },
+    { { SP_LAYOUT_DEFAULT_FIELDS }, { .lora_rank = 8, .lora_targets = SP_LORA_Q | SP_LORA_V } },
+    { { SP_LAYOUT_DEFAULT_FIELDS }, { .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 16 } },
+    { { SP_LAYOUT_DEFAULT_FIELDS }, { .frozen = SP_FREEZE_HEAD, .frozen_layers = 3 } },
+  };
+  const SpVariations usual = SP_VARIATIONS_DEFAULT;
+  g_autoptr (SpArchitecture) arch = load_model ("llama-3.1-8b");
+  g_autoptr (SpFramework) framework = load_framework ("flash");
+  g_autoptr (SpCluster) cluster = load_cluster ("h100-1x8");
+  g_autoptr (SpProgram) program = sp_program_new ();
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    for (guint serial = 0; serial < 2; serial++) {
+      SpSimulateOptions options = { .serial = (gboolean) serial };
+      g_autoptr (GError) error = NULL;
+      SpLayout layout = cases[i].layout;
+      SpRun run = cases[i].run;
+      SpEstimator estimator;
+      SpEstimate estimate;
+      SpSimulated simulated;
+      run.sequence = 2048;
+      run.micro_batch = 1;
+      run.global_batch = 16;
+      run.precision = SP_DTYPE_BF16;
+      run.causal = TRUE;
+      layout.data = 8;
+      layout.zero = 3;
+      layout.recompute = SP_RECOMPUTE_FULL;
+      estimate_one (arch, cluster, framework, &layout, &run, program, &estimate);
+      sp_estimator_init (&estimator, arch, cluster, framework, SP_MFU_SEQPAR);
+      sp_estimate_refine (&estimator, program, &estimate);
+      g_assert_true (sp_simulate (&estimator, program, &run, &usual, &options, &simulated, &error));
+      g_assert_no_error (error);
+      double seconds = simulated.result.step_time_s;
+      g_test_message ("case %u: %.6f s, low %.6f, serial %.6f, high %.6f", i, seconds, estimate.low_s, estimate.serial_s,
+                      estimate.high_s);
+      if (serial)
+        g_assert_true (is_near (seconds, estimate.serial_s, 1e-3));
+      g_assert_cmpfloat (seconds, >=, estimate.low_s * (1 - 1e-9));
+      g_assert_cmpfloat (seconds, <=, estimate.high_s * (1 + 1e-9));
+      g_assert_cmpfloat (simulated.result.memory.total_bytes, <=, estimate.memory.total_bytes);
+      g_assert_cmpfloat (simulated.result.memory.total_bytes, >, 0.9 * estimate.memory.total_bytes);
+      sp_simulated_clear (&simulated);
+    }
+}
+
 int
 main (int argc, char **argv)
 {
@@ -107,5 +167,6 @@ main (int argc, char **argv)
   g_test_set_nonfatal_assertions ();
   g_test_add_func ("/recipes/flat-context", test_flat_context);
   g_test_add_func ("/recipes/every-second", test_every_second);
+  g_test_add_func ("/recipes/simulated", test_simulated);
   return g_test_run ();
 }
