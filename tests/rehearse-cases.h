@@ -80,6 +80,8 @@ static const RehearseCase rehearse_cases[] = {
   { "muon-latent", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .expert = 4, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
   { "muon-mamba", SMALL_MAMBA, 0, 16, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
   { "muon-delta", SMALL_DELTA_HYBRID, 0, 16, 4, 1, LAYOUT (.data = 4, .zero = 3), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-lora", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON, .lora_rank = 3 },
+  { "muon-frozen-first", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 2, .zero = 3), .layers = 4, .optimizer = SP_OPTIMIZER_MUON, .frozen = SP_FREEZE_EMBEDDING, .frozen_layers = 2 },
   /* Where a rebuilt dropout gives its mask alone, `down` has none: nothing would read its product with B. Of each kind of
    * layers some have others below them: nothing reads the input's gradient of the lowest. */
   { "lora", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.zero = 0), .lora_rank = 3 },
