@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The keys of a scenario: one table reads them, resolves a bare key of --set, and writes a scenario out.
+ *
+ * A new key that is a plain field is one row in scenario-keys.c; one that is not has its read and write in
+ * scenario-layout-keys.c or scenario-run-keys.c besides. Private to them and scenario.c.
+ */
+
+#include "models/inputs/ini.h"
+#include "models/inputs/scenario.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+  KEY_INT,    /* gint32 */
+  KEY_TOKENS, /* gint64 */
+  KEY_BOOL,   /* gboolean */
+  KEY_CHOICE, /* guint8: index in `names`, of which the first `available` can be chosen */
+  KEY_ONLY,   /* names[0] and nothing else yet */
+  KEY_WORD,   /* char*, a file */
+  KEY_SPECIAL /* `read` and `write` */
+} KeyType;
+
+typedef struct {
+  char *model, *cluster, *framework; /* as written in the file */
+  char *packing;                     /* NULL: none */
+  char *device;                      /* of a cluster that is a dump; NULL else */
+  gint32 nodes, gpus_per_node;       /* 0: the file's own */
+  SpLayout layout;
+  SpRun run;
+} SpValues;
+
+/* Until the cluster is known. */
+#define ZERO_GROUP_NODE -1
+
+typedef struct SpKey SpKey;
+struct SpKey {
+  const char *group, *name;
+  KeyType type;
+  SpIniNeed need;
+  gint64 min, max;
+  gsize offset; /* in SpValues */
+  const char *names[8];
+  guint8 available;
+  const guint8 *codes; /* what the field holds for each name, if it is not the index */
+  gboolean (*read) (SpIni *ini, const SpKey *key, SpValues *values, GError **error);
+  void (*write) (const SpValues *values, GString *out);
+};
+
+void sp_values_clear (SpValues *values);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SpValues, sp_values_clear)
+SpValues sp_values_default (void);
+/* All keys of the file, and that it has no others. */
+gboolean sp_values_read (SpIni *ini, SpValues *values, SpVariations *variations, GError **error);
+/* All groups but [variation]'s. */
+void sp_values_write (const SpValues *values, GString *out);
+gboolean sp_values_apply_set (SpIni *ini, const char *set, GError **error);
+
+/* --- keys that are no plain field: what `read` and `write` of their rows are --- */
+/* clang-format off */
+#define SPECIAL(name)                                                                                                  \
+  gboolean sp_key_read_##name (SpIni *ini, const SpKey *key, SpValues *values, GError **error);                        \
+  void sp_key_write_##name (const SpValues *values, GString *out)
+SPECIAL (capacity);
+SPECIAL (chunks);
+SPECIAL (frozen);
+SPECIAL (imbalance);
+SPECIAL (inner);
+SPECIAL (offload);
+SPECIAL (order);
+SPECIAL (packing);
+SPECIAL (precision);
+SPECIAL (recompute);
+SPECIAL (schedule);
+SPECIAL (split);
+SPECIAL (targets);
+SPECIAL (tiles);
+SPECIAL (zero_group);
+#undef SPECIAL
+/* clang-format on */
+
+G_END_DECLS
