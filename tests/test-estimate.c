@@ -476,7 +476,7 @@ test_flops (void)
   for (guint i = 0; i < G_N_ELEMENTS (degrees); i++)
     for (guint way = 0; way < SP_N_TOKEN_SPLITS * SP_N_RING_KINDS; way++) {
       SpLayout layout = SP_LAYOUT_DEFAULT;
-      GRand *rand = g_rand_new_with_seed (1);
+      g_autoptr (GRand) rand = g_rand_new_with_seed (1);
       SpEstimate e;
       Machine m;
       layout.ulysses = degrees[i][0];
@@ -489,7 +489,6 @@ test_flops (void)
         continue;
       Draw d = { arch, framework, layout, run };
       draw_machine (rand, sp_layout_world (&layout, arch), 0.1, &m);
-      g_rand_free (rand);
       estimate_on (&d, &m, program, &e);
       double now = e.hfu * e.step_time_s * m.device.peak_bf16_flops_per_s.value * program->world;
       if (flops == 0)
