@@ -31,6 +31,7 @@ typedef enum { SP_CLI_ERROR_USAGE, SP_CLI_ERROR_INPUT, SP_CLI_ERROR_INTERNAL } S
 typedef gboolean (*SpCommandFunc) (char **args, GString *out, GError **error);
 
 gboolean sp_command_run (char **args, GString *out, GError **error);
+gboolean sp_command_calibrate (char **args, GString *out, GError **error);
 gboolean sp_command_export (char **args, GString *out, GError **error);
 gboolean sp_command_import (char **args, GString *out, GError **error);
 gboolean sp_command_plan (char **args, GString *out, GError **error);

@@ -26,6 +26,7 @@ static const Command commands[] = {
   { "plan", sp_command_plan, "the layouts that fit a model on a cluster, best first" },
   { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, flame or Calculon as a scenario" },
   { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan or flame" },
+  { "calibrate", sp_command_calibrate, "measurements of other programs as one measured CSV" },
   { "show", sp_command_show, "a model, cluster, device, framework, scenario; strategies and legal degrees" },
 };
 
@@ -55,11 +56,12 @@ run_command (const Command *command, char **args, GString *out, GError **error)
 }
 
 static gboolean
-help (const char *name, GString *out, GError **error)
+help (char **names, GString *out, GError **error)
 {
-  if (name != NULL) {
-    const Command *command = find_command (name, error);
-    char *args[] = { (char *) name, (char *) "--help", NULL };
+  if (names[0] != NULL) {
+    const Command *command = find_command (names[0], error);
+    char *all = (char *) "--help";
+    char *args[] = { names[0], names[1] != NULL ? names[1] : all, names[1] != NULL ? all : NULL, NULL };
     return command != NULL && run_command (command, args, out, error);
   }
   g_string_append (out, "seqpar predicts, before a run, what a parallel layout of a large sequence model costs.\n\n"
@@ -84,7 +86,7 @@ dispatch (char **args, GString *out, GError **error)
   if (name == NULL)
     return sp_cli_fail (error, SP_CLI_ERROR_USAGE, "no command given (see seqpar --help)");
   if (g_str_equal (name, "--help") || g_str_equal (name, "-h") || g_str_equal (name, "help"))
-    return help (args[1], out, error);
+    return help (args + 1, out, error);
   if (g_str_equal (name, "--version")) {
     g_string_append (out, "seqpar " SEQPAR_VERSION "\n");
     return TRUE;

@@ -27,7 +27,7 @@ gboolean
 sp_cli_usage (GError **error, const char *format, ...)
 {
   const char *program = g_get_prgname ();
-  const char *command = program != NULL ? strrchr (program, ' ') : NULL;
+  const char *command = program != NULL ? strchr (program, ' ') : NULL; /* "seqpar calibrate import" */
   command = command != NULL ? command + 1 : "run";
   va_list arguments;
   va_start (arguments, format);

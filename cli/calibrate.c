@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar calibrate import FILE... -o measured.csv, and the table of what else calibrate does. */
+#include "calibrate/import.h"
+#include "cli/cli.h"
+#include "models/inputs/ini.h"
+
+/* --- import ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  char **rest;
+  char *output, *op, *dtype;
+  gint64 ranks, nodes;
+} Options;
+
+static void
+options_clear (Options *o)
+{
+  g_strfreev (o->rest);
+  g_free (o->output);
+  g_free (o->op);
+  g_free (o->dtype);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
+
+static SpParsed
+parse (char **args, Options *o, GString *out, GError **error)
+{
+  const GOptionEntry entries[] = {
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o->output, "The measured CSV to write", "CSV" },
+    { "op", 0, 0, G_OPTION_ARG_STRING, &o->op, "What was timed: all-reduce, linear-attention ...", "NAME" },
+    { "ranks", 0, 0, G_OPTION_ARG_INT64, &o->ranks, "How many GPUs took part", "N" },
+    { "nodes", 0, 0, G_OPTION_ARG_INT64, &o->nodes, "Of how many nodes", "N" },
+    { "dtype", 0, 0, G_OPTION_ARG_STRING, &o->dtype, "bf16, fp16, fp32 ..., of a CSV of timings", "NAME" },
+    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "FILE..." },
+    { NULL },
+  };
+  return sp_cli_parse (
+      args, entries,
+      "FILE has the text of nccl-tests or of p2pBandwidthLatencyTest, or is a CSV of timings with\n"
+      "units in the names of its columns (m,k,n,median_us); which of them is seen from its text. What\n"
+      "it leaves out is asked for, and then said by an option.\n",
+      out, error);
+}
+
+static gboolean
+read_given (const Options *o, SpImportGiven *given, GError **error)
+{
+  guint op = 0;
+  if (!sp_cli_choice ("--op", o->op, sp_measured_op_names + 1, &op, error))
+    return FALSE;
+  if (o->ranks < 0 || o->nodes < 0 || o->ranks > 1 << 24 || o->nodes > 1 << 24)
+    return sp_cli_usage (error, "--ranks and --nodes take whole numbers from 1 to %d", 1 << 24);
+  g_autofree char *word = o->dtype != NULL ? sp_measured_word (o->dtype) : NULL;
+  if (word != NULL && !g_str_equal (word, o->dtype))
+    return sp_cli_usage (error, "--dtype takes a word of a-z and 0-9, such as bf16");
+  *given = (SpImportGiven){
+    .op = o->op != NULL ? (SpMeasuredOp) (op + 1) : SP_MEASURED_NONE,
+    .ranks = o->ranks,
+    .nodes = o->nodes,
+    .dtype = o->dtype,
+  };
+  return TRUE;
+}
+
+static gboolean
+import (char **args, GString *out, GError **error)
+{
+  g_auto (Options) options = { NULL };
+  SpImportGiven given;
+  SpParsed parsed = parse (args, &options, out, error);
+  if (parsed != SP_PARSED)
+    return parsed == SP_PARSED_HELP;
+  if (options.rest == NULL)
+    return sp_cli_usage (error, "FILE is missing");
+  if (options.output == NULL)
+    return sp_cli_usage (error, "-o CSV is missing");
+  if (!read_given (&options, &given, error))
+    return FALSE;
+  g_autoptr (SpMeasured) measured = sp_measured_new ();
+  for (guint i = 0; options.rest[i] != NULL; i++) {
+    gsize length;
+    g_autofree char *text = sp_read_input (options.rest[i], &length, error);
+    if (text == NULL || !sp_import_text (options.rest[i], text, length, &given, measured, error))
+      return FALSE;
+  }
+  g_autoptr (GString) csv = g_string_new (NULL);
+  sp_measured_write (measured, csv);
+  return sp_cli_write_file (options.output, csv, error);
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  SpCommandFunc run;
+  const char *summary;
+} parts[] = {
+  { "import", import, "nccl-tests, p2pBandwidthLatencyTest or a CSV of timings as one measured CSV" },
+};
+
+static gboolean
+help (GString *out)
+{
+  g_string_append (out, "usage: seqpar calibrate PART ...\n\n");
+  g_autoptr (SpTable) table = sp_table_new ("ll");
+  for (guint i = 0; i < G_N_ELEMENTS (parts); i++) {
+    sp_table_cell (table, parts[i].name);
+    sp_table_cell (table, parts[i].summary);
+  }
+  sp_table_print (table, 2, out);
+  g_string_append (out, "\nseqpar calibrate PART --help: its options.\n");
+  return TRUE;
+}
+
+gboolean
+sp_command_calibrate (char **args, GString *out, GError **error)
+{
+  const char *names[G_N_ELEMENTS (parts) + 1] = { NULL };
+  guint part = 0;
+  for (guint i = 0; i < G_N_ELEMENTS (parts); i++)
+    names[i] = parts[i].name;
+  if (args[1] == NULL) {
+    g_autofree char *list = g_strjoinv (", ", (char **) names);
+    return sp_cli_usage (error, "expected one of %s", list);
+  }
+  if (g_str_equal (args[1], "--help") || g_str_equal (args[1], "-h"))
+    return help (out);
+  if (!sp_cli_choice ("PART", args[1], names, &part, error))
+    return FALSE;
+  g_autofree char *program = g_strdup_printf ("seqpar calibrate %s", parts[part].name);
+  g_set_prgname (program);
+  return parts[part].run (args + 1, out, error);
+}
