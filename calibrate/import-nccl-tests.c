@@ -105,6 +105,15 @@ read_program (State *s, const char *line)
   }
 }
 
+/* Of -a: which of the ranks' times is printed. */
+static const char *
+average_of (const char *value)
+{
+  static const char *const which[] = { "rank 0's", "the mean", "the smallest", "the largest" };
+  gint64 i;
+  return sp_measured_whole (value, 0, 3, &i) ? which[i] : "one";
+}
+
 /* The ranks of a command line: processes x threads x GPUs a thread. */
 static void
 read_command (State *s, const char *line)
@@ -122,6 +131,9 @@ read_command (State *s, const char *line)
   for (guint w = 0; words[w] != NULL; w++) {
     within = within || g_str_has_suffix (words[w], "_perf");
     launched = launched || (!within && (strstr (words[w], "mpirun") != NULL || strstr (words[w], "srun") != NULL));
+    if (within && g_str_equal (words[w], "-a") && words[w + 1] != NULL)
+      sp_measured_note (s->import->into, "line %u of %s: -a %s, so a time is %s of the ranks' means", s->line,
+                        s->import->path, words[w + 1], average_of (words[w + 1]));
     for (guint i = 0; i < G_N_ELEMENTS (options); i++) {
       gint64 value;
       if (options[i].launcher == !within && g_str_equal (words[w], options[i].option) && words[w + 1] != NULL &&

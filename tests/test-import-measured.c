@@ -257,6 +257,10 @@ static const struct {
     "# command: all_reduce_perf -g 2\n" NAMES "64 16 float sum -1 10 0.01 0.01 0 N/A N/A N/A N/A\n",
     { 0 },
     "all-reduce,out-of-place,fp32,2,1,,,64,mean,1e-05,;" },
+  { "average",
+    "# command: all_reduce_perf -g 4 -a 3\n" NAMES "64 16 float sum -1 10 0.01 0.01 0 N/A N/A N/A N/A\n",
+    { 0 },
+    "all-reduce,out-of-place,fp32,4,1,,,64,mean,1e-05,;" },
   { "p2p-reads",
     "Unidirectional P2P=Enabled Bandwidth (P2P Reads) Matrix (GB/s)\n   D\\D     0      1\n     0 700.0 20.5\n     1 "
     "21.5 701.0\n"
@@ -291,8 +295,34 @@ test_form (gconstpointer data)
   g_assert_no_error (error);
   g_autofree char *rows = rows_text (measured);
   g_assert_cmpstr (rows, ==, forms[i].rows);
+  if (g_str_equal (forms[i].name, "average")) {
+    g_assert_cmpuint (measured->notes->len, ==, 1);
+    g_assert_nonnull (strstr (measured->notes->pdata[0], "the largest of the ranks' means"));
+  }
   if (g_str_equal (forms[i].name, "not-in-place"))
     g_assert_cmpstr (sp_measured_field (measured, "nccl"), ==, "2.28.7");
+}
+
+/* Two files make one set, but of one card. */
+static void
+test_two_files (void)
+{
+#define FILE_OF(card)                                                                                                  \
+  "# command: all_reduce_perf\n# Using devices\n#  Rank  0 Pid 1 on a device  0 [0x1] " card                           \
+  "\n#  Rank  1 Pid 1 on a device  1 [0x2] " card "\n" NAMES "64 16 float sum -1 10 0.01 0.01 0 11 0.01 0.01 0\n"
+  const SpImportGiven given = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpMeasured) measured = sp_measured_new ();
+  for (guint i = 0; i < 2; i++) {
+    const char *name = i == 0 ? "some/a.txt" : "b.txt";
+    sp_import_text (name, FILE_OF ("H100"), strlen (FILE_OF ("H100")), &given, measured, &error);
+    g_assert_no_error (error);
+  }
+  g_assert_cmpuint (measured->rows->len, ==, 4);
+  g_assert_cmpstr (sp_measured_field (measured, "card"), ==, "H100");
+  g_assert_cmpstr (sp_measured_field (measured, "source"), ==, "a.txt (nccl-tests); b.txt (nccl-tests)");
+  g_assert_false (sp_import_text ("c.txt", FILE_OF ("A100"), strlen (FILE_OF ("A100")), &given, measured, &error));
+  g_assert_true (g_str_has_prefix (error->message, "c.txt: is of another card than the files before (H100)"));
 }
 
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
@@ -371,6 +401,7 @@ main (int argc, char **argv)
   g_test_add_func ("/import-measured/a40-box", test_a40_box);
   g_test_add_func ("/import-measured/titan-p2p", test_titan_p2p);
   g_test_add_func ("/import-measured/kernels", test_kernels);
+  g_test_add_func ("/import-measured/two-files", test_two_files);
   for (guint i = 0; i < G_N_ELEMENTS (forms); i++) {
     g_autofree char *path = g_strconcat ("/import-measured/form/", forms[i].name, NULL);
     g_test_add_data_func (path, GUINT_TO_POINTER (i), test_form);
