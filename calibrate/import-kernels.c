@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Timings as CSV: comments (they become notes), a row of column names, rows. A name's last part is a time's unit: min_us,
- * median_ms, mean_s, time_ns; each is a row of its own. The operation is in the column `operation`, or is --op's, or
- * follows from the columns: m, n and k are a GEMM's, and only softmax attention has `causal`. A pass of fwdbwd is the
- * backward's row, and its variant says with-forward.
+ * Timings as CSV: comments (they become notes), a row of column names, rows. A name's last part is a time's unit:
+ * min_us, median_ms, mean_s, time_ns; each is a row of its own. The operation is in the column `operation`, or is
+ * --op's, or follows from the columns: m, n and k are a GEMM's, and only softmax attention has `causal`. A pass of
+ * fwdbwd is the backward's row, and its variant says with-forward.
  */
 #include "calibrate/import.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of nccl-tests. Its tables have had, since 2017, "bytes N type op time algbw busbw res", then "size count type
- * [redop] [root] time algbw busbw error", then "#wrong" in place of "error"; so the line of column names says what a row
- * has, and each "time" begins one of out of place and in place. "cputime" (-C 1) is the host's: launch. `size` is payload
- * already. Of root, redop and bus ids nothing is kept, but a redop other than sum is in the variant.
+ * The text of nccl-tests. Its tables have had, since 2017, "bytes N type op time algbw busbw res", then "size count
+ * type [redop] [root] time algbw busbw error", then "#wrong" in place of "error"; so the line of column names says
+ * what a row has, and each "time" begins one of out of place and in place. "cputime" (-C 1) is the host's: launch.
+ * `size` is payload already. Of root, redop and bus ids nothing is kept, but a redop other than sum is in the variant.
  *
  * Who took part is in the list of devices, else in a heading ("## 4x A40 ..."), else in the command line. The ratio of
  * the two rates, a property of operation and ranks, has to agree.

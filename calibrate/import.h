@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * Other programs' measurements as rows of a measured CSV. The format is seen from the text: a format is one file and one
- * row of the table in import.c.
+ * Other programs' measurements as rows of a measured CSV. The format is seen from the text: a format is one file and
+ * one row of the table in import.c.
  *
  *   nccl-tests     the text of all its programs and versions; one row a size, in place and out of place
  *   p2p            p2pBandwidthLatencyTest of the CUDA samples; row i, column j of a matrix is from i to j
  *   kernels        a CSV of timings, units in the names of its columns (median_us)
  *
  * Nothing is clipped, smoothed or left out because of its value: rates above a link's are those of in-switch reduction,
- * and outliers are for the fit to mark. Errors are of SP_MEASURED_ERROR, one line, FILE:LINE first where there is a line.
+ * and outliers are for the fit to mark. Errors are of SP_MEASURED_ERROR, one line, FILE:LINE first if there is one.
  */
 
 #include "calibrate/measured.h"

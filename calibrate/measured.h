@@ -2,14 +2,16 @@
 #pragma once
 
 /*
- * The measured CSV: what was timed, one statistic of one operation a row. seqpar-measure writes it, imports write it, the
- * fit reads it; so this file needs GLib alone.
+ * The measured CSV: what was timed, one statistic of one operation a row. seqpar-measure writes it, imports write it,
+ * the fit reads it; so this file needs GLib alone.
  *
  *   # seqpar-measured: 1          the version, first; then any of date, card, driver, cuda, nccl, host, source, note
- *   op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,bytes_per_s,mark
+ *   op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,
+ *       bytes_per_s,mark       (one line)
  *
- * Bytes are payload: the full buffer of an all-gather and a reduce-scatter, the buffer of an all-reduce, a rank's buffer of
- * an all-to-all, the message of a send. GEMM is C[m,n] = A[m,k] B[k,n]; attention has m queries, n keys and heads of k;
+ * Bytes are payload: the full buffer of an all-gather and a reduce-scatter, the buffer of an all-reduce, a rank's
+ * buffer of an all-to-all, the message of a send. GEMM is C[m,n] = A[m,k] B[k,n]; attention has m queries, n keys and
+ * heads of k;
  * linear attention m tokens and heads of k (keys) and n (values). `from` and `to` are GPUs. `beside` is what ran at the
  * same time. A row has a time, or a rate where its source gives no time, or both.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other programs' measurements: public files of $SEQPAR_SHARED to the digit, and small texts for each form of a format. */
+/* Other programs' measurements: public files of $SEQPAR_SHARED to the digit, small texts for each form of a format. */
 #include "calibrate/import.h"
 
 #include <string.h>
