@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/rehearse/private.h"
+#include "models/rehearse/operands.h"
 
 #include <string.h>
 
 /* Attention kernels, softmax and linear: operands of [tokens of a sequence, batch, heads, size]. */
-
-#define IN(i, elements) sp_call_read (c, c->op->in[i], elements)
-#define OUT(i, elements) sp_call_write (c, c->op->out[i], elements)
 
 /* Dimensions, with the sizes that operands have. */
 typedef struct {

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/rehearse/private.h"
+#include "models/rehearse/operands.h"
 
 /* Routing, and what goes to experts and comes back. */
-
-#define IN(i, elements) sp_call_read (c, c->op->in[i], elements)
-#define OUT(i, elements) sp_call_write (c, c->op->out[i], elements)
 
 static SpRefRoute
 route_of (const SpCall *c)

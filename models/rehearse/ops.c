@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/rehearse/private.h"
+#include "models/rehearse/operands.h"
 
 #include <string.h>
-
-#include <math.h>
 
 /*
  * Kernels: one handler and one row of the table for each kind. A handler names the size of each operand, which must be
  * that of its slot, and calls the reference.
  */
-
-#define IN(i, elements) sp_call_read (c, c->op->in[i], elements)
-#define OUT(i, elements) sp_call_write (c, c->op->out[i], elements)
-#define M ((gint64) c->op->m)
-#define N ((gint64) c->op->n)
-#define K ((gint64) c->op->k)
-#define HEADS ((gint64) c->op->heads)
-#define FLAG(name) ((c->op->flags & SP_OP_##name) != 0)
 
 static SpRefShape
 shape_of (const SpCall *c)
@@ -113,12 +103,6 @@ column_ids (SpCall *c, gint64 first, gint64 n)
   return ids;
 }
 
-static gint32
-tensor_place (const SpCall *c)
-{
-  return sp_program_place (c->in->program, SP_GROUP_TENSOR, c->rank->number);
-}
-
 static void
 dropout (SpCall *c)
 {
@@ -133,7 +117,7 @@ dropout (SpCall *c)
   if (HEADS > 0)
     col_ids = sp_call_key_positions (c, N, M);
   else
-    col_ids = column_ids (c, N < hidden ? tensor_place (c) * N : 0, N);
+    col_ids = column_ids (c, N < hidden ? sp_call_tensor_place (c) * N : 0, N);
   if (!c->failed)
     sp_ref_dropout (rows, N, x, sp_call_dropout_seed (c), row_ids, col_ids, c->in->program->numbers.dropout, y, mask);
 }
@@ -472,217 +456,6 @@ zero (SpCall *c)
     sp_ref_zero (M * N, out);
 }
 
-/* --- embeddings and loss ------------------------------------------------------------------------------------------ */
-
-static void
-embed (SpCall *c)
-{
-  const double *table = IN (0, N * K);
-  double *out = OUT (0, M * K);
-  const gint64 *ids = sp_call_ids (c, M, 0);
-
-  if (!c->failed)
-    sp_ref_embed (M, N, K, ids, sp_call_vocabulary_first (c, N), table, out);
-}
-
-static void
-embed_bwd (SpCall *c)
-{
-  const double *dx = IN (0, M * K);
-  double *dtable = OUT (0, N * K);
-  const gint64 *ids = sp_call_ids (c, M, 0);
-
-  if (!c->failed)
-    sp_ref_embed_bwd (M, N, K, ids, sp_call_vocabulary_first (c, N), dx, dtable);
-}
-
-/* Row of the table for each row. */
-static const gint64 *
-table_rows (SpCall *c)
-{
-  const SpProgram *program = c->in->program;
-  const gint64 *positions = sp_call_document_positions (c, M);
-  gint64 *rows = sp_call_temporary (c, M * sizeof *rows);
-
-  for (gint64 i = 0; i < M && !c->failed; i++) {
-    rows[i] = FLAG (SEGMENT) ? positions[i] * N / program->sequence : positions[i] + program->numbers.position_offset;
-    if (rows[i] >= N)
-      sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has %" G_GINT64_FORMAT " rows for position %" G_GINT64_FORMAT, N,
-                    positions[i]);
-  }
-  return rows;
-}
-
-static void
-position (SpCall *c)
-{
-  const double *x = IN (0, M * K), *table = IN (1, N * K);
-  double *out = OUT (0, M * K);
-  const gint64 *rows = table_rows (c);
-
-  if (!c->failed)
-    sp_ref_position (M, N, K, rows, x, table, out);
-}
-
-static void
-position_bwd (SpCall *c)
-{
-  const double *dx = IN (0, M * K);
-  double *dtable = OUT (0, N * K);
-  const gint64 *rows = table_rows (c);
-
-  if (!c->failed)
-    sp_ref_position_bwd (M, N, K, rows, dx, dtable);
-}
-
-/* in0 = logits[m,n], the padding's columns -inf. */
-static const double *
-real_logits (SpCall *c)
-{
-  const double *logits = IN (0, M * N);
-  gint64 columns = c->in->program->numbers.vocabulary - sp_call_vocabulary_first (c, N);
-  double *masked;
-
-  if (c->failed || columns >= N)
-    return logits;
-  masked = sp_call_temporary (c, M * N * sizeof *masked);
-  for (gint64 i = 0; i < M * N; i++)
-    masked[i] = i % N < columns ? logits[i] : -INFINITY;
-  return masked;
-}
-
-static void
-loss_max (SpCall *c)
-{
-  const double *logits = real_logits (c);
-  double *max = OUT (0, M);
-
-  if (!c->failed)
-    sp_ref_loss_max (M, N, logits, max);
-}
-
-static void
-loss_sum (SpCall *c)
-{
-  const double *logits = real_logits (c), *max = IN (1, M);
-  double *sums = OUT (0, 2 * M);
-  const gint64 *labels = sp_call_ids (c, M, 1);
-
-  if (!c->failed)
-    sp_ref_loss_sum (M, N, logits, max, labels, sp_call_vocabulary_first (c, N), sums);
-}
-
-/* Tensor ranks that have the same rows have the same loss: it counts on the first. */
-static void
-loss (SpCall *c)
-{
-  const double *logits = real_logits (c), *max = IN (1, M), *sums = IN (2, 2 * M);
-  double *dlogits = OUT (0, M * N), *scratch = OUT (1, M * N), value = 0;
-  const gint64 *labels = sp_call_ids (c, M, 1);
-  const double *weights = sp_call_weights (c, M);
-
-  if (c->failed)
-    return;
-  if (scratch != NULL)
-    memset (scratch, 0, (gsize) (M * N) * sizeof *scratch);
-  sp_ref_loss (M, N, logits, max, sums, labels, sp_call_vocabulary_first (c, N), weights, &value, dlogits);
-  if (!sp_call_rows_are_shared (c, M) || tensor_place (c) == 0)
-    c->rank->loss += value;
-}
-
-static void
-adam (SpCall *c)
-{
-  const SpNumbers *numbers = &c->in->program->numbers;
-  const double *gradient = IN (0, N);
-  double *master = OUT (0, N), *moment1 = OUT (1, N), *moment2 = OUT (2, N), *parameter = OUT (3, N);
-
-  if (!c->failed) /* without a parameter, on the host */
-    sp_ref_adam (N, gradient, 1, numbers->learning_rate, numbers->adam_beta1, numbers->adam_beta2,
-                 numbers->adam_epsilon, master, moment1, moment2, parameter);
-}
-
-static void
-momentum (SpCall *c)
-{
-  const double *gradient = IN (0, N);
-  double *moment = OUT (0, N), *update = OUT (1, N);
-
-  if (!c->failed)
-    sp_ref_momentum (N, gradient, c->in->program->numbers.muon_momentum, moment, update);
-}
-
-/* Whether this place's part of the flat has some of the matrix of expert `b`. */
-static gboolean
-has_part (const SpCall *c, gint64 b)
-{
-  const SpBuffer *lies = sp_call_buffer (c, c->op->in[1]);
-  gint64 begin = lies->offset + (b * K + HEADS) * N, end = begin + M * N;
-
-  if (c->op->group == SP_GROUP_NONE)
-    return TRUE;
-  gint64 part = sp_call_buffer (c, lies->alias)->elements / MAX (c->in->program->groups[c->op->group].size, 1);
-  gint64 first = part * sp_program_place (c->in->program, c->op->group, c->rank->number);
-  return begin < first + part && end > first;
-}
-
-/* Element (i, j) of part p of the matrix of expert b: in the operand, and in the matrix. */
-static void
-move_matrix (const SpCall *c, gboolean in, gint64 b, double *parts, double *matrix)
-{
-  gint64 n_parts = c->op->kv_heads, batch = c->op->batch, width = FLAG (TRANS_B) ? n_parts * N : N;
-
-  for (gint64 p = 0; p < n_parts; p++)
-    for (gint64 i = 0; i < M; i++)
-      for (gint64 j = 0; j < N; j++) {
-        double *part = &parts[(((p * batch + b) * K) + HEADS + i) * N + j];
-        double *whole = FLAG (TRANS_B) ? &matrix[i * width + p * N + j] : &matrix[(p * M + i) * width + j];
-        *(in ? whole : part) = in ? *part : *whole;
-      }
-}
-
-static void
-orthogonalize (SpCall *c)
-{
-  if (c->op->batch < 1 || c->op->kv_heads < 1 || M < 1 || N < 1 || HEADS < 0 || HEADS + M > K) {
-    sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has no rows %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT " of %d parts",
-                  HEADS, HEADS + M, c->op->kv_heads);
-    return;
-  }
-  gint64 n_parts = c->op->kv_heads, n = n_parts * c->op->batch * K * N;
-  gint64 rows = FLAG (TRANS_B) ? M : n_parts * M, cols = FLAG (TRANS_B) ? n_parts * N : N;
-  const double *in = IN (0, n), *lies = IN (1, n / n_parts);
-  double *out = OUT (0, n), *scratch = OUT (1, 2 * MIN (rows, cols) * (rows + cols));
-
-  if (c->failed)
-    return;
-  (void) lies;
-  memmove (out, in, n * sizeof *out);
-  memset (scratch, 0, 2 * MIN (rows, cols) * (rows + cols) * sizeof *scratch);
-  for (gint64 b = 0; b < c->op->batch; b++) {
-    if (!has_part (c, b))
-      continue;
-    double *matrix = scratch;
-    move_matrix (c, TRUE, b, out, matrix);
-    sp_ref_orthogonalize (rows, cols, matrix);
-    for (gint64 i = 0; i < rows * cols; i++)
-      matrix[i] *= 0.2 * sqrt ((double) MAX (rows, cols));
-    move_matrix (c, FALSE, b, out, matrix);
-  }
-}
-
-static void
-descend (SpCall *c)
-{
-  gint32 parts = MAX (c->in->program->groups[c->op->group].size, 1);
-  gint32 place = parts > 1 ? sp_program_place (c->in->program, c->op->group, c->rank->number) : 0;
-  const double *update = IN (0, parts * N);
-  double *master = OUT (0, N), *parameter = OUT (1, N);
-
-  if (!c->failed)
-    sp_ref_descend (N, update + place * N, c->in->program->numbers.learning_rate, master, parameter);
-}
-
 /* --- table -------------------------------------------------------------------------------------------------------- */
 
 static const SpHandler handlers[SP_OP_ALL_GATHER] = {
@@ -754,17 +527,17 @@ static const SpHandler handlers[SP_OP_ALL_GATHER] = {
   [SP_OP_ACCUMULATE_INTO] = accumulate,
   [SP_OP_COPY] = copy,
   [SP_OP_COLUMN_SUM] = column_sum,
-  [SP_OP_EMBED] = embed,
-  [SP_OP_EMBED_BWD] = embed_bwd,
-  [SP_OP_POSITION] = position,
-  [SP_OP_POSITION_BWD] = position_bwd,
-  [SP_OP_LOSS_MAX] = loss_max,
-  [SP_OP_LOSS_SUM] = loss_sum,
-  [SP_OP_LOSS] = loss,
-  [SP_OP_ADAM] = adam,
-  [SP_OP_MOMENTUM] = momentum,
-  [SP_OP_ORTHOGONALIZE] = orthogonalize,
-  [SP_OP_DESCEND] = descend,
+  [SP_OP_EMBED] = sp_run_embed,
+  [SP_OP_EMBED_BWD] = sp_run_embed_bwd,
+  [SP_OP_POSITION] = sp_run_position,
+  [SP_OP_POSITION_BWD] = sp_run_position_bwd,
+  [SP_OP_LOSS_MAX] = sp_run_loss_max,
+  [SP_OP_LOSS_SUM] = sp_run_loss_sum,
+  [SP_OP_LOSS] = sp_run_loss,
+  [SP_OP_ADAM] = sp_run_adam,
+  [SP_OP_MOMENTUM] = sp_run_momentum,
+  [SP_OP_ORTHOGONALIZE] = sp_run_orthogonalize,
+  [SP_OP_DESCEND] = sp_run_descend,
   [SP_OP_ZERO] = zero,
 };
 

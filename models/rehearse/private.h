@@ -147,6 +147,7 @@ const gint64 *sp_call_positions (SpCall *call, gint64 tokens);
 const gint64 *sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own);
 /* Place in the loop's ring of the tokens that have come here at this step. */
 gint32 sp_call_ring_place (const SpCall *call);
+gint32 sp_call_tensor_place (const SpCall *call);
 /* The same for the `m` rows of a [tokens x batch, features] operand. */
 const gint64 *sp_call_row_positions (SpCall *call, gint64 m);
 /* Their positions in their documents: the same where sequences are not packed. */
@@ -170,7 +171,7 @@ gint32 sp_call_exchange_place (const SpCall *call);
 /* Checks that the `tokens` of a sequence here follow each other and those of the places before, as a chain needs. */
 void sp_call_check_chain (SpCall *call, gint64 tokens);
 
-/* --- ops.c, attention.c, recurrent.c, experts.c, comm.c -------------------------------------------------------- */
+/* --- ops.c, attention.c, recurrent.c, experts.c, ends.c, optimizer.c, comm.c ---------------------------------- */
 
 typedef void (*SpHandler) (SpCall *call);
 
@@ -222,6 +223,19 @@ void sp_run_combine (SpCall *call);
 void sp_run_combine_bwd (SpCall *call);
 void sp_run_row_gate (SpCall *call);
 void sp_run_row_gate_bwd (SpCall *call);
+
+void sp_run_embed (SpCall *call);
+void sp_run_embed_bwd (SpCall *call);
+void sp_run_position (SpCall *call);
+void sp_run_position_bwd (SpCall *call);
+void sp_run_loss_max (SpCall *call);
+void sp_run_loss_sum (SpCall *call);
+void sp_run_loss (SpCall *call);
+
+void sp_run_adam (SpCall *call);
+void sp_run_momentum (SpCall *call);
+void sp_run_orthogonalize (SpCall *call);
+void sp_run_descend (SpCall *call);
 
 /* TRUE when the communication at the cursor is over for this rank; else it waits (or failed). */
 gboolean sp_call_communicate (SpCall *call);

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/rehearse/private.h"
+#include "models/rehearse/operands.h"
 
 #include <string.h>
 
 /* Recurrences, and what stands around them. */
-
-#define IN(i, elements) sp_call_read (c, c->op->in[i], elements)
-#define OUT(i, elements) sp_call_write (c, c->op->out[i], elements)
-#define M ((gint64) c->op->m)
-#define N ((gint64) c->op->n)
-#define HEADS ((gint64) c->op->heads)
-#define FLAG(name) ((c->op->flags & SP_OP_##name) != 0)
 
 /* --- the rule ----------------------------------------------------------------------------------------------------- */
 

@@ -97,6 +97,12 @@ sp_call_positions (SpCall *call, gint64 tokens)
 }
 
 gint32
+sp_call_tensor_place (const SpCall *call)
+{
+  return place_of (call, SP_GROUP_TENSOR);
+}
+
+gint32
 sp_call_ring_place (const SpCall *call)
 {
   gint32 size = group_size (call, call->loop->group), place = place_of (call, call->loop->group);
