@@ -77,6 +77,41 @@ G_STATIC_ASSERT (SP_TOKENS_CONTIGUOUS == 0 && SP_TOKENS_ZIGZAG == 1 && SP_TOKENS
 G_STATIC_ASSERT (SP_RING_P2P == 0 && SP_RING_ALL_GATHER == 1 && SP_RING_RSA == 2 && SP_RING_DOUBLE == 3);
 G_STATIC_ASSERT (SP_RING_BACKWARD_KV == 0 && SP_RING_BACKWARD_Q == 1);
 
+/* --- lists of words ----------------------------------------------------------------------------------------------- */
+
+gboolean
+sp_key_add_word (const char *word, const char *const *names, const guint8 *bits, guint8 *field)
+{
+  guint at = 0;
+  while (names[at] != NULL && !g_str_equal (names[at], word))
+    at++;
+  if (names[at] != NULL)
+    *field |= bits[at];
+  return names[at] != NULL;
+}
+
+gboolean
+sp_key_refuse_word (SpIni *ini, const SpKey *key, const char *word, const char *const *names, const char *expected,
+                    GError **error)
+{
+  const char *near = sp_nearest (word, names);
+  return sp_ini_refuse (ini, key->group, key->name, error, "%s%s%s%s", expected, near ? "; did you mean " : "",
+                        near ? near : "", near ? "?" : "");
+}
+
+gboolean
+sp_key_read_words (SpIni *ini, const SpKey *key, const char *text, const char *const *names, const guint8 *bits,
+                   const char *expected, guint8 *field, GError **error)
+{
+  g_auto (GStrv) words = g_strsplit (text, ",", -1);
+  guint8 read = 0;
+  for (guint i = 0; words[i] != NULL; i++)
+    if (!sp_key_add_word (g_strstrip (words[i]), names, bits, &read))
+      return sp_key_refuse_word (ini, key, words[i], names, expected, error);
+  *field = read;
+  return TRUE;
+}
+
 /* --- the table at work -------------------------------------------------------------------------------------------- */
 
 static gboolean

@@ -58,6 +58,13 @@ gboolean sp_values_read (SpIni *ini, SpValues *values, SpVariations *variations,
 void sp_values_write (const SpValues *values, GString *out);
 gboolean sp_values_apply_set (SpIni *ini, const char *set, GError **error);
 
+/* The words of a list that are among `names`, as the bits of each; the first that is not is refused with `expected`. */
+gboolean sp_key_read_words (SpIni *ini, const SpKey *key, const char *text, const char *const *names,
+                            const guint8 *bits, const char *expected, guint8 *field, GError **error);
+gboolean sp_key_add_word (const char *word, const char *const *names, const guint8 *bits, guint8 *field);
+gboolean sp_key_refuse_word (SpIni *ini, const SpKey *key, const char *word, const char *const *names,
+                             const char *expected, GError **error);
+
 /* --- keys that are no plain field: what `read` and `write` of their rows are --- */
 /* clang-format off */
 #define SPECIAL(name)                                                                                                  \

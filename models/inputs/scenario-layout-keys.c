@@ -88,7 +88,7 @@ sp_key_write_capacity (const SpValues *values, GString *out)
 }
 
 static const char *const offload_names[] = { "optimizer", "parameters", "activations", NULL };
-G_STATIC_ASSERT (SP_OFFLOAD_OPTIMIZER == 1 && SP_OFFLOAD_PARAMETERS == 2 && SP_OFFLOAD_ACTIVATIONS == 4);
+static const guint8 offload_bits[] = { SP_OFFLOAD_OPTIMIZER, SP_OFFLOAD_PARAMETERS, SP_OFFLOAD_ACTIVATIONS };
 
 /* none, or a list of what lies in host memory. */
 gboolean
@@ -97,23 +97,12 @@ sp_key_read_offload (SpIni *ini, const SpKey *key, SpValues *values, GError **er
   g_autofree char *text = NULL;
   if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
     return FALSE;
-  if (text == NULL)
-    return TRUE;
-  values->layout.offload = 0;
-  if (g_str_equal (text, "none"))
-    return TRUE;
-  g_auto (GStrv) words = g_strsplit (text, ",", -1);
-  for (guint i = 0; words[i] != NULL; i++) {
-    guint bit = 0;
-    while (offload_names[bit] != NULL && !g_str_equal (offload_names[bit], g_strstrip (words[i])))
-      bit++;
-    const char *near = offload_names[bit] == NULL ? sp_nearest (words[i], offload_names) : NULL;
-    if (offload_names[bit] == NULL)
-      return sp_ini_refuse (ini, key->group, key->name, error,
-                            "expected none, or of optimizer, parameters and activations some, joined by commas%s%s%s",
-                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-    values->layout.offload |= (guint8) (1 << bit);
-  }
+  if (text != NULL && g_str_equal (text, "none"))
+    values->layout.offload = 0;
+  else if (text != NULL)
+    return sp_key_read_words (ini, key, text, offload_names, offload_bits,
+                              "expected none, or of optimizer, parameters and activations some, joined by commas",
+                              &values->layout.offload, error);
   return TRUE;
 }
 
@@ -122,7 +111,7 @@ sp_key_write_offload (const SpValues *values, GString *out)
 {
   gsize start = out->len;
   for (guint bit = 0; offload_names[bit] != NULL; bit++)
-    if (values->layout.offload & 1 << bit)
+    if (values->layout.offload & offload_bits[bit])
       g_string_append_printf (out, "%s%s", out->len > start ? "," : "", offload_names[bit]);
   if (out->len == start)
     g_string_append (out, "none");
@@ -257,24 +246,36 @@ sp_key_write_recompute (const SpValues *values, GString *out)
     g_string_append (out, names[layout->recompute]);
 }
 
+/* One of `words`, which stand for `ranks`, or a number of ranks. */
+static gboolean
+read_ranks (SpIni *ini, const SpKey *key, const char *const *words, const gint32 *ranks, const char *expected,
+            gint32 *field, GError **error)
+{
+  g_autofree char *text = NULL;
+  double number = 0;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  for (guint i = 0; text != NULL && words[i] != NULL; i++)
+    if (g_str_equal (text, words[i])) {
+      *field = ranks[i];
+      return TRUE;
+    }
+  g_autofree char *problem = text == NULL ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &number);
+  if (problem != NULL)
+    return sp_ini_refuse (ini, key->group, key->name, error, "%s", expected);
+  if (text != NULL)
+    *field = (gint32) number;
+  return TRUE;
+}
+
 /* Ranks that share one copy; all, or those of a node, which the cluster's file says. */
 gboolean
 sp_key_read_zero_group (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
 {
-  g_autofree char *text = NULL;
-  double ranks = 0;
-
-  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
-    return FALSE;
-  if (text == NULL)
-    return TRUE;
-  gboolean node = g_str_equal (text, "node");
-  g_autofree char *problem =
-      node || g_str_equal (text, "all") ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &ranks);
-  if (problem != NULL)
-    return sp_ini_refuse (ini, key->group, key->name, error, "expected all, node, or a number of ranks");
-  values->layout.zero_group = node ? ZERO_GROUP_NODE : (gint32) ranks;
-  return TRUE;
+  static const char *const words[] = { "all", "node", NULL };
+  static const gint32 ranks[] = { 0, ZERO_GROUP_NODE };
+  return read_ranks (ini, key, words, ranks, "expected all, node, or a number of ranks", &values->layout.zero_group,
+                     error);
 }
 
 void
@@ -290,19 +291,9 @@ sp_key_write_zero_group (const SpValues *values, GString *out)
 gboolean
 sp_key_read_inner (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
 {
-  g_autofree char *text = NULL;
-  double ranks = 0;
-
-  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
-    return FALSE;
-  if (text == NULL)
-    return TRUE;
-  g_autofree char *problem =
-      g_str_equal (text, "node") ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &ranks);
-  if (problem != NULL)
-    return sp_ini_refuse (ini, key->group, key->name, error, "expected node, or a number of ranks");
-  values->layout.ring_inner = (gint32) ranks;
-  return TRUE;
+  static const char *const words[] = { "node", NULL };
+  static const gint32 ranks[] = { 0 };
+  return read_ranks (ini, key, words, ranks, "expected node, or a number of ranks", &values->layout.ring_inner, error);
 }
 
 void

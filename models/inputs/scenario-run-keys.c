@@ -38,31 +38,6 @@ sp_key_write_precision (const SpValues *values, GString *out)
   g_string_append (out, values->run.fp8 ? "fp8" : sp_dtype_name (values->run.precision));
 }
 
-/* Each word of a list that is one of `names` adds its bits. FALSE: what the word at *ret_word is, is not known. */
-static gboolean
-read_words (char **words, const char *const *names, const guint8 *bits, guint8 *field, const char **ret_word)
-{
-  for (guint i = 0; words[i] != NULL; i++) {
-    guint at = 0;
-    *ret_word = g_strstrip (words[i]);
-    while (names[at] != NULL && !g_str_equal (names[at], words[i]))
-      at++;
-    if (names[at] == NULL)
-      return FALSE;
-    *field |= bits[at];
-  }
-  return TRUE;
-}
-
-static gboolean
-refuse_word (SpIni *ini, const SpKey *key, const char *word, const char *const *names, const char *expected,
-             GError **error)
-{
-  const char *near = sp_nearest (word, names);
-  return sp_ini_refuse (ini, key->group, key->name, error, "%s%s%s%s", expected, near ? "; did you mean " : "",
-                        near ? near : "", near ? "?" : "");
-}
-
 /* none, or a list of what is not trained. */
 gboolean
 sp_key_read_frozen (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
@@ -78,19 +53,18 @@ sp_key_read_frozen (SpIni *ini, const SpKey *key, SpValues *values, GError **err
   values->run.frozen_layers = 0;
   g_auto (GStrv) words = g_strsplit (g_str_equal (text, "none") ? "" : text, ",", -1);
   for (guint i = 0; words[i] != NULL; i++) {
-    char *one[] = { words[i], NULL };
-    const char *word;
+    const char *word = g_strstrip (words[i]);
     double layers = 0;
-    if (read_words (one, names, bits, &values->run.frozen, &word))
+    if (sp_key_add_word (word, names, bits, &values->run.frozen))
       continue;
     gboolean first = g_str_has_prefix (word, "first-");
     const char *number = first ? word + strlen ("first-") : "";
     g_autofree char *problem = sp_quantity_problem (number, SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers);
     if (problem != NULL || values->run.frozen_layers > 0)
-      return refuse_word (ini, key, word, names,
-                          "expected none, or of embedding, head and first-K (the first K layers) some, "
-                          "joined by commas",
-                          error);
+      return sp_key_refuse_word (ini, key, word, names,
+                                 "expected none, or of embedding, head and first-K (the first K layers) some, "
+                                 "joined by commas",
+                                 error);
     values->run.frozen_layers = (gint32) layers;
   }
   return TRUE;
@@ -119,19 +93,12 @@ gboolean
 sp_key_read_targets (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
 {
   g_autofree char *text = NULL;
-  const char *word = NULL;
-  guint8 targets = 0;
   if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
     return FALSE;
-  if (text == NULL)
-    return TRUE;
-  g_auto (GStrv) words = g_strsplit (text, ",", -1);
-  if (!read_words (words, target_names, target_bits, &targets, &word))
-    return refuse_word (ini, key, word, target_names,
-                        "expected all, attention, mlp, or of q, k, v, o, gate, up and down some, joined by commas",
-                        error);
-  values->run.lora_targets = targets;
-  return TRUE;
+  return text == NULL ||
+         sp_key_read_words (ini, key, text, target_names, target_bits,
+                            "expected all, attention, mlp, or of q, k, v, o, gate, up and down some, joined by commas",
+                            &values->run.lora_targets, error);
 }
 
 void
