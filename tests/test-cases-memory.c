@@ -2,20 +2,13 @@
 #include "models/estimate/block-cost.h"
 #include "models/estimate/memory.h"
 #include "models/planner.h"
+#include "tests/published.h"
 #include "tests/shipped.h"
 
 #include <math.h>
 
 /* Published cases of what fits, whole runs: states on cards and hosts, activations of published layouts, longest
  * sequences. The numbers G09 ... are those of the reference cases. Nothing is fitted to them. */
-
-#define GIB ((double) (1 << 30))
-
-static gboolean
-is_near (double x, double published, double tolerance)
-{
-  return fabs (x - published) <= tolerance * fabs (published);
-}
 
 static void
 estimate_legal (const SpArchitecture *arch, const SpCluster *cluster, const SpFramework *framework,

@@ -2,20 +2,13 @@
 #include "models/estimate/block-cost.h"
 #include "models/estimate/memory.h"
 #include "sim/walk.h"
+#include "tests/published.h"
 #include "tests/shipped.h"
 
 #include <math.h>
 
 /* Published cases: what other people counted, measured or ran into. The numbers G01 ... are those of the reference
  * cases. */
-
-#define GIB ((double) (1 << 30))
-
-static gboolean
-is_near (double x, double published, double tolerance)
-{
-  return fabs (x - published) <= tolerance * fabs (published);
-}
 
 /* Of all blocks of a program of one stage. */
 static double

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/memory.h"
 #include "models/simulate/simulate.h"
+#include "tests/published.h"
 #include "tests/shipped.h"
 
 #include <math.h>
 
 /* Recipes that trade memory for time. G05 is a reference case. */
-
-#define GIB ((double) (1 << 30))
-
-static gboolean
-is_near (double x, double published, double tolerance)
-{
-  return fabs (x - published) <= tolerance * fabs (published);
-}
 
 static void
 estimate_one (const SpArchitecture *arch, const SpCluster *cluster, const SpFramework *framework,

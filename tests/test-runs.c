@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/planner.h"
+#include "tests/published.h"
 #include "tests/shipped.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 /* Published runs: what was measured beside what is predicted. Nothing is fitted to them. */
-
-static gboolean
-is_near (double x, double published, double tolerance)
-{
-  return fabs (x - published) <= tolerance * fabs (published);
-}
 
 /* --- G01: LASP's memory ------------------------------------------------------------------------------------------- */
 

@@ -448,6 +448,22 @@ test_any_extended (void)
   g_assert_true (worst <= 0.015);
 }
 
+/* Nothing takes time but FLOP and bytes on links. */
+static SpDevice
+device_of (double flops_per_s, double link_bytes_per_s)
+{
+  return (SpDevice){ .peak_bf16_flops_per_s = { flops_per_s },
+                     .memory_bytes = { 80e9 },
+                     .memory_bytes_per_s = { 1e20 },
+                     .sms = { 100 },
+                     .gemm_efficiency = { 1 },
+                     .attention_efficiency = { 1 },
+                     .attention_backward_efficiency = { 1 },
+                     .linear_efficiency = { 1 },
+                     .memory_efficiency = { 1 },
+                     .link_bytes_per_s = { link_bytes_per_s } };
+}
+
 /* p equal stages of the work of layers alone (memory, links and launches free, a vocabulary of one word): a step is
  * m + p - 1 slots, the bubble (p - 1) / m of the busy time. From a micro-batch to the next it grows by one slot. */
 static void
@@ -455,16 +471,7 @@ test_bubble (void)
 {
   g_autoptr (SpProgram) program = sp_program_new ();
   SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 },
-                      .memory_bytes = { 80e9 },
-                      .memory_bytes_per_s = { 1e20 },
-                      .sms = { 100 },
-                      .gemm_efficiency = { 1 },
-                      .attention_efficiency = { 1 },
-                      .attention_backward_efficiency = { 1 },
-                      .linear_efficiency = { 1 },
-                      .memory_efficiency = { 1 },
-                      .link_bytes_per_s = { 1e20 } };
+  SpDevice device = device_of (1e14, 1e20);
   SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 8, .link_efficiency = { 1 } };
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
   SpEstimator estimator;
@@ -513,16 +520,7 @@ test_held_up (void)
   } cases[] = { { 256, 4 * 256 * 2.048e-6 }, { 8192, 12.583e-3 } };
   g_autoptr (SpProgram) program = sp_program_new ();
   SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e22 },
-                      .memory_bytes = { 80e9 },
-                      .memory_bytes_per_s = { 1e20 },
-                      .sms = { 100 },
-                      .gemm_efficiency = { 1 },
-                      .attention_efficiency = { 1 },
-                      .attention_backward_efficiency = { 1 },
-                      .linear_efficiency = { 1 },
-                      .memory_efficiency = { 1 },
-                      .link_bytes_per_s = { 1e9 } };
+  SpDevice device = device_of (1e22, 1e9);
   SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 8, .link_efficiency = { 1 } };
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
   SpEstimator estimator;
