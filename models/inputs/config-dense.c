@@ -184,22 +184,21 @@ fla_transformer (SpConfig *config, GError **error)
   arch->rotary = TRUE;
   if (!sp_config_kv_heads (config, "num_kv_heads", "num_heads", 0, error) ||
       !sp_config_divide_heads (config, "num_heads", "hidden_size", error) ||
-      !sp_config_silu (config, "hidden_act", error) || !sp_config_fla_defaults (config, 4, error))
+      !sp_config_silu (config, "hidden_act", error) || !sp_config_fla_defaults (config, SP_CONFIG_GATED (4), error))
     return FALSE;
   sp_config_window_everywhere (arch);
   return TRUE;
 }
 
-/* The class's own vocabulary, and the MLP's width where it is given by a ratio: 2/3 of ratio x hidden, up to a multiple
- * of 256. */
 gboolean
-sp_config_fla_defaults (SpConfig *config, gint32 ratio, GError **error)
+sp_config_fla_defaults (SpConfig *config, SpConfigWidth width, GError **error)
 {
   SpArchitecture *arch = config->arch;
-  if (!sp_config_int (config, "hidden_ratio", OPTIONAL, 1, 64, &ratio, error))
+  if (!sp_config_number (config, "hidden_ratio", 0.0625, 64, &width.ratio, error))
     return FALSE;
+  double features = width.whole ? arch->hidden * width.ratio : arch->hidden * width.ratio * 2 / 3;
   if (arch->ffn == 0)
-    arch->ffn = ((gint32) ((gint64) arch->hidden * ratio * 2 / 3) + 255) / 256 * 256;
+    arch->ffn = ((gint32) features + width.multiple - 1) / width.multiple * width.multiple;
   if (arch->vocabulary == 0) {
     arch->vocabulary = 32000;
     sp_architecture_note (arch, "vocab_size is not given: 32000, the class's default");

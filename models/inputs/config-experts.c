@@ -45,6 +45,7 @@ qwen_experts (SpConfig *config, GError **error)
   if (window)
     return sp_config_refuse (config, "use_sliding_window", error,
                              "expected false; a window beside experts is not known");
+  sp_config_member (config, "sliding_window"); /* off, whatever its size */
   return sp_config_llama (config, error) && read_experts (config, "num_experts", error) &&
          sp_config_int (config, "moe_intermediate_size", REQUIRED, 1, SP_MAX_FFN, &arch->moe.ffn, error) &&
          sp_config_sparse_layers (config, error);
@@ -67,8 +68,6 @@ static gboolean
 qwen3_moe (SpConfig *config, GError **error)
 {
   config->arch->qk_norm = TRUE;
-  if (config->arch->head_size == 0)
-    config->arch->head_size = 128;
   return qwen_experts (config, error);
 }
 

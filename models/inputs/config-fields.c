@@ -11,10 +11,23 @@ sp_config_member (const SpConfig *config, const char *key)
   return node == NULL || JSON_NODE_HOLDS_NULL (node) ? NULL : node;
 }
 
+/* The key with the objects that it is in: "text_config.attn.layers". */
+static char *
+place_of (const SpConfig *config, const char *key)
+{
+  char *place = g_strdup (key);
+  for (const SpConfig *part = config; part != NULL && part->part != NULL; part = part->outer) {
+    g_autofree char *inner = place;
+    place = g_strconcat (part->part, ".", inner, NULL);
+  }
+  return place;
+}
+
 gboolean
 sp_config_refuse (const SpConfig *config, const char *key, GError **error, const char *format, ...)
 {
   JsonNode *node = json_object_get_member (config->object, key);
+  g_autofree char *place = place_of (config, key);
   g_autofree char *value = node != NULL ? json_to_string (node, FALSE) : g_strdup ("missing");
   g_autofree char *shown = sp_shown (value);
   va_list arguments;
@@ -22,16 +35,44 @@ sp_config_refuse (const SpConfig *config, const char *key, GError **error, const
   g_autofree char *expected = g_strdup_vprintf (format, arguments);
   va_end (arguments);
   return sp_input_fail (error, node != NULL ? SP_INPUT_ERROR_VALUE : SP_INPUT_ERROR_KEY, "%s: %s: %s, %s", config->path,
-                        key, shown, expected);
+                        place, shown, expected);
+}
+
+/* A key that must be there; the class's value, where there is one, is for the user to take. */
+static gboolean
+refuse_missing (const SpConfig *config, const char *key, double min, double max, GError **error)
+{
+  gint32 value;
+  g_autofree char *known = config->type != NULL && sp_config_default (config->type, key, &value)
+                               ? g_strdup_printf (" (the class has %d)", value)
+                               : NULL;
+  return sp_config_refuse (config, key, error, "expected a whole number from %.0f to %.0f; no default is assumed%s",
+                           min, max, known != NULL ? known : "");
+}
+
+gboolean
+sp_config_is_whole (JsonNode *node, gint64 *ret)
+{
+  GType type = JSON_NODE_HOLDS_VALUE (node) ? json_node_get_value_type (node) : G_TYPE_INVALID;
+  if (type == G_TYPE_INT64)
+    *ret = json_node_get_int (node);
+  else if (type == G_TYPE_DOUBLE && fabs (json_node_get_double (node)) <= 0x1p53 &&
+           json_node_get_double (node) == floor (json_node_get_double (node)))
+    *ret = (gint64) json_node_get_double (node);
+  else
+    return FALSE;
+  return TRUE;
 }
 
 static gboolean
 read_number (const SpConfig *config, const SpConfigField *field, JsonNode *node, GError **error)
 {
   gboolean whole = field->type == SP_CONFIG_INT;
+  gint64 count;
   GType type = JSON_NODE_HOLDS_VALUE (node) ? json_node_get_value_type (node) : G_TYPE_INVALID;
   double value = type == G_TYPE_INT64 || type == G_TYPE_DOUBLE ? json_node_get_double (node) : 0;
-  if ((type != G_TYPE_INT64 && (whole || type != G_TYPE_DOUBLE)) || !(value >= field->min && value <= field->max)) {
+  if ((type != G_TYPE_INT64 && type != G_TYPE_DOUBLE) || (whole && !sp_config_is_whole (node, &count)) ||
+      !(value >= field->min && value <= field->max)) {
     g_autofree char *expected =
         sp_quantity_problem ("", whole ? SP_UNIT_COUNT : SP_UNIT_NUMBER, field->min, field->max, &value);
     return sp_config_refuse (config, field->key, error, "%s", expected);
@@ -65,8 +106,7 @@ sp_config_fields (const SpConfig *config, const SpConfigField *fields, GError **
         return FALSE;
     } else if (node != NULL ? !read_number (config, field, node, error) : field->need == REQUIRED) {
       if (node == NULL)
-        sp_config_refuse (config, field->key, error, "expected a whole number from %.0f to %.0f; no default is assumed",
-                          field->min, field->max);
+        refuse_missing (config, field->key, field->min, field->max, error);
       return FALSE;
     }
   }
@@ -107,14 +147,12 @@ sp_config_int (const SpConfig *config, const char *key, SpConfigNeed need, gint3
                GError **error)
 {
   JsonNode *node = sp_config_member (config, key);
+  gint64 value;
   if (node == NULL)
-    return need == OPTIONAL ||
-           sp_config_refuse (config, key, error, "expected a whole number from %d to %d; no default is assumed", min,
-                             max);
-  if (!JSON_NODE_HOLDS_VALUE (node) || json_node_get_value_type (node) != G_TYPE_INT64 ||
-      json_node_get_int (node) < min || json_node_get_int (node) > max)
+    return need == OPTIONAL || refuse_missing (config, key, min, max, error);
+  if (!sp_config_is_whole (node, &value) || value < min || value > max)
     return sp_config_refuse (config, key, error, "expected a whole number from %d to %d", min, max);
-  *ret = (gint32) json_node_get_int (node);
+  *ret = (gint32) value;
   return TRUE;
 }
 
@@ -152,9 +190,21 @@ sp_config_list (const SpConfig *config, const char *key, gint32 length, gboolean
 gint64
 sp_config_whole (JsonArray *list, guint i)
 {
-  JsonNode *node = json_array_get_element (list, i);
-  gboolean whole = JSON_NODE_HOLDS_VALUE (node) && json_node_get_value_type (node) == G_TYPE_INT64;
-  return whole ? json_node_get_int (node) : -1;
+  gint64 value;
+  return sp_config_is_whole (json_array_get_element (list, i), &value) ? value : -1;
+}
+
+gboolean
+sp_config_enter (const SpConfig *config, const char *key, SpConfig *ret_part, GError **error)
+{
+  JsonNode *node = sp_config_member (config, key);
+  if (node == NULL || !JSON_NODE_HOLDS_OBJECT (node))
+    return sp_config_refuse (config, key, error, "expected an object");
+  *ret_part = *config;
+  ret_part->object = json_node_get_object (node);
+  ret_part->part = key;
+  ret_part->outer = config;
+  return TRUE;
 }
 
 /* --- parts that families share ------------------------------------------------------------------------------------ */

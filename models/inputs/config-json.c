@@ -63,14 +63,24 @@ check_others (const SpConfig *config, GError **error)
 
 /* --- the family --------------------------------------------------------------------------------------------------- */
 
-static gboolean
-is_alias (const char *aliases, const char *type)
+gboolean
+sp_config_is_one (const char *names, const char *type)
 {
-  g_auto (GStrv) names = g_strsplit (aliases != NULL ? aliases : "", " ", -1);
-  return g_strv_contains ((const char *const *) names, type);
+  g_auto (GStrv) list = g_strsplit (names != NULL ? names : "", " ", -1);
+  return g_strv_contains ((const char *const *) list, type);
 }
 
-/* BERT's first files have no model_type. */
+static const SpConfigFamily *
+family_of (const char *type)
+{
+  for (guint t = 0; t < G_N_ELEMENTS (tables); t++)
+    for (const SpConfigFamily *family = tables[t]; family->type != NULL; family++)
+      if (g_str_equal (family->type, type) || sp_config_is_one (family->aliases, type))
+        return family;
+  return NULL;
+}
+
+/* BERT's first files have no model_type. The string is the object's. */
 static const char *
 type_of (const SpConfig *config)
 {
@@ -80,28 +90,50 @@ type_of (const SpConfig *config)
   return sp_config_member (config, "type_vocab_size") != NULL ? "bert" : NULL;
 }
 
+/* Models that are written in a form of their own: a key that tells it, and what to take instead. */
+static const struct {
+  const char *key, *expected;
+} forms[] = {
+  { "_class_name", "expected a language model; a diffusion transformer's own form is not available yet" },
+  { "ssm_cfg", "expected the config.json of this model in transformers' form, with model_type mamba or mamba2: that of "
+               "its repository whose name ends in -hf" },
+};
+
+/* Names of the families of one table, or of all (NULL). */
+static GPtrArray *
+names_of (const SpConfigFamily *table)
+{
+  GPtrArray *names = g_ptr_array_new ();
+  for (guint t = 0; t < G_N_ELEMENTS (tables); t++)
+    for (const SpConfigFamily *family = tables[t]; family->type != NULL; family++)
+      if (table == NULL || table == tables[t])
+        g_ptr_array_add (names, (gpointer) family->type);
+  g_ptr_array_add (names, NULL);
+  return names;
+}
+
+/* A name with "moe" in it is meant for a family with experts, however near a dense one is spelt. */
 static const SpConfigFamily *
 find_family (const SpConfig *config, GError **error)
 {
   const char *type = type_of (config);
-  g_autoptr (GPtrArray) names = g_ptr_array_new ();
-  for (guint t = 0; t < G_N_ELEMENTS (tables); t++)
-    for (const SpConfigFamily *family = tables[t]; family->type != NULL; family++) {
-      g_ptr_array_add (names, (gpointer) family->type);
-      if (type != NULL && (g_str_equal (family->type, type) || is_alias (family->aliases, type)))
-        return family;
+  const SpConfigFamily *family = type != NULL ? family_of (type) : NULL;
+  if (family != NULL)
+    return family;
+  for (guint i = 0; i < G_N_ELEMENTS (forms); i++)
+    if (sp_config_member (config, forms[i].key) != NULL) {
+      sp_config_refuse (config, forms[i].key, error, "%s", forms[i].expected);
+      return NULL;
     }
-  if (sp_config_member (config, "_class_name") != NULL) {
-    sp_config_refuse (config, "_class_name", error,
-                      "expected a language model; a diffusion transformer's own form is not available yet");
-    return NULL;
-  }
-  g_ptr_array_add (names, NULL);
-  const char *const *list = (const char *const *) names->pdata;
-  g_autofree char *all = g_strjoinv (", ", (char **) list);
-  const char *near = type != NULL ? sp_nearest (type, list) : NULL;
-  sp_config_refuse (config, "model_type", error, "expected one of %s%s%s", all, near ? "; the nearest is " : "",
-                    near ? near : "");
+  g_autofree char *lower = type != NULL ? g_ascii_strdown (type, -1) : NULL;
+  gboolean experts = lower != NULL && strstr (lower, "moe") != NULL;
+  g_autoptr (GPtrArray) all = names_of (NULL), meant = names_of (experts ? sp_config_experts : NULL);
+  g_autofree char *list = g_strjoinv (", ", (char **) all->pdata);
+  g_autofree char *with_experts = experts ? g_strjoinv (", ", (char **) meant->pdata) : NULL;
+  const char *near = type != NULL ? sp_nearest (type, (const char *const *) meant->pdata) : NULL;
+  sp_config_refuse (config, "model_type", error, "expected one of %s%s%s%s%s", list,
+                    experts ? "; of experts " : "", experts ? with_experts : "",
+                    near != NULL ? "; the nearest is " : "", near != NULL ? near : "");
   return NULL;
 }
 
@@ -119,6 +151,22 @@ note_class (const SpConfig *config, const SpConfigFamily *family)
   sp_architecture_note (config->arch, "architectures: %s is counted as %s", shown, family->class_name);
 }
 
+/* What a text part leaves to the whole: whether its embeddings are tied, and what it is of ("gemma3" has text parts of
+ * "gemma3_text"). */
+static void
+inherit (JsonObject *whole, JsonObject *text)
+{
+  JsonNode *type = json_object_get_member (whole, "model_type");
+  const char *name = type != NULL && JSON_NODE_HOLDS_VALUE (type) ? json_node_get_string (type) : NULL;
+  g_autofree char *of_text = name != NULL ? g_strconcat (name, "_text", NULL) : NULL;
+  if (name != NULL && !json_object_has_member (text, "model_type") &&
+      (family_of (of_text) != NULL || family_of (name) != NULL))
+    json_object_set_string_member (text, "model_type", family_of (of_text) != NULL ? of_text : name);
+  if (json_object_has_member (whole, "tie_word_embeddings") && !json_object_has_member (text, "tie_word_embeddings"))
+    json_object_set_member (text, "tie_word_embeddings",
+                            json_node_copy (json_object_get_member (whole, "tie_word_embeddings")));
+}
+
 /* The part that is a language model, where there are several. */
 static gboolean
 enter_text_part (SpConfig *config, GError **error)
@@ -131,12 +179,9 @@ enter_text_part (SpConfig *config, GError **error)
     if (!JSON_NODE_HOLDS_OBJECT (node))
       return sp_config_refuse (config, keys[i], error, "expected an object");
     sp_architecture_note (config->arch, "%s alone is counted: the model's other parts are not", keys[i]);
-    JsonObject *text = json_node_get_object (node);
-    if (json_object_has_member (config->object, "tie_word_embeddings") &&
-        !json_object_has_member (text, "tie_word_embeddings"))
-      json_object_set_member (text, "tie_word_embeddings",
-                              json_node_copy (json_object_get_member (config->object, "tie_word_embeddings")));
-    config->object = text;
+    inherit (config->object, json_node_get_object (node));
+    config->object = json_node_get_object (node);
+    config->part = keys[i];
     return TRUE;
   }
   return TRUE;
@@ -171,11 +216,16 @@ sp_architecture_parse_json (const char *path, const char *text, gsize length, GE
     return NULL;
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
   g_autoptr (GHashTable) asked = g_hash_table_new (g_str_hash, g_str_equal);
-  SpConfig config = { path, object, arch, asked };
+  SpConfig config = { .path = path, .object = object, .arch = arch, .asked = asked };
   if (!enter_text_part (&config, error))
     return NULL;
   const SpConfigFamily *family = find_family (&config, error);
-  if (family == NULL || !sp_config_fields (&config, family->fields, error) || !family->finish (&config, error) ||
+  if (family == NULL)
+    return NULL;
+  config.type = type_of (&config);
+  if (config.part != NULL)
+    sp_config_take_defaults (&config);
+  if (!sp_config_fields (&config, family->fields, error) || !family->finish (&config, error) ||
       !check_others (&config, error) || !check_sizes (&config, error) || !check_kinds (&config, error))
     return NULL;
   arch->family = g_strdup (family->type);

@@ -26,8 +26,8 @@ static gboolean
 transnormer_attention (SpConfig *config, GError **error)
 {
   JsonNode *width = sp_config_member (config, "hidden_dim");
-  if (width != NULL && (!JSON_NODE_HOLDS_VALUE (width) || json_node_get_value_type (width) != G_TYPE_INT64 ||
-                        json_node_get_int (width) != config->arch->hidden))
+  gint64 value;
+  if (width != NULL && (!sp_config_is_whole (width, &value) || value != config->arch->hidden))
     return sp_config_refuse (config, "hidden_dim", error,
                              "expected decoder_embed_dim = %d; others are not available yet", config->arch->hidden);
   JsonNode *rotated = sp_config_member (config, "linear_use_lrpe_list");
@@ -81,15 +81,12 @@ static gboolean
 fla_hybrid (SpConfig *config, GError **error)
 {
   SpArchitecture *arch = config->arch;
-  JsonNode *node = sp_config_member (config, "attn");
+  SpConfig part;
   arch->kv_heads = arch->heads;
-  if (node == NULL)
+  if (sp_config_member (config, "attn") == NULL)
     return TRUE;
-  if (!JSON_NODE_HOLDS_OBJECT (node))
-    return sp_config_refuse (config, "attn", error, "expected an object");
-  SpConfig part = *config;
-  part.object = json_node_get_object (node);
-  if (!sp_config_int (&part, "num_heads", OPTIONAL, 1, SP_MAX_HEADS, &arch->heads, error))
+  if (!sp_config_enter (config, "attn", &part, error) ||
+      !sp_config_int (&part, "num_heads", OPTIONAL, 1, SP_MAX_HEADS, &arch->heads, error))
     return FALSE;
   arch->kv_heads = arch->heads;
   arch->head_size = 0;
@@ -106,7 +103,7 @@ fla_hybrid (SpConfig *config, GError **error)
 
 /* Heads of key and value size from expansions of the hidden size. */
 static gboolean
-fla_common (SpConfig *config, SpLinearFamily family, double expand_k, double expand_v, gint32 heads, gint32 ratio,
+fla_common (SpConfig *config, SpLinearFamily family, double expand_k, double expand_v, gint32 heads, double ratio,
             GError **error)
 {
   SpArchitecture *arch = config->arch;
@@ -119,7 +116,7 @@ fla_common (SpConfig *config, SpLinearFamily family, double expand_k, double exp
   if (!sp_config_number (config, "expand_k", 0.0625, 16, &expand_k, error) ||
       !sp_config_number (config, "expand_v", 0.0625, 16, &expand_v, error) ||
       !sp_config_bool (config, "use_output_gate", &l->output_gate, error) ||
-      !sp_config_silu (config, "hidden_act", error) || !sp_config_fla_defaults (config, ratio, error))
+      !sp_config_silu (config, "hidden_act", error) || !sp_config_fla_defaults (config, SP_CONFIG_GATED (ratio), error))
     return FALSE;
   l->heads = l->key_heads = arch->heads;
   l->key_size = (gint32) (arch->hidden * expand_k / arch->heads);
@@ -179,7 +176,7 @@ head_dim_common (SpConfig *config, SpLinearFamily family, gint32 head_dim, gint3
   if (!sp_config_int (config, "head_dim", OPTIONAL, 1, SP_MAX_HEAD_SIZE, &head_dim, error) ||
       !sp_config_number (config, "expand_v", 0.0625, 16, &expand_v, error) ||
       !sp_config_bool (config, "use_gate", &l->output_gate, error) || !sp_config_silu (config, "hidden_act", error) ||
-      !sp_config_fla_defaults (config, 4, error) || !read_conv (config, TRUE, error))
+      !sp_config_fla_defaults (config, SP_CONFIG_GATED (4), error) || !read_conv (config, TRUE, error))
     return FALSE;
   arch->norm = SP_NORM_RMS;
   arch->mlp = SP_MLP_SWIGLU;
@@ -216,9 +213,10 @@ kda (SpConfig *config, GError **error)
 
 /* --- RWKV --------------------------------------------------------------------------------------------------------- */
 
-/* The ranks of all low-rank parts together. */
+/* The ranks of all low-rank parts together; an MLP of `ratio` times the hidden size. */
 static gboolean
-rwkv (SpConfig *config, SpLinearFamily family, const char *const *ranks, const gint32 *defaults, GError **error)
+rwkv (SpConfig *config, SpLinearFamily family, const char *const *ranks, const gint32 *defaults, double ratio,
+      GError **error)
 {
   SpArchitecture *arch = config->arch;
   SpLinearShape *l = &arch->linear;
@@ -233,9 +231,7 @@ rwkv (SpConfig *config, SpLinearFamily family, const char *const *ranks, const g
       return FALSE;
     l->gate_rank += rank;
   }
-  if (arch->ffn == 0)
-    arch->ffn = 4 * arch->hidden;
-  if (!sp_config_fla_defaults (config, 4, error))
+  if (!sp_config_fla_defaults (config, (SpConfigWidth){ ratio, TRUE, 32 }, error))
     return FALSE;
   arch->norm = SP_NORM_LAYER;
   arch->mlp = SP_MLP_RELU2;
@@ -254,7 +250,7 @@ rwkv6 (SpConfig *config, GError **error)
   static const char *const ranks[] = { "proj_low_rank_dim", "gate_low_rank_dim", NULL };
   static const gint32 defaults[] = { 160, 64 };
   config->arch->linear.output_gate = TRUE;
-  return rwkv (config, SP_LINEAR_RWKV6, ranks, defaults, error);
+  return rwkv (config, SP_LINEAR_RWKV6, ranks, defaults, 3.5, error);
 }
 
 static gboolean
@@ -263,7 +259,7 @@ rwkv7 (SpConfig *config, GError **error)
   static const char *const ranks[] = { "decay_low_rank_dim", "gate_low_rank_dim", "a_low_rank_dim", "v_low_rank_dim",
                                        NULL };
   static const gint32 defaults[] = { 64, 128, 64, 16 };
-  return rwkv (config, SP_LINEAR_RWKV7, ranks, defaults, error);
+  return rwkv (config, SP_LINEAR_RWKV7, ranks, defaults, 4, error);
 }
 
 /* --- Mamba -------------------------------------------------------------------------------------------------------- */
@@ -483,11 +479,9 @@ kimi_linear (SpConfig *config, GError **error)
 {
   SpArchitecture *arch = config->arch;
   SpLinearShape *l = &arch->linear;
-  JsonNode *node = sp_config_member (config, "linear_attn_config");
-  if (node == NULL || !JSON_NODE_HOLDS_OBJECT (node))
-    return sp_config_refuse (config, "linear_attn_config", error, "expected an object");
-  SpConfig part = *config;
-  part.object = json_node_get_object (node);
+  SpConfig part;
+  if (!sp_config_enter (config, "linear_attn_config", &part, error))
+    return FALSE;
   *l = (SpLinearShape){ SP_LINEAR_KDA, 0, 0, 0, 0, 4, 0, FALSE, TRUE };
   if (!sp_config_int (&part, "num_heads", REQUIRED, 1, SP_MAX_HEADS, &l->heads, error) ||
       !sp_config_int (&part, "head_dim", REQUIRED, 1, SP_MAX_HEAD_SIZE, &l->key_size, error) ||

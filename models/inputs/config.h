@@ -14,12 +14,17 @@
 
 G_BEGIN_DECLS
 
-typedef struct {
+typedef struct SpConfig SpConfig;
+
+struct SpConfig {
   const char *path;
-  JsonObject *object; /* of the language model: in a model of several parts, the text part's */
+  JsonObject *object;    /* of the language model: in a model of several parts, the text part's */
+  const char *part;      /* the key that the object is under, for messages; NULL: the file's own */
+  const SpConfig *outer; /* what `part` is in; NULL: the file's own object */
+  const char *type;      /* model_type, once the family is known */
   SpArchitecture *arch;
   GHashTable *asked; /* keys that sp_config_member was asked for */
-} SpConfig;
+};
 
 typedef enum { SP_CONFIG_REQUIRED, SP_CONFIG_OPTIONAL } SpConfigNeed;
 typedef enum { SP_CONFIG_END, SP_CONFIG_INT, SP_CONFIG_NUMBER, SP_CONFIG_BOOL } SpConfigType;
@@ -45,11 +50,13 @@ extern const SpConfigFamily sp_config_dense[], sp_config_early[], sp_config_expe
 
 /* NULL if the key is absent or null. */
 JsonNode *sp_config_member (const SpConfig *config, const char *key);
-/* "file: key: value, " and what is expected; returns FALSE. */
+/* "file: key: value, " and what is expected, the key with the objects that it is in; returns FALSE. */
 gboolean sp_config_refuse (const SpConfig *config, const char *key, GError **error, const char *format, ...)
     G_GNUC_PRINTF (4, 5);
 gboolean sp_config_fields (const SpConfig *config, const SpConfigField *fields, GError **error);
 gboolean sp_config_bool (const SpConfig *config, const char *key, gboolean *ret, GError **error);
+/* Whether a value is a whole number: also one that was written as 4.0, as Python does of a float. */
+gboolean sp_config_is_whole (JsonNode *node, gint64 *ret);
 /* One number of its own; *ret is the default. */
 gboolean sp_config_int (const SpConfig *config, const char *key, SpConfigNeed need, gint32 min, gint32 max, gint32 *ret,
                         GError **error);
@@ -80,8 +87,23 @@ extern const SpConfigField sp_config_llama_fields[];
 gboolean sp_config_llama (SpConfig *config, GError **error);
 /* `layer_types`: full_attention, sliding_attention, linear_attention. Absent: TRUE and *ret_given FALSE. */
 gboolean sp_config_layer_types (SpConfig *config, gboolean *ret_given, GError **error);
-/* flash-linear-attention's defaults of the vocabulary and, by `ratio`, the MLP's width. */
-gboolean sp_config_fla_defaults (SpConfig *config, gint32 ratio, GError **error);
+/* flash-linear-attention's defaults of the vocabulary and of the MLP's width: from `ratio`, of the whole hidden size or
+ * of two thirds of it, up to a multiple. */
+typedef struct {
+  double ratio;
+  gboolean whole;
+  gint32 multiple;
+} SpConfigWidth;
+#define SP_CONFIG_GATED(r) ((SpConfigWidth){ (r), FALSE, 256 })
+gboolean sp_config_fla_defaults (SpConfig *config, SpConfigWidth width, GError **error);
+/* What a class of transformers has for its keys. Of a part, save_pretrained writes what differs from these alone, so
+ * they are taken there for what is missing, in a note; of a whole file it writes all, so a missing key is asked for. */
+gboolean sp_config_is_one (const char *names, const char *type); /* of names separated by spaces, NULL none */
+gboolean sp_config_default (const char *type, const char *key, gint32 *ret);
+void sp_config_take_defaults (SpConfig *config);
+/* An object within: "attn" of flash-linear-attention, for one. NULL and an error if the key has something else. */
+gboolean sp_config_enter (const SpConfig *config, const char *key, SpConfig *ret_part, GError **error);
+
 /* Latent attention's sizes; experts as DeepSeek's files say them. */
 gboolean sp_config_latent (SpConfig *config, GError **error);
 gboolean sp_config_deepseek_experts (SpConfig *config, GError **error);
