@@ -20,6 +20,7 @@
 #include "models/inputs/scenario.h"
 #include "models/inputs/topology-dump.h"
 #include "models/simulate/simulate.h"
+#include "sim/words.h"
 
 G_BEGIN_DECLS
 
@@ -79,6 +80,8 @@ char *sp_text_seconds (double seconds); /* 1.234 s, 56.78 ms */
 char *sp_text_count (double count);     /* 8,030,261,248 */
 char *sp_text_percent (double fraction);
 char *sp_text_gib (double bytes); /* without a unit */
+/* What is trained, and how much of all; NULL where all is. */
+char *sp_result_trained (const SpRun *run, const SpArchitecture *arch);
 
 /* A table: cells are given row by row. `columns` has 'l' or 'r' for each, of the same length as there are columns. */
 typedef struct _SpTable SpTable;
@@ -140,5 +143,6 @@ gboolean sp_show_network_json (JsonBuilder *builder, const SpCluster *cluster, G
 gboolean sp_show_dump (const SpTopologyDump *dump, gboolean json, GString *out, GError **error);
 gboolean sp_show_framework (const SpShow *show, GString *out, GError **error);
 gboolean sp_show_layout (const SpShow *show, GString *out, GError **error);
+gboolean sp_show_model (const SpShow *show, GString *out, GError **error);
 
 G_END_DECLS

@@ -43,6 +43,18 @@ parse (char **args, Options *o, GString *out, GError **error)
                        out, error);
 }
 
+/* On stderr, as the model's file has a name that nobody gave. */
+static void
+note_written (const char *path, const char *model_path)
+{
+  g_autoptr (GPtrArray) notes = g_ptr_array_new_with_free_func (g_free);
+  if (model_path == NULL)
+    g_ptr_array_add (notes, g_strdup_printf ("written: %s", path));
+  else
+    g_ptr_array_add (notes, g_strdup_printf ("written: %s, and the model that it describes: %s", path, model_path));
+  sp_cli_notes (notes);
+}
+
 /* Both files, or neither. */
 static gboolean
 write_both (const char *path, const GString *scenario, const GString *model, GError **error)
@@ -90,5 +102,7 @@ sp_command_import (char **args, GString *out, GError **error)
       !write_both (options.output, scenario, model, error))
     return FALSE;
   sp_cli_notes (sp_run_file_notes (file));
+  g_autofree char *model_path = model->len > 0 ? sp_run_model_path (options.output) : NULL;
+  note_written (options.output, model_path);
   return TRUE;
 }

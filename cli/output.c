@@ -36,7 +36,7 @@ char *
 sp_text_seconds (double seconds)
 {
   double size = fabs (seconds);
-  if (size == 0)
+  if (size < 5e-10) /* 0.000 us */
     return g_strdup ("0 s");
   if (size >= 1)
     return four_digits (seconds, "s");

@@ -115,8 +115,6 @@ static const char *const booleans[] = { "false", "true", NULL };
 static const char *const dtypes[] = { "bf16", "fp32", NULL };
 static const char *const ring_kinds[] = { "p2p", "all-gather", "rsa", NULL }; /* those that need no second degree */
 static const char *const losses[] = { "full", "vocab-parallel", "chunked", "fused", NULL };
-static const char *const optimizers[] = { "adamw", "adamw-8bit", "muon", NULL };
-G_STATIC_ASSERT (SP_OPTIMIZER_ADAMW_8BIT == 1 && SP_OPTIMIZER_MUON == 2);
 #define FIELD(name) G_STRUCT_OFFSET (SpPlanQuestion, name)
 static const struct {
   const char *key;
@@ -131,7 +129,7 @@ static const struct {
   { "gradient-dtype", dtypes, FIELD (base.gradient_dtype) },
   { "ring-gradient-dtype", dtypes, FIELD (base.ring_gradient_dtype) },
   { "ring-kind", ring_kinds, FIELD (base.ring_kind) },
-  { "optimizer", optimizers, FIELD (run.optimizer) },
+  { "optimizer", sp_optimizer_names, FIELD (run.optimizer) },
   { "schedule", NULL, FIELD (base.schedule) },
 };
 #undef FIELD
@@ -308,10 +306,10 @@ order_text (const SpLayout *layout, const SpOrder *order)
 
 /* With the order of axes where it is not the usual one. */
 static char *
-layout_text (const SpLayout *layout)
+layout_text (const SpLayout *layout, const SpArchitecture *arch)
 {
   const SpLayout usual = SP_LAYOUT_DEFAULT;
-  g_autofree char *text = sp_layout_describe (layout);
+  g_autofree char *text = sp_layout_describe (layout, arch);
   g_autofree char *order = order_text (layout, &layout->order);
   g_autofree char *usual_order = order_text (layout, &usual.order);
   return g_str_equal (order, usual_order) ? g_steal_pointer (&text) : g_strconcat (text, ", order ", order, NULL);
@@ -326,9 +324,12 @@ add_header (const Question *q, const SpPlan *plan, GString *out)
   g_autofree char *candidates = sp_text_count ((double) plan->candidates);
   g_autofree char *legal = sp_text_count ((double) plan->legal);
   g_autofree char *fitting = sp_text_count ((double) plan->fitting);
+  g_autofree char *trained = sp_result_trained (&p->run, q->arch);
   g_string_append_printf (out, "%s (%s parameters), sequence %s tokens, global batch %d%s%s%s\n", q->arch->name, parameters,
                           sequence, p->global_batch, p->causal ? "" : ", not causal", p->run.optimizer ? ", " : "",
-                          p->run.optimizer ? optimizers[p->run.optimizer] : "");
+                          p->run.optimizer ? sp_optimizer_names[p->run.optimizer] : "");
+  if (trained != NULL)
+    g_string_append_printf (out, "%s\n", trained);
   g_string_append_printf (out, "%s: %d x %s, framework %s\n", q->cluster->name,
                           p->gpus > 0 ? p->gpus : sp_cli_gpus (q->cluster), q->cluster->device->name,
                           q->framework->name);
@@ -336,7 +337,7 @@ add_header (const Question *q, const SpPlan *plan, GString *out)
 }
 
 static void
-add_row (SpTable *table, guint rank, const SpPlanEntry *entry)
+add_row (SpTable *table, guint rank, const SpPlanEntry *entry, const SpArchitecture *arch)
 {
   const SpEstimate *e = &entry->estimate;
   sp_table_take (table, g_strdup_printf ("%u", rank));
@@ -347,7 +348,7 @@ add_row (SpTable *table, guint rank, const SpPlanEntry *entry)
   sp_table_take (table, sp_text_gib (e->memory.total_bytes));
   sp_table_take (table, sp_text_percent (e->memory.total_bytes / e->capacity_bytes));
   sp_table_take (table, g_strdup_printf ("%d", entry->run.micro_batch));
-  sp_table_take (table, layout_text (&entry->layout));
+  sp_table_take (table, layout_text (&entry->layout, arch));
 }
 
 static void
@@ -359,7 +360,7 @@ add_table (const Question *q, const SpPlan *plan, GString *out)
   for (guint i = 0; i < G_N_ELEMENTS (head); i++)
     sp_table_cell (table, head[i]);
   for (guint i = 0; i < plan->entries->len; i++)
-    add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i));
+    add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i), q->arch);
   g_string_append_c (out, '\n');
   sp_table_print (table, 0, out);
   g_string_append_printf (out,
@@ -373,12 +374,12 @@ add_table (const Question *q, const SpPlan *plan, GString *out)
 }
 
 static void
-add_nearest (const SpPlan *plan, GString *out)
+add_nearest (const SpPlan *plan, const SpArchitecture *arch, GString *out)
 {
   if (!plan->has_nearest)
     return;
   const SpPlanEntry *entry = &plan->nearest;
-  g_autofree char *layout = layout_text (&entry->layout);
+  g_autofree char *layout = layout_text (&entry->layout, arch);
   g_autofree char *lacks = sp_text_bytes (lacks_bytes (entry));
   g_autofree char *exact = sp_text_count (lacks_bytes (entry));
   g_autofree char *capacity = sp_text_bytes (entry->estimate.capacity_bytes);
@@ -398,7 +399,7 @@ add_text (const Question *q, const SpEstimator *estimator, const SpPlan *plan, G
                      "\nNOTHING FITS: no layout is legal; seqpar show layout SCENARIO says which rule refuses one\n");
   if (plan->entries->len > 0)
     add_table (q, plan, out);
-  add_nearest (plan, out);
+  add_nearest (plan, q->arch, out);
   const SpPlanEntry *first = plan->entries->len > 0 ? &g_array_index (plan->entries, SpPlanEntry, 0)
                              : plan->has_nearest    ? &plan->nearest
                                                     : NULL;

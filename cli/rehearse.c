@@ -138,9 +138,9 @@ add_json (const Comparison *c, GString *out, GError **error)
 static void
 add_text (const SpScenario *s, const Comparison *c, GString *out)
 {
-  g_autofree char *layout = sp_layout_describe (&s->layout);
-  g_string_append_printf (out, "rehearsal of %s on %d ranks (%s), in double\n\n", s->arch->name, c->layout->world,
-                          layout);
+  g_autofree char *layout = sp_layout_describe (&s->layout, s->arch);
+  g_string_append_printf (out, "rehearsal of %s on %d rank%s (%s), in double\n\n", s->arch->name, c->layout->world,
+                          sp_plural (c->layout->world), layout);
   g_string_append_printf (out, "loss of the layout       %.15g\nloss of one rank         %.15g\n", c->layout->loss,
                           c->alone->loss);
   g_string_append_printf (out, "largest difference       %.3g, relative, of loss, gradients and updated parameters\n",

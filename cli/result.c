@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "models/inputs/ini.h"
+#include "models/trained.h"
 
 /* --- notes -------------------------------------------------------------------------------------------------------- */
 
@@ -153,6 +154,19 @@ sp_result_layout_json (JsonBuilder *builder, const SpLayout *layout, const SpRun
 }
 
 /* --- for people --------------------------------------------------------------------------------------------------- */
+
+char *
+sp_result_trained (const SpRun *run, const SpArchitecture *arch)
+{
+  g_autofree char *what = sp_run_describe_trained (run, arch);
+  if (what == NULL)
+    return NULL;
+  gint64 trained = sp_run_trained_parameters (run, arch);
+  gint64 all = sp_architecture_parameters (arch) + (run->lora_rank > 0 ? trained : 0);
+  g_autofree char *part = sp_text_count ((double) trained), *whole = sp_text_count ((double) all);
+  return g_strdup_printf ("%s: %s of %s parameters trained (%.2f %%)", what, part, whole,
+                          100.0 * (double) trained / (double) all);
+}
 
 static char *
 text_spread (const SpSpread *spread)

@@ -107,19 +107,28 @@ add_question (const SpScenario *s, GString *out)
   g_autoptr (SpTable) table = sp_table_new ("ll");
   g_autofree char *parameters = sp_text_count ((double) sp_architecture_parameters (s->arch));
   g_autofree char *sequence = sp_text_count ((double) s->run.sequence);
+  g_autofree char *trained = sp_result_trained (&s->run, s->arch);
   sp_table_cell (table, "model");
   sp_table_take (table, g_strdup_printf ("%s, %s parameters", s->arch->name, parameters));
+  if (trained != NULL) {
+    sp_table_cell (table, "trained");
+    sp_table_cell (table, trained);
+  }
   sp_table_cell (table, "cluster");
   sp_table_take (
       table, g_strdup_printf ("%s (%d x %s)", s->cluster->name, sp_cli_gpus (s->cluster), s->cluster->device->name));
   sp_table_cell (table, "framework");
   sp_table_cell (table, s->framework->name);
   sp_table_cell (table, "run");
-  sp_table_take (table, g_strdup_printf ("sequence %s tokens, global batch %d, micro-batch %d, %s%s", sequence,
-                                         s->run.global_batch, s->run.micro_batch, s->run.fp8 ? "fp8" : sp_dtype_name (s->run.precision),
-                                         s->run.causal ? ", causal" : ""));
+  sp_table_take (table, g_strdup_printf ("sequence %s tokens, global batch %d, micro-batch %d, %s%s%s%s", sequence,
+                                         s->run.global_batch, s->run.micro_batch,
+                                         s->run.fp8 ? "fp8" : sp_dtype_name (s->run.precision),
+                                         s->run.causal ? ", causal" : "",
+                                         s->run.optimizer != SP_OPTIMIZER_ADAMW ? ", optimizer " : "",
+                                         s->run.optimizer != SP_OPTIMIZER_ADAMW ? sp_optimizer_names[s->run.optimizer]
+                                                                                : ""));
   sp_table_cell (table, "layout");
-  sp_table_take (table, sp_layout_describe (&s->layout));
+  sp_table_take (table, sp_layout_describe (&s->layout, s->arch));
   sp_table_print (table, 0, out);
 }
 

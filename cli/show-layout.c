@@ -191,7 +191,9 @@ static void
 add_text (const Answer *a, GString *out)
 {
   SpLayout layout = a->scenario->layout;
-  g_autofree char *described = sp_layout_describe (&layout);
+  g_autofree char *described = sp_layout_describe (&layout, a->scenario->arch);
+  gint32 gpus = sp_cli_gpus (a->scenario->cluster);
+  g_autofree char *trained = sp_result_trained (&a->scenario->run, a->scenario->arch);
   g_autoptr (SpTable) table = sp_table_new ("lrll");
   static const char *const head[] = { "axis", "is", "legal, all else as it is", "" };
   for (guint i = 0; i < G_N_ELEMENTS (head); i++)
@@ -207,13 +209,20 @@ add_text (const Answer *a, GString *out)
                              : g_strdup_printf ("none; with the other axes at 1: %s", *alone != '\0' ? alone : "none"));
     sp_table_cell (table, padding);
   }
-  g_string_append_printf (out, "%s on %d GPUs\n", described, sp_cli_gpus (a->scenario->cluster));
+  g_string_append_printf (out, "%s on %d GPU%s\n", described, gpus, sp_plural (gpus));
+  if (trained != NULL)
+    g_string_append_printf (out, "%s\n", trained);
+  if (a->scenario->run.optimizer != SP_OPTIMIZER_ADAMW)
+    g_string_append_printf (out, "optimizer %s\n", sp_optimizer_names[a->scenario->run.optimizer]);
   if (a->illegal != NULL)
     g_string_append_printf (out, "ILLEGAL: %s\n", a->illegal->message);
   else
     g_string_append (out, "legal\n");
   g_string_append_printf (out, "\ndegrees up to %d\n", a->limit);
   sp_table_print (table, 2, out);
+  if (sp_architecture_has (a->scenario->arch, SP_LAYER_SOFTMAX) && sp_architecture_has (a->scenario->arch, SP_LAYER_LINEAR))
+    g_string_append (out, "softmax layers share a sequence over ulysses x ring ranks, linear layers over the same ranks as "
+                          "lasp x an ulysses of their own\n");
 }
 
 gboolean

@@ -45,9 +45,9 @@ sp_show_network_text (const SpCluster *cluster, GString *out, GError **error)
     return FALSE;
   const SpTopologySpec *spec = sp_topology_spec (topology);
   g_autoptr (GPtrArray) names = links_of_node (topology, 0, &n);
-  g_string_append_printf (out, "\nnetwork: node %s, fabric %s, %u links; those of node 0:\n",
+  g_string_append_printf (out, "\nnetwork: node %s, fabric %s, %u link%s; those of node 0:\n",
                           sp_node_kind_name (spec->node), sp_fabric_kind_name (spec->fabric),
-                          sp_topology_n_links (topology));
+                          sp_topology_n_links (topology), sp_plural (sp_topology_n_links (topology)));
   for (guint i = 0; i < names->len; i++)
     g_string_append_printf (out, "%s%s", i % 4 == 0 ? (i > 0 ? "\n  " : "  ") : "  ", (char *) names->pdata[i]);
   g_string_append_c (out, '\n');

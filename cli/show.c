@@ -4,7 +4,6 @@
 #include "models/inputs/ini.h"
 #include "models/strategies/strategies.h"
 
-static gboolean show_model (const SpShow *show, GString *out, GError **error);
 static gboolean show_scenario (const SpShow *show, GString *out, GError **error);
 static gboolean show_strategies (const SpShow *show, GString *out, GError **error);
 
@@ -13,7 +12,7 @@ static const struct {
   gboolean file, sets; /* what it takes */
   gboolean (*show) (const SpShow *show, GString *out, GError **error);
 } kinds[] = {
-  { "model", TRUE, FALSE, show_model },
+  { "model", TRUE, FALSE, sp_show_model },
   { "cluster", TRUE, FALSE, sp_show_cluster },
   { "device", TRUE, FALSE, sp_show_device },
   { "framework", TRUE, FALSE, sp_show_framework },
@@ -21,123 +20,6 @@ static const struct {
   { "layout", TRUE, TRUE, sp_show_layout },
   { "strategies", FALSE, FALSE, show_strategies },
 };
-
-/* --- model -------------------------------------------------------------------------------------------------------- */
-
-static gboolean
-add_model_json (const SpArchitecture *arch, GString *out, GError **error)
-{
-  g_autoptr (JsonBuilder) builder = json_builder_new ();
-  json_builder_begin_object (builder);
-  sp_json_string (builder, "name", arch->name);
-  sp_json_whole (builder, "parameters", (double) sp_architecture_parameters (arch));
-  sp_json_whole (builder, "active_parameters", (double) sp_architecture_active_parameters (arch));
-  json_builder_set_member_name (builder, "layers");
-  json_builder_begin_array (builder);
-  for (guint i = 0; i < SP_N_LAYER_KINDS; i++) {
-    if (sp_architecture_count_kind (arch, i) == 0)
-      continue;
-    g_autofree char *kind = sp_architecture_kind_text (arch, i);
-    json_builder_begin_object (builder);
-    sp_json_string (builder, "kind", kind);
-    sp_json_whole (builder, "count", sp_architecture_count_kind (arch, i));
-    json_builder_end_object (builder);
-  }
-  json_builder_end_array (builder);
-  sp_json_whole (builder, "state_bytes_per_sequence", (double) sp_architecture_state_bytes (arch));
-  sp_json_strings (builder, "notes", arch->notes);
-  json_builder_end_object (builder);
-  return sp_json_finish (builder, out, error);
-}
-
-static char *
-layers_text (const SpArchitecture *arch)
-{
-  g_autoptr (GString) text = g_string_new (NULL);
-  for (guint i = 0; i < SP_N_LAYER_KINDS; i++)
-    if (sp_architecture_count_kind (arch, i) > 0) {
-      g_autofree char *kind = sp_architecture_kind_text (arch, i);
-      g_string_append_printf (text, "%s%d %s", text->len > 0 ? " + " : "", sp_architecture_count_kind (arch, i), kind);
-    }
-  return g_strdup (text->str);
-}
-
-static char *
-positions_text (const SpArchitecture *arch)
-{
-  g_autoptr (GString) text = g_string_new (NULL);
-  if (arch->positions > 0)
-    g_string_append_printf (text, "%d learned rows", arch->positions);
-  else
-    g_string_append (text, arch->rotary ? "rotary" : "none");
-  if (arch->rotary && arch->positions == 0)
-    g_string_append_printf (text, ", theta %g", arch->rope_theta);
-  if (arch->trained_positions > 0)
-    g_string_append_printf (text, ", trained on %d tokens", arch->trained_positions);
-  return g_strdup (text->str);
-}
-
-static char *
-biases_text (const SpArchitecture *arch)
-{
-  const char *names[] = { NULL, NULL, NULL, NULL };
-  guint n = 0;
-  if (arch->qkv_bias)
-    names[n++] = "q k v";
-  if (arch->projection_bias)
-    names[n++] = "attention output";
-  if (arch->mlp_bias)
-    names[n++] = "MLP";
-  return n > 0 ? g_strjoinv (", ", (char **) names) : g_strdup ("none");
-}
-
-static void
-add_pair (SpTable *table, const char *name, char *value)
-{
-  sp_table_cell (table, name);
-  sp_table_take (table, value);
-}
-
-static void
-add_model_text (const SpArchitecture *arch, GString *out)
-{
-  static const char *const norms[SP_N_NORM_KINDS] = { "RMS", "layer", "RMS without gain" };
-  static const char *const mlps[SP_N_MLP_KINDS] = { "swiglu", "linear GLU", "geglu", "gelu", "relu", "squared relu" };
-  gint64 state = sp_architecture_state_bytes (arch);
-  g_autoptr (SpTable) table = sp_table_new ("ll");
-  add_pair (table, "parameters", sp_text_count ((double) sp_architecture_parameters (arch)));
-  if (arch->moe.experts > 0)
-    add_pair (table, "of these active", sp_text_count ((double) sp_architecture_active_parameters (arch)));
-  add_pair (table, "layers", layers_text (arch));
-  add_pair (table, "hidden size", g_strdup_printf ("%d", arch->hidden));
-  add_pair (table, "heads",
-            g_strdup_printf ("%d query, %d key/value, of %d features", arch->heads, arch->kv_heads, arch->head_size));
-  add_pair (table, "MLP", g_strdup_printf ("%s, %d wide", mlps[arch->mlp], arch->ffn));
-  add_pair (table, "vocabulary",
-            g_strdup_printf ("%d, input and output %s", arch->vocabulary, arch->tied ? "tied" : "apart"));
-  add_pair (table, "norms", g_strdup_printf ("%s, epsilon %g", norms[arch->norm], arch->norm_epsilon));
-  add_pair (table, "positions", positions_text (arch));
-  add_pair (table, "biases", biases_text (arch));
-  add_pair (table, "dropout", g_strdup_printf ("%g", arch->dropout));
-  add_pair (table, "recurrent state", state > 0 ? sp_text_bytes ((double) state) : g_strdup ("none"));
-  g_string_append_printf (out, "%s (%s)\n", arch->name, arch->family);
-  sp_table_print (table, 2, out);
-  if (arch->notes != NULL)
-    sp_result_notes_text (arch->notes, out);
-}
-
-static gboolean
-show_model (const SpShow *show, GString *out, GError **error)
-{
-  g_autofree char *path = sp_find_model (show->file, error);
-  g_autoptr (SpArchitecture) arch = path != NULL ? sp_architecture_load (path, error) : NULL;
-  if (arch == NULL)
-    return FALSE;
-  if (show->json)
-    return add_model_json (arch, out, error);
-  add_model_text (arch, out);
-  return TRUE;
-}
 
 /* --- scenario ----------------------------------------------------------------------------------------------------- */
 

@@ -76,7 +76,7 @@ add_roles (const SpSimulation *run, GString *out)
                    "\nstages: the fullest GPU of each (kernels, and what they and the cursor waited; memory peak)\n");
   sp_table_print (table, 2, out);
   if (n < shown->len)
-    g_string_append_printf (out, "  and %u more stages\n", shown->len - n);
+    g_string_append_printf (out, "  and %u more stage%s\n", shown->len - n, sp_plural (shown->len - n));
 }
 
 static void
@@ -108,7 +108,7 @@ add_samples (const SpSimulated *s, GString *out)
     sp_table_cell (table, names[i]);
     sp_table_take (table, sp_text_seconds (sp_simulated_quantile (s, quantiles[i])));
   }
-  g_string_append_printf (out, "\nstep time of %u samples\n", s->n_samples);
+  g_string_append_printf (out, "\nstep time of %u sample%s\n", s->n_samples, sp_plural (s->n_samples));
   sp_table_print (table, 2, out);
 }
 
@@ -117,8 +117,9 @@ sp_simulated_text (const SpSimulated *s, const SpProgram *program, GString *out)
 {
   g_autofree char *tasks = sp_text_count ((double) s->run->n_tasks);
 
-  g_string_append_printf (out, "\nsimulated %s tasks of %d roles for %d GPUs\n", tasks, s->run->n_roles,
-                          program->world);
+  g_string_append_printf (out, "\nsimulated %s task%s of %d role%s for %d GPU%s\n", tasks,
+                          sp_plural (s->run->n_tasks), s->run->n_roles, sp_plural (s->run->n_roles), program->world,
+                          sp_plural (program->world));
   add_roles (s->run, out);
   add_peak (s, program, out);
   if (s->n_samples > 1)

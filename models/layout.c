@@ -191,6 +191,8 @@ append (GString *out, const char *separator, const char *format, ...)
 }
 
 static const char *const loss_names[] = { "full", "vocab-parallel", "chunked", "fused" };
+const char *const sp_optimizer_names[SP_N_OPTIMIZERS + 1] = { "adamw", "adamw-8bit", "muon", NULL };
+
 static const char *const recompute_names[] = { "none", "selective", "full" };
 
 static const char *const ring_kind_names[] = { "p2p", "all-gather", "rsa", "double" };
@@ -203,15 +205,49 @@ sp_ring_kind_name (SpRingKind kind)
   return ring_kind_names[kind];
 }
 
-char *
-sp_layout_describe (const SpLayout *layout)
+static void
+describe_offload (const SpLayout *layout, GString *out)
 {
+  static const char *const names[] = { "optimizer", "parameters", "activations" };
+  G_STATIC_ASSERT (SP_OFFLOAD_ALL == (1 << G_N_ELEMENTS (names)) - 1);
+
+  for (guint bit = 0; bit < G_N_ELEMENTS (names); bit++)
+    if (layout->offload & 1u << bit)
+      g_string_append_printf (out, "%s%s", layout->offload & ((1u << bit) - 1) ? " and " : ", offload ", names[bit]);
+}
+
+static gboolean
+is_hybrid (const SpArchitecture *arch)
+{
+  return sp_architecture_has (arch, SP_LAYER_SOFTMAX) && sp_architecture_has (arch, SP_LAYER_LINEAR);
+}
+
+/* Where softmax and linear layers factor the same ranks otherwise, the linear ones'. */
+static void
+describe_linear (const SpLayout *layout, const SpArchitecture *arch, GString *out)
+{
+  gint32 ulysses = sp_layout_linear_ulysses (layout, arch);
+
+  if (!is_hybrid (arch) || (layout->ring == 1 && layout->lasp == 1))
+    return;
+  g_string_append (out, " (linear layers: ");
+  if (layout->lasp > 1)
+    g_string_append_printf (out, "lasp %d%s", layout->lasp, ulysses > 1 ? " x " : "");
+  if (ulysses > 1)
+    g_string_append_printf (out, "ulysses %d", ulysses);
+  g_string_append_c (out, ')');
+}
+
+char *
+sp_layout_describe (const SpLayout *layout, const SpArchitecture *arch)
+{
+  gboolean shared = is_hybrid (arch); /* lasp's ranks are ulysses x ring's */
   const struct {
     const char *name;
     gint32 degree;
   } axes[] = {
     { "data", layout->data },       { "tensor", layout->tensor }, { "pipeline", layout->pipeline },
-    { "ulysses", layout->ulysses }, { "ring", layout->ring },     { "lasp", layout->lasp },
+    { "ulysses", layout->ulysses }, { "ring", layout->ring },     { "lasp", shared ? 1 : layout->lasp },
   };
   g_autoptr (GString) out = g_string_new (NULL);
 
@@ -220,6 +256,7 @@ sp_layout_describe (const SpLayout *layout)
       append (out, " x ", "%s %d", axes[i].name, axes[i].degree);
   if (out->len == 0)
     g_string_append (out, "one GPU");
+  describe_linear (layout, arch, out);
   if (layout->expert > 1)
     append (out, ", ", "expert %d%s", layout->expert, layout->order.experts_far ? " far" : "");
   if (layout->expert_capacity > 0)
@@ -247,6 +284,7 @@ sp_layout_describe (const SpLayout *layout)
     append (out, ", ", "recompute every-%d", layout->recompute_every);
   else
     append (out, ", ", "recompute %s", recompute_names[layout->recompute]);
+  describe_offload (layout, out);
   if (layout->mlp_tiles > 1)
     append (out, ", ", "mlp-tiles %d", layout->mlp_tiles);
   else if (layout->mlp_tiles == SP_TILES_AUTO)

@@ -93,6 +93,8 @@ typedef enum {
   SP_N_OPTIMIZERS
 } SpOptimizer;
 
+extern const char *const sp_optimizer_names[SP_N_OPTIMIZERS + 1]; /* as a scenario has them */
+
 /* Linear layers that have adapters, by their names in PEFT's target_modules: q_proj, k_proj ... down_proj. */
 typedef enum {
   SP_LORA_Q = 1 << 0,
@@ -196,8 +198,10 @@ void sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, 
 GArray *sp_layout_legal_degrees (const SpLayout *layout, const SpArchitecture *arch, const SpFramework *framework,
                                  const SpRun *run, SpAxis axis, gint32 limit);
 
-/* One line, e.g. "ulysses 8 x ring 2, zero 3, selective": degrees of 1 and defaults left out. Free with g_free. */
-char *sp_layout_describe (const SpLayout *layout);
+/* One line, e.g. "ulysses 8 x ring 2, zero 3, recompute selective": degrees of 1 left out. In a hybrid the linear layers'
+ * factors of the same ranks stand in parentheses: "ulysses 8 (linear layers: lasp 4 x ulysses 2), zero 1, ..." Free with
+ * g_free. */
+char *sp_layout_describe (const SpLayout *layout, const SpArchitecture *arch);
 const char *sp_ring_kind_name (SpRingKind kind);
 
 #define SP_LAYOUT_ERROR (sp_layout_error_quark ())

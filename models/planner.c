@@ -3,6 +3,7 @@
 
 #include "models/estimate/block-cache.h"
 #include "models/writer.h"
+#include "sim/words.h"
 
 #include <string.h>
 
@@ -377,8 +378,8 @@ refuse_all (const Search *s, GError **error)
   }
   sp_layout_check (&plain, s->estimator->arch, s->estimator->framework, &run, s->gpus, &cause);
   g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL,
-               "no layout of %d GPUs is legal for sequence %" G_GINT64_FORMAT " and global batch %d; e.g. %s %d: %s",
-               s->gpus, q->sequence, q->global_batch,
+               "no layout of %d GPU%s is legal for sequence %" G_GINT64_FORMAT " and global batch %d; e.g. %s %d: %s",
+               s->gpus, sp_plural (s->gpus), q->sequence, q->global_batch,
                plain.pipeline > 1 ? "pipeline"
                : s->softmax       ? "ring"
                                   : "lasp",
@@ -404,8 +405,8 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
 
   plan->entries = g_array_new (FALSE, FALSE, sizeof (SpPlanEntry));
   if (s.gpus > cluster) {
-    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%d GPUs asked for and the cluster %s has %d", s.gpus,
-                 estimator->cluster->name, cluster);
+    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%d GPU%s asked for and the cluster %s has %d", s.gpus,
+                 sp_plural (s.gpus), estimator->cluster->name, cluster);
     return NULL;
   }
   estimator->cache = cache;

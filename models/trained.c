@@ -45,6 +45,34 @@ sp_lora_target_name (guint bit)
   return bit < G_N_ELEMENTS (names) ? names[bit] : NULL;
 }
 
+char *
+sp_run_describe_trained (const SpRun *run, const SpArchitecture *arch)
+{
+  g_autoptr (GPtrArray) parts = g_ptr_array_new_with_free_func (g_free);
+  GString *text = g_string_new (NULL);
+
+  if (run->lora_rank > 0) {
+    guint targets = sp_run_lora (run) & (sp_mlp_is_gated (arch->mlp) ? SP_LORA_ALL : SP_LORA_ALL & ~SP_LORA_GATE);
+    g_string_printf (text, "LoRA of rank %d on", run->lora_rank);
+    for (guint bit = 0; sp_lora_target_name (bit) != NULL; bit++)
+      if (targets & 1u << bit)
+        g_string_append_printf (text, "%s %s", targets & ((1u << bit) - 1) ? "," : "", sp_lora_target_name (bit));
+    return g_string_free (text, FALSE);
+  }
+  if (run->frozen & SP_FREEZE_EMBEDDING)
+    g_ptr_array_add (parts, g_strdup ("embedding"));
+  if (run->frozen_layers > 0)
+    g_ptr_array_add (parts, run->frozen_layers == 1 ? g_strdup ("first layer")
+                                                    : g_strdup_printf ("first %d layers", run->frozen_layers));
+  if (run->frozen & SP_FREEZE_HEAD)
+    g_ptr_array_add (parts, g_strdup ("head"));
+  for (guint i = 0; i < parts->len; i++)
+    g_string_append_printf (text, "%s%s", i == 0 ? "" : i + 1 == parts->len ? " and " : ", ", (char *) parts->pdata[i]);
+  if (parts->len > 0)
+    g_string_append (text, " frozen");
+  return g_string_free (text, parts->len == 0);
+}
+
 /* --- counts ------------------------------------------------------------------------------------------------------- */
 
 /* Inputs and outputs of a matrix together, if the target is one of those that have adapters. */

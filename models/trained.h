@@ -23,6 +23,9 @@ gboolean sp_run_freezes (const SpRun *run);
 gint64 sp_run_lora_parameters (const SpRun *run, const SpArchitecture *arch, guint kind);
 gint64 sp_run_trained_parameters (const SpRun *run, const SpArchitecture *arch);
 
+/* "LoRA of rank 16 on q, v", "embedding and first 4 layers frozen"; NULL where all is trained. Free with g_free. */
+char *sp_run_describe_trained (const SpRun *run, const SpArchitecture *arch);
+
 /* The target's name in a scenario; NULL behind the last. */
 const char *sp_lora_target_name (guint bit);
 

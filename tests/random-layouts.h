@@ -321,7 +321,7 @@ draw_clear (Draw *draw)
 static inline void
 draw_describe (const Draw *d)
 {
-  g_autofree char *layout = sp_layout_describe (&d->layout);
+  g_autofree char *layout = sp_layout_describe (&d->layout, d->arch);
 
   g_test_message (
       "%s, kept %d, backward %d, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "

@@ -174,7 +174,7 @@ test_70b_verdicts (void)
     layout.recompute = cases[i].recompute;
     layout.sequence_regions = FALSE;
     estimate_legal (arch, cluster, framework, &layout, &run, &e);
-    g_autofree char *what = sp_layout_describe (&layout);
+    g_autofree char *what = sp_layout_describe (&layout, arch);
     show (what, &e, i == 0 ? "out of memory" : i == 3 ? "ran, 296.5 TFLOP/s a GPU, 30.0 %" : "nothing");
     mfu[i] = e.mfu;
     g_assert_true (e.fits == cases[i].fits);
@@ -358,7 +358,7 @@ test_fsdp_alone (void)
     recomputed += l->recompute != SP_RECOMPUTE_NONE;
     g_assert_true (split || l->recompute != SP_RECOMPUTE_NONE || l->tensor > 1 || l->pipeline > 1);
   }
-  g_autofree char *best = sp_layout_describe (&g_array_index (plan->entries, SpPlanEntry, 0).layout);
+  g_autofree char *best = sp_layout_describe (&g_array_index (plan->entries, SpPlanEntry, 0).layout, arch);
   g_test_message ("%" G_GINT64_FORMAT " tokens: %u fit, %u with sequence ranks, %u with recompute; best %s",
                   question.sequence, plan->entries->len, sequence_ranks, recomputed, best);
   g_assert_cmpuint (sequence_ranks, >, 0);

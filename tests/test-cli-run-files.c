@@ -32,6 +32,7 @@ test_import (void)
   g_assert_cmpint (run.status, ==, 0);
   g_assert_cmpstr (run.out, ==, "");
   assert_contains (run.err, "seqpar: unknown: --xyzzy\n");
+  assert_contains (run.err, "seqpar: written: imported.ini, and the model that it describes: imported-model.ini\n");
   g_autofree char *scenario = read_file ("imported.ini");
   g_autofree char *model = read_file ("imported-model.ini");
   assert_contains (scenario, "# unknown: --xyzzy\n");

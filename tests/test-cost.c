@@ -259,7 +259,7 @@ static void
 describe_groups (const Groups *g, guint group)
 {
   const SpCluster *c = &g->machine.cluster;
-  g_autofree char *layout = sp_layout_describe (&g->layout);
+  g_autofree char *layout = sp_layout_describe (&g->layout, g->arch);
 
   g_test_message ("%s of %s, order %d%d%d%d%d%d, on %d nodes of %d GPUs and %g NICs", sp_group_name (group), layout,
                   g->layout.order.axis[0], g->layout.order.axis[1], g->layout.order.axis[2], g->layout.order.axis[3],

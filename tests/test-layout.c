@@ -622,6 +622,7 @@ test_describe (void)
   static const struct {
     SpLayout layout;
     const char *text;
+    gint model; /* SmallModel: 0 is of softmax layers */
   } cases[] = {
     { LAYOUT (.zero = 0), "one GPU, zero 0, recompute none" },
     { LAYOUT (.ulysses = 8, .ring = 2, .zero = 3, .recompute = SP_RECOMPUTE_SELECTIVE),
@@ -629,11 +630,26 @@ test_describe (void)
     { LAYOUT (.pipeline = 4, .schedule = ZB_H1), "pipeline 4, zb-h1, zero 1, recompute none" },
     { LAYOUT (.pipeline = 4, .schedule = INTERLEAVED, .virtual_stages = 3),
       "pipeline 4, interleaved, virtual-stages 3, zero 1, recompute none" },
-    { LAYOUT (.data = 2, .lasp = 4, .lasp_version = 1), "data 2 x lasp 4, lasp-version 1, zero 1, recompute none" },
+    { LAYOUT (.data = 2, .lasp = 4, .lasp_version = 1), "data 2 x lasp 4, lasp-version 1, zero 1, recompute none", SMALL_LINEAR },
+    { LAYOUT (.ulysses = 2, .lasp = 4), "ulysses 2 x lasp 4, lasp-version 2, zero 1, recompute none", SMALL_LINEAR },
+    /* the same eight ranks, factored twice */
+    { LAYOUT (.ulysses = 8, .lasp = 8),
+      "ulysses 8 (linear layers: lasp 8), lasp-version 2, zero 1, recompute none", SMALL_HYBRID },
+    { LAYOUT (.data = 2, .ulysses = 2, .ring = 4, .lasp = 4, CONTIGUOUS),
+      "data 2 x ulysses 2 x ring 4 (linear layers: lasp 4 x ulysses 2), lasp-version 2, contiguous, zero 1, recompute "
+      "none", SMALL_HYBRID },
+    { LAYOUT (.ring = 2, CONTIGUOUS),
+      "ring 2 (linear layers: ulysses 2), contiguous, zero 1, recompute none", SMALL_HYBRID },
+    { LAYOUT (.ulysses = 2), "ulysses 2, zero 1, recompute none", SMALL_HYBRID },
+    { LAYOUT (.data = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL, .offload = SP_OFFLOAD_ALL),
+      "data 2, zero 3, recompute full, offload optimizer and parameters and activations" },
+    { LAYOUT (.data = 2, .offload = SP_OFFLOAD_OPTIMIZER),
+      "data 2, zero 1, recompute none, offload optimizer" },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
-    g_autofree char *text = sp_layout_describe (&cases[i].layout);
+    g_autoptr (SpArchitecture) arch = small_model (cases[i].model);
+    g_autofree char *text = sp_layout_describe (&cases[i].layout, arch);
     g_assert_cmpstr (text, ==, cases[i].text);
   }
 }

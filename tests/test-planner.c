@@ -211,7 +211,8 @@ test_brute_force (gconstpointer data)
   if (g_test_failed ())
     return;
   const SpPlanEntry *best = &g_array_index (plan->entries, SpPlanEntry, 0);
-  g_autofree char *text = sp_layout_describe (&best->layout), *expected = sp_layout_describe (&brute.layout);
+  g_autofree char *text = sp_layout_describe (&best->layout, w.arch),
+                  *expected = sp_layout_describe (&brute.layout, w.arch);
   g_test_message ("best %.9g s: %s; by brute force %.9g s: %s", best->estimate.step_time_s, text, brute.quickest,
                   expected);
   g_assert_cmpfloat (best->estimate.step_time_s, ==, brute.quickest);

@@ -86,7 +86,7 @@ test_equal (gconstpointer data)
   SpFramework framework = small_framework (!c->unfused);
   SpRun run = rehearse_case_run (c);
   g_autoptr (SpProgram) program = sp_program_new (), reference = sp_program_new ();
-  g_autofree char *where = NULL, *text = sp_layout_describe (&c->layout);
+  g_autofree char *where = NULL, *text = sp_layout_describe (&c->layout, arch);
   SpDevice device = { .peak_bf16_flops_per_s = { 1e12 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
   SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 1024 };
   SpEstimator estimator;

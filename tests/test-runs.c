@@ -181,7 +181,7 @@ test_usp_plan (void)
     if (shown[i] < 0)
       continue;
     const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, shown[i]);
-    g_autofree char *text = sp_layout_describe (&entry->layout);
+    g_autofree char *text = sp_layout_describe (&entry->layout, arch);
     g_test_message (
         "rank %d, %s: %.2f s, MFU %.1f %% of all pairs, %.1f %% of the causal half (published 47 %%), %.1f GB",
         shown[i] + 1, text, entry->estimate.step_time_s, 100 * entry->estimate.mfu, 100 * entry->estimate.mfu_causal,

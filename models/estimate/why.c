@@ -3,6 +3,7 @@
 #include "models/estimate/memory.h"
 #include "models/trained.h"
 #include "sim/schedules.h"
+#include "sim/words.h"
 
 /* `--why`: every term of the estimate with its formula, its source and its value. Lines of at most 140 columns. */
 
@@ -33,7 +34,8 @@ profiles (const SpEstimator *e, GString *out)
   quantity (out, "launch", &d->launch_s, 1e-6, "us");
   quantity (out, "overlap slowdown", &d->overlap_slowdown, 1, "");
   quantity (out, "link rate", &d->link_bytes_per_s, 1e9, "GB/s");
-  g_string_append_printf (out, "Cluster %s: %d nodes of %d\n", c->name, c->nodes, c->gpus_per_node);
+  g_string_append_printf (out, "Cluster %s: %d node%s of %d\n", c->name, c->nodes, sp_plural (c->nodes),
+                          c->gpus_per_node);
   quantity (out, "link efficiency", &c->link_efficiency, 1, "");
   quantity (out, "link latency", &c->link_latency_s, 1e-6, "us");
   if (c->nodes > 1) {
@@ -61,9 +63,9 @@ paths (const SpCost *cost, GString *out)
       continue;
     g_string_append_printf (
         out,
-        "  %-16s %5d ranks, %d a node over %d nodes: ring %.4g GB/s, send %.4g GB/s, ring steps %.4g us, hop %.4g us\n",
-        sp_group_name (g), p->size, p->per_node, p->nodes, p->ring_bytes_per_s / 1e9, p->send_bytes_per_s / 1e9,
-        (p->ring_latency_link_s + p->ring_latency_network_s) * 1e6, p->hop_latency_s * 1e6);
+        "  %-16s %5d ranks, %d a node over %d node%s: ring %.4g GB/s, send %.4g GB/s, ring steps %.4g us, hop %.4g us\n",
+        sp_group_name (g), p->size, p->per_node, p->nodes, sp_plural (p->nodes), p->ring_bytes_per_s / 1e9,
+        p->send_bytes_per_s / 1e9, (p->ring_latency_link_s + p->ring_latency_network_s) * 1e6, p->hop_latency_s * 1e6);
   }
 }
 
@@ -155,10 +157,11 @@ schedule (const SpProgram *program, GString *out)
   const SpSchedule *schedule = sp_schedule_get (program->schedule);
   const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
 
-  g_string_append_printf (out, "Step: %d stages", program->stages);
+  g_string_append_printf (out, "Step: %d stage%s", program->stages, sp_plural (program->stages));
   if (program->chunks > 1)
     g_string_append_printf (out, " of %d chunks", program->chunks);
-  g_string_append_printf (out, ", %d micro-batches, schedule %s", program->micro_batches, schedule->name);
+  g_string_append_printf (out, ", %d micro-batch%s, schedule %s", program->micro_batches,
+                          program->micro_batches == 1 ? "" : "es", schedule->name);
   if (schedule->bubble != NULL)
     g_string_append_printf (out, " (bubble %.4g with equal %s)", schedule->bubble (&pipeline, 1, 1, 1),
                             schedule->splits ? "stages and parts" : "stages");
@@ -178,10 +181,11 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
   g_string_append_printf (out, "  low %.6g s, serial %.6g s, high %.6g s\n", r->low_s, r->serial_s, r->high_s);
   g_string_append_printf (out,
                           "  MFU (%s) = %.6g FLOP a token x %" G_GINT64_FORMAT
-                          " tokens x %d sequences / (%d GPUs x peak x step) = %.4f; "
+                          " tokens x %d sequence%s / (%d GPU%s x peak x step) = %.4f; "
                           "causal half %.6g: %.4f\n",
-                          sp_mfu_names[e->convention], full, program->sequence, run->global_batch, program->world,
-                          r->mfu, causal, r->mfu_causal);
+                          sp_mfu_names[e->convention], full, program->sequence, run->global_batch,
+                          sp_plural (run->global_batch), program->world, sp_plural (program->world), r->mfu, causal,
+                          r->mfu_causal);
   g_string_append_printf (out, "Memory: stage %d, %s\n", r->memory.stage, r->memory.moment);
   for (guint c = 0; c < SP_N_CLASSES; c++)
     g_string_append_printf (out, "  %-16s %12.6g MiB\n", sp_class_name (c), r->memory.by_class[c] / 1048576.0);
@@ -218,10 +222,10 @@ note_logits (const SpEstimator *e, const SpLayout *layout, const SpRun *run, GPt
   if (layout->loss >= SP_LOSS_CHUNKED || bytes < MUCH_LOGITS * e->cluster->device->memory_bytes.value)
     return;
   g_ptr_array_add (notes,
-                   g_strdup_printf ("logits: %" G_GINT64_FORMAT " tokens x %" G_GINT64_FORMAT
+                   g_strdup_printf ("logits: %" G_GINT64_FORMAT " token%s x %" G_GINT64_FORMAT
                                     " x %u bytes = %.2f GiB%s%s; loss = chunked or fused keeps those of a part of "
                                     "the tokens at a time",
-                                    rows, columns, size, bytes / 1073741824.0,
+                                    rows, sp_plural (rows), columns, size, bytes / 1073741824.0,
                                     e->framework->loss_copies ? ", three times in the loss" : "",
                                     split < layout->tensor ? ", vocab-parallel would split them over tensor" : ""));
 }
@@ -237,10 +241,11 @@ note_packing (const SpArchitecture *arch, const SpLayout *layout, const SpRun *r
 
   sp_packing_pairs (p, run->sequence, layout->token_split, layout->ring, causal, 0, &pairs);
   g_ptr_array_add (notes, g_strdup_printf ("packing: %" G_GINT64_FORMAT
-                                           " documents of %.0f tokens on the average, %" G_GINT64_FORMAT
+                                           " document%s of %.0f tokens on the average, %" G_GINT64_FORMAT
                                            " at most; a token's is %.0f long, so attention has %.2f %% of "
                                            "the pairs of whole sequences, the fullest sequence %.2f times the mean's",
-                                           p->documents, (double) p->tokens / (double) p->documents, p->longest,
+                                           p->documents, sp_plural (p->documents),
+                                           (double) p->tokens / (double) p->documents, p->longest,
                                            sp_packing_keys (p, run->sequence), 100 * pairs.all / whole, pairs.fullest));
   if (softmax && layout->ring > 1)
     g_ptr_array_add (notes,
@@ -268,6 +273,17 @@ note_trained (const SpArchitecture *arch, const SpRun *run, SpMfuConvention conv
                                         ? "4 FLOP a token for each frozen one that gradients go through, 2 for those "
                                           "below all that is trained"
                                         : "6 FLOP a token for each, frozen or not, as its convention knows no other"));
+}
+
+static void
+note_stages (gint32 layers, gint32 stages, GPtrArray *notes)
+{
+  gint32 more = layers % stages;
+
+  g_ptr_array_add (notes, more == 1 ? g_strdup_printf ("%d layer%s over %d stages: the first stage has one more", layers,
+                                                       sp_plural (layers), stages)
+                                    : g_strdup_printf ("%d layers over %d stages: the first %d stages have one more",
+                                                       layers, stages, more));
 }
 
 GPtrArray *
@@ -303,8 +319,7 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
         g_strdup_printf ("global batch %d is no multiple of data x micro-batch = %d: the last micro-batch is smaller%s",
                          run->global_batch, each, run->global_batch % layout->data ? ", padded on some replicas" : ""));
   if (arch->layers % layout->pipeline != 0 && layout->stage_split[0] == 0)
-    g_ptr_array_add (notes, g_strdup_printf ("%d layers over %d stages: the first %d stages have one more",
-                                             arch->layers, layout->pipeline, arch->layers % layout->pipeline));
+    note_stages (arch->layers, layout->pipeline, notes);
   note_logits (estimator, layout, run, notes);
   if (run->scope != SP_SCOPE_STEP) {
     static const char *const runs[SP_N_SCOPES] = {

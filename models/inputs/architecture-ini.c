@@ -6,6 +6,7 @@
  */
 #include "models/inputs/architecture.h"
 #include "models/inputs/ini.h"
+#include "sim/words.h"
 
 #define GROUP "model"
 
@@ -251,8 +252,8 @@ read_layer_kinds (SpIni *ini, SpArchitecture *arch, GError **error)
         arch->layer_kind[length] = kind;
   }
   if (arch->layers % length != 0)
-    return sp_ini_refuse (ini, GROUP, "layer-kinds", error, "a pattern of %d layers, expected a divisor of layers = %d",
-                          length, arch->layers);
+    return sp_ini_refuse (ini, GROUP, "layer-kinds", error, "a pattern of %d layer%s, expected a divisor of layers = %d",
+                          length, sp_plural (length), arch->layers);
   for (gint32 i = length; i < arch->layers; i++)
     arch->layer_kind[i] = arch->layer_kind[i - length];
   return TRUE;

@@ -495,6 +495,7 @@ kimi_linear (SpConfig *config, GError **error)
   arch->kv_heads = arch->heads;
   if (!sp_config_llama (config, error))
     return FALSE;
+  arch->rotary = FALSE;
   linear_everywhere (arch);
   return sp_config_listed_layers (&part, "full_attn_layers", 1, SP_N_LAYER_KINDS - 1, SP_LAYER_SOFTMAX, error) &&
          sp_config_deepseek_experts (config, error);

@@ -5,6 +5,7 @@
 #include "models/inputs/hardware-private.h"
 #include "models/inputs/scenario.h"
 #include "models/inputs/topology-dump.h"
+#include "sim/words.h"
 
 /* A link faster than PCIe 5.0 x16 is NVLink's. */
 #define FASTEST_PCIE 64e9
@@ -295,7 +296,7 @@ sp_topology_dump_cluster (const SpTopologyDump *dump, SpDevice *device, gint32 n
   g_return_val_if_fail (device != NULL && nodes >= 1, NULL);
   cluster->device = device;
   cluster->notes = g_ptr_array_new_with_free_func (g_free);
-  cluster->name = g_strdup_printf ("%d node%s as in %s", nodes, nodes > 1 ? "s" : "", dump->name);
+  cluster->name = g_strdup_printf ("%d node%s as in %s", nodes, sp_plural (nodes), dump->name);
   cluster->nodes = nodes;
   cluster->gpus_per_node = (gint32) dump->n_gpus;
   for (guint i = 0; i < dump->notes->len; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/inputs/topology-dump-private.h"
+#include "sim/words.h"
 
 #include <string.h>
 
@@ -246,7 +247,7 @@ note_nics (SpTopologyDump *dump)
     sp_topology_dump_note (dump, FALSE, "no network adapters are listed");
   else if (compute < dump->n_gpus && compute > 0)
     sp_topology_dump_note (dump, FALSE, "%u GPUs have %u near network adapter%s: up to %u share one", dump->n_gpus,
-                           compute, compute > 1 ? "s" : "", (dump->n_gpus + compute - 1) / compute);
+                           compute, sp_plural (compute), (dump->n_gpus + compute - 1) / compute);
 }
 
 static void

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
+#include "sim/words.h"
 
 /* Data parallelism, and the rules of the run itself: how sequences and tokens divide over ranks. The gradients'
  * reduction is zero.c's, over data and sequence ranks at once. */
@@ -16,8 +17,8 @@ explain_world (const SpCase *c, GString *out)
   gint32 world = sp_layout_world (c->layout, c->arch), others = world / c->layout->data;
 
   g_string_append_printf (out,
-                          "the layout needs data x tensor x pipeline x sequence ranks = %d GPUs and the cluster has %d",
-                          world, c->ranks);
+                          "the layout needs data x tensor x pipeline x sequence ranks = %d GPU%s and the cluster has %d",
+                          world, sp_plural (world), c->ranks);
   if (others > 0 && c->ranks % others == 0)
     g_string_append_printf (out, "; use data = %d", c->ranks / others);
   else
@@ -35,9 +36,9 @@ explain_batch (const SpCase *c, GString *out)
 {
   g_string_append_printf (
       out,
-      "data = %d replicas and only global-batch = %d sequences; use data = %d or less, and split the "
+      "data = %d replicas and only global-batch = %d sequence%s; use data = %d or less, and split the "
       "sequence (ulysses, ring, lasp) instead",
-      c->layout->data, c->run->global_batch, c->run->global_batch);
+      c->layout->data, c->run->global_batch, sp_plural (c->run->global_batch), c->run->global_batch);
 }
 
 static gboolean
@@ -54,8 +55,8 @@ explain_micro_batch (const SpCase *c, GString *out)
   gint32 share = (c->run->global_batch + c->layout->data - 1) / c->layout->data;
 
   g_string_append_printf (
-      out, "micro-batch = %d is more than the %d sequences of a replica (global-batch %d / data %d); at most %d",
-      c->run->micro_batch, share, c->run->global_batch, c->layout->data, share);
+      out, "micro-batch = %d is more than the %d sequence%s of a replica (global-batch %d / data %d); at most %d",
+      c->run->micro_batch, share, sp_plural (share), c->run->global_batch, c->layout->data, share);
 }
 
 static gint64

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
+#include "sim/words.h"
 
 /* What is not trained: rules. How it is written: models/writer.h (frozen flats), layers/lora.c. */
 
@@ -79,8 +80,8 @@ layers_are_there (const SpCase *c)
 static void
 explain_layers (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out, "frozen = first-%d, and %s has %d layers; at most first-%d", c->run->frozen_layers,
-                          c->arch->name, c->arch->layers, c->arch->layers);
+  g_string_append_printf (out, "frozen = first-%d, and %s has %d layer%s; at most first-%d", c->run->frozen_layers,
+                          c->arch->name, c->arch->layers, sp_plural (c->arch->layers), c->arch->layers);
 }
 
 static gboolean
@@ -148,9 +149,9 @@ explain_first_stage (const SpCase *c, GString *out)
 
   g_string_append_printf (
       out,
-      "the embedding and the first %d layers are frozen, and the first of %d stages has %d: nothing "
+      "the embedding and the first %d layer%s are frozen, and the first of %d stages has %d: nothing "
       "on it would learn; use ",
-      c->run->frozen_layers, sp_layout_virtual_stages (c->layout), layers);
+      c->run->frozen_layers, sp_plural (c->run->frozen_layers), sp_layout_virtual_stages (c->layout), layers);
   if (layers > 1)
     g_string_append_printf (out, "at most first-%d, or ", layers - 1);
   g_string_append (out, "a stage-split with more layers on it");

@@ -2,6 +2,7 @@
 #include "models/strategies/strategies.h"
 
 #include "sim/schedules.h"
+#include "sim/words.h"
 
 /* Pipeline parallelism (Narayanan et al., 2104.04473): stages of consecutive layers; a stage sends its output rows to
  * the next one, and their gradient comes back. Which slot runs when, and what a schedule asks for, is its own business
@@ -51,7 +52,7 @@ explain_layers (const SpCase *c, GString *out)
   g_string_append_printf (out, "pipeline = %d stages", c->layout->pipeline);
   if (parts > c->layout->pipeline)
     g_string_append_printf (out, " of virtual-stages = %d", chunks);
-  g_string_append_printf (out, " for %d layers; at most %d", c->arch->layers,
+  g_string_append_printf (out, " for %d layer%s; at most %d", c->arch->layers, sp_plural (c->arch->layers),
                           MIN (most_parts (c) / chunks, SP_MAX_STAGES));
 }
 
@@ -76,8 +77,8 @@ explain_split (const SpCase *c, GString *out)
   gint32 n = sp_layout_virtual_stages (c->layout), each = c->arch->layers / n, rest = c->arch->layers % n;
 
   g_string_append_printf (
-      out, "stage-split must give each of the %d %sstages at least one layer and add up to %d layers; e.g. ", n,
-      n > c->layout->pipeline ? "virtual " : "", c->arch->layers);
+      out, "stage-split must give each of the %d %sstages at least one layer and add up to %d layer%s; e.g. ", n,
+      n > c->layout->pipeline ? "virtual " : "", c->arch->layers, sp_plural (c->arch->layers));
   for (gint32 i = 0; i < n; i++)
     g_string_append_printf (out, "%s%d", i ? "," : "", each + (i < rest));
 }

@@ -9,6 +9,7 @@
 #include "models/inputs/ini.h"
 #include "models/inputs/run-files/formats.h"
 #include "models/inputs/run-files/megatron-rows.h"
+#include "sim/words.h"
 
 static gboolean
 recognise (const SpRunItems *items)
@@ -117,8 +118,8 @@ resolve_copies (SpRunFile *file, GError **error)
   if (ranks % copies != 0)
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                           "%s: --num-distributed-optimizer-instances = \"%" G_GINT64_FORMAT
-                          "\": expected a divisor of the %" G_GINT64_FORMAT " ranks that hold the same weights",
-                          file->name, copies, ranks);
+                          "\": expected a divisor of the %" G_GINT64_FORMAT " rank%s with the same weights",
+                          file->name, copies, ranks, sp_plural (ranks));
   if (ranks == copies)
     return sp_run_set (file, "layout.zero", "0", SP_FACT_RESOLVED, "--num-distributed-optimizer-instances", error);
   return sp_run_set_int (file, "layout.zero-group", ranks / copies, error);
@@ -142,8 +143,8 @@ resolve_stages (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (each > 0 && all % (stages * each) != 0)
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                           "%s: --num-layers-per-virtual-pipeline-stage = %" G_GINT64_FORMAT
-                          ": expected a divisor of the %" G_GINT64_FORMAT " layers / %" G_GINT64_FORMAT " stages",
-                          file->name, each, all, stages);
+                          ": expected a divisor of the %" G_GINT64_FORMAT " layer%s / %" G_GINT64_FORMAT " stages",
+                          file->name, each, all, sp_plural (all), stages);
   if (each > 0 && !sp_run_set_int (file, "layout.virtual-stages", all / stages / each, error))
     return FALSE;
   if (sp_facts_int (facts, "layout.virtual-stages", 1) > 1 &&
@@ -241,10 +242,10 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
     return FALSE;
   gint64 replica = sp_run_replica (facts);
   gint64 gpus = sp_facts_int (facts, "file.nodes", 0) * sp_facts_int (facts, "file.gpus-per-node", 0);
-  sp_run_note (file, "note: a replica takes %" G_GINT64_FORMAT " GPUs", replica);
+  sp_run_note (file, "note: a replica takes %" G_GINT64_FORMAT " GPU%s", replica, sp_plural (replica));
   if (gpus > 0 && place->gpus > 0 && gpus != place->gpus)
-    sp_run_note (file, "note: the launcher starts %" G_GINT64_FORMAT " processes, the cluster has %d GPUs", gpus,
-                 place->gpus);
+    sp_run_note (file, "note: the launcher starts %" G_GINT64_FORMAT " process%s, the cluster has %d GPU%s", gpus,
+                 gpus == 1 ? "" : "es", place->gpus, sp_plural (place->gpus));
   /* One micro-batch a replica, without a global batch. */
   if (sp_facts_get (facts, "run.global-batch") == NULL && sp_facts_get (facts, "run.micro-batch") != NULL)
     sp_facts_put (file->facts, "file.accumulation", "1", SP_FACT_RESOLVED, "one micro-batch");
