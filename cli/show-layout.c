@@ -190,10 +190,11 @@ padding_text (const GArray *degrees)
 static void
 add_text (const Answer *a, GString *out)
 {
+  const SpArchitecture *arch = a->scenario->arch;
   SpLayout layout = a->scenario->layout;
-  g_autofree char *described = sp_layout_describe (&layout, a->scenario->arch);
+  g_autofree char *described = sp_layout_describe (&layout, arch);
   gint32 gpus = sp_cli_gpus (a->scenario->cluster);
-  g_autofree char *trained = sp_result_trained (&a->scenario->run, a->scenario->arch);
+  g_autofree char *trained = sp_result_trained (&a->scenario->run, arch);
   g_autoptr (SpTable) table = sp_table_new ("lrll");
   static const char *const head[] = { "axis", "is", "legal, all else as it is", "" };
   for (guint i = 0; i < G_N_ELEMENTS (head); i++)
@@ -220,9 +221,9 @@ add_text (const Answer *a, GString *out)
     g_string_append (out, "legal\n");
   g_string_append_printf (out, "\ndegrees up to %d\n", a->limit);
   sp_table_print (table, 2, out);
-  if (sp_architecture_has (a->scenario->arch, SP_LAYER_SOFTMAX) && sp_architecture_has (a->scenario->arch, SP_LAYER_LINEAR))
-    g_string_append (out, "softmax layers share a sequence over ulysses x ring ranks, linear layers over the same ranks as "
-                          "lasp x an ulysses of their own\n");
+  if (sp_architecture_has (arch, SP_LAYER_SOFTMAX) && sp_architecture_has (arch, SP_LAYER_LINEAR))
+    g_string_append (out, "softmax layers share a sequence over ulysses x ring ranks, linear layers over the same ranks "
+                          "as lasp x an ulysses of their own\n");
 }
 
 gboolean

@@ -89,15 +89,14 @@ add_softmax (const SpArchitecture *arch, SpTable *table)
     return;
   if (l->kv_rank > 0) {
     GString *text = g_string_new (NULL);
-    append (text, "%d of %d + %d features, values of %d", arch->heads, l->nope_size, l->rope_size,
-            l->value_size);
+    append (text, "%d of %d + %d features, values of %d", arch->heads, l->nope_size, l->rope_size, l->value_size);
     append (text, "keys and values from a latent of %d", l->kv_rank);
     if (l->q_rank > 0)
       append (text, "queries from one of %d", l->q_rank);
     add_text_of (table, "heads", text);
   } else {
-    add_pair (table, "heads", g_strdup_printf ("%d query, %d key/value, of %d features", arch->heads, arch->kv_heads,
-                                               arch->head_size));
+    add_pair (table, "heads",
+              g_strdup_printf ("%d query, %d key/value, of %d features", arch->heads, arch->kv_heads, arch->head_size));
   }
   if (sp_architecture_has_bit (arch, SP_LAYER_WINDOW))
     append (besides, "window of %d tokens in %d of %d softmax layers", arch->window,
@@ -143,10 +142,10 @@ add_mlp (const SpArchitecture *arch, SpTable *table)
   gint32 dense = count_layers (arch, SP_LAYER_EXPERTS | SP_LAYER_NO_MLP, 0);
   gint32 sparse = count_layers (arch, SP_LAYER_EXPERTS, SP_LAYER_EXPERTS);
   if (dense > 0)
-    add_pair (table, "MLP", dense == arch->layers
-                                ? g_strdup_printf ("%s, %d wide", mlps[arch->mlp], arch->ffn)
-                                : g_strdup_printf ("%s, %d wide, in %d layer%s", mlps[arch->mlp], arch->ffn, dense,
-                                                   dense == 1 ? "" : "s"));
+    add_pair (table, "MLP",
+              dense == arch->layers ? g_strdup_printf ("%s, %d wide", mlps[arch->mlp], arch->ffn)
+                                    : g_strdup_printf ("%s, %d wide, in %d layer%s", mlps[arch->mlp], arch->ffn, dense,
+                                                       dense == 1 ? "" : "s"));
   else if (sparse == 0)
     add_pair (table, "MLP", g_strdup ("none"));
   if (sparse == 0)
@@ -157,8 +156,8 @@ add_mlp (const SpArchitecture *arch, SpTable *table)
     append (text, "in %d layer%s", sparse, sparse == 1 ? "" : "s");
   add_text_of (table, "experts", text);
   if (moe->shared_ffn > 0)
-    add_pair (table, "shared experts", g_strdup_printf ("%d wide together%s", moe->shared_ffn,
-                                                        moe->shared_gate ? ", with a gate" : ""));
+    add_pair (table, "shared experts",
+              g_strdup_printf ("%d wide together%s", moe->shared_ffn, moe->shared_gate ? ", with a gate" : ""));
 }
 
 static char *

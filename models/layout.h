@@ -198,9 +198,9 @@ void sp_layout_write_ranks (const SpLayout *layout, const SpArchitecture *arch, 
 GArray *sp_layout_legal_degrees (const SpLayout *layout, const SpArchitecture *arch, const SpFramework *framework,
                                  const SpRun *run, SpAxis axis, gint32 limit);
 
-/* One line, e.g. "ulysses 8 x ring 2, zero 3, recompute selective": degrees of 1 left out. In a hybrid the linear layers'
- * factors of the same ranks stand in parentheses: "ulysses 8 (linear layers: lasp 4 x ulysses 2), zero 1, ..." Free with
- * g_free. */
+/* One line, e.g. "ulysses 8 x ring 2, zero 3, recompute selective": degrees of 1 left out. In a hybrid the linear
+ * layers' factors of the same ranks stand in parentheses: "ulysses 8 (linear layers: lasp 4 x ulysses 2), zero 1, ...".
+ * Free with g_free. */
 char *sp_layout_describe (const SpLayout *layout, const SpArchitecture *arch);
 const char *sp_ring_kind_name (SpRingKind kind);
 

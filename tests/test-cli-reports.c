@@ -36,8 +36,7 @@ static const struct {
   { "gpt-oss-20b", "biases", "q k v, attention output, experts and router" },
   { "mamba2-1b", "MLP", "none" },
   { "mamba2-1b", "heads", NULL },
-  { "mamba2-1b", "recurrence",
-    "64 heads of 128 key x 64 value features, 1 key head, convolution of 4, output gate" },
+  { "mamba2-1b", "recurrence", "64 heads of 128 key x 64 value features, 1 key head, convolution of 4, output gate" },
   { "deepseek-v3", "MLP", "swiglu, 18432 wide, in 3 layers" },
   { "deepseek-v3", "experts", "256, 8 a token, each swiglu, 2048 wide, in 58 layers" },
   { "deepseek-v3", "shared experts", "2048 wide together" },
@@ -85,8 +84,8 @@ test_head (void)
               "embedding and first 2 layers frozen: 1,436,928 of 2,873,600 parameters trained (50.00 %)");
   g_auto (Run) muon = run_cli ("run", "scenario.ini", "--set", "optimizer=muon");
   assert_row (&muon, "run", "sequence 65,536 tokens, global batch 2, micro-batch 1, bf16, causal, optimizer muon");
-  g_auto (Run) offload = run_cli ("run", "llama-3.1-8b-208k", "--set", "file=clusters/h100-2x8-tcpx.ini", "--set",
-                                  "offload=optimizer");
+  g_auto (Run) offload =
+      run_cli ("run", "llama-3.1-8b-208k", "--set", "file=clusters/h100-2x8-tcpx.ini", "--set", "offload=optimizer");
   assert_row (&offload, "layout", "ulysses 8 x ring 2, zigzag, zero 3, recompute full, offload optimizer");
 }
 

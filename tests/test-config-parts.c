@@ -94,20 +94,36 @@ test_note (void)
                    "num_hidden_layers 32, num_attention_heads 32");
 }
 
+/* Rotation as version 5 of transformers writes it: 0.5 of heads of 16 features; Gemma 3 has two kinds of layers. */
+static void
+test_rope (void)
+{
+  g_autoptr (SpArchitecture) phi =
+      load ("phi", "{\"model_type\": \"phi3\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"vocab_size\": 100,"
+                   " \"num_attention_heads\": 4, \"intermediate_size\": 96,"
+                   " \"rope_parameters\": {\"rope_theta\": 25000.0, \"partial_rotary_factor\": 0.5}}");
+  g_assert_cmpfloat (phi->rope_theta, ==, 25000);
+  g_assert_cmpint (phi->rotary_size, ==, 8);
+  g_autoptr (SpArchitecture) gemma =
+      load ("gemma", "{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\","
+                     " \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 2000000},"
+                     " \"sliding_attention\": {\"rope_theta\": 10000}}}}");
+  g_assert_cmpfloat (gemma->rope_theta, ==, 2000000);
+}
+
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 /* Whole floats are whole numbers, in lists and objects too. */
 static void
 test_floats (void)
 {
-  g_autoptr (SpArchitecture) moe = load (
-      "experts", "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 4.0, \"hidden_size\": 16.0,"
-                 " \"num_attention_heads\": 4e0, \"head_dim\": 4.0, \"intermediate_size\": 3.2e1,"
-                 " \"moe_intermediate_size\": 8.0, \"num_experts\": 4.0, \"num_experts_per_tok\": 2.0,"
-                 " \"decoder_sparse_step\": 2.0, \"mlp_only_layers\": [3.0], \"vocab_size\": 100.0}");
+  g_autoptr (SpArchitecture) moe =
+      load ("experts", "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 4.0, \"hidden_size\": 16.0,"
+                       " \"num_attention_heads\": 4e0, \"head_dim\": 4.0, \"intermediate_size\": 3.2e1,"
+                       " \"moe_intermediate_size\": 8.0, \"num_experts\": 4.0, \"num_experts_per_tok\": 2.0,"
+                       " \"decoder_sparse_step\": 2.0, \"mlp_only_layers\": [3.0], \"vocab_size\": 100.0}");
   /* as "qwen-experts" of test-architecture.c, which says the same in integers */
-  g_assert_cmpint (sp_architecture_parameters (moe), ==,
-                   4 * (768 + 256 + 8 + 32) + 3 * 1536 + (64 + 1536) + 3216);
+  g_assert_cmpint (sp_architecture_parameters (moe), ==, 4 * (768 + 256 + 8 + 32) + 3 * 1536 + (64 + 1536) + 3216);
   g_autoptr (SpArchitecture) hybrid =
       load ("hybrid", "{\"model_type\": \"gla\", \"num_hidden_layers\": 2, \"hidden_size\": 16, \"num_heads\": 1.0,"
                       " \"intermediate_size\": 32, \"vocab_size\": 100,"
@@ -127,9 +143,9 @@ test_ratios (void)
     const char *type, *ratio;
     gint32 hidden, ffn;
   } rows[] = {
-    { "gla", "4.0", 64, 256 },   { "gla", "3.5", 768, 1792 }, { "rwkv7", "4.0", 64, 256 },
-    { "rwkv7", "null", 64, 256 }, { "rwkv7", "2.0", 64, 128 }, { "rwkv6", "null", 64, 224 },
-    { "rwkv6", "3.5", 96, 352 }, { "delta_net", "4", 64, 256 },
+    { "gla", "4.0", 64, 256 },    { "gla", "3.5", 768, 1792 },   { "rwkv7", "4.0", 64, 256 },
+    { "rwkv7", "null", 64, 256 }, { "rwkv7", "2.0", 64, 128 },   { "rwkv6", "null", 64, 224 },
+    { "rwkv6", "3.5", 96, 352 },  { "delta_net", "4", 64, 256 },
   };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
     g_autofree char *text = g_strdup_printf (
@@ -167,28 +183,40 @@ static const struct Bad {
   const char *not_said;
 } bad[] = {
   /* no default is known of this type: the object is named */
-  { "part", "{\"model_type\": \"kimi_vl\", \"text_config\": {\"model_type\": \"kimi_linear\"}}",
-    { ": text_config.num_hidden_layers: missing, expected a whole number" }, "the class has" },
+  { "part",
+    "{\"model_type\": \"kimi_vl\", \"text_config\": {\"model_type\": \"kimi_linear\"}}",
+    { ": text_config.num_hidden_layers: missing, expected a whole number" },
+    "the class has" },
   { "part-value",
     "{\"model_type\": \"x\", \"llm_config\": {\"model_type\": \"qwen2\", \"vocab_size\": -1}}",
-    { ": llm_config.vocab_size: -1, expected" }, NULL },
+    { ": llm_config.vocab_size: -1, expected" },
+    NULL },
   { "part-of-part",
     "{\"model_type\": \"x\", \"text_config\": {\"model_type\": \"gla\", \"num_hidden_layers\": 2, \"hidden_size\": 64,"
     " \"attn\": {\"layers\": [7]}}}",
-    { ": text_config.attn.layers: [7], expected layers from 0 to 1" }, NULL },
-  { "part-type", "{\"model_type\": \"llava\", \"text_config\": {\"hidden_size\": 64}}",
-    { ": text_config.model_type: missing, expected one of" }, NULL },
+    { ": text_config.attn.layers: [7], expected layers from 0 to 1" },
+    NULL },
+  { "part-type",
+    "{\"model_type\": \"llava\", \"text_config\": {\"hidden_size\": 64}}",
+    { ": text_config.model_type: missing, expected one of" },
+    NULL },
   /* a whole file is asked, and told what the class has */
   { "whole",
     "{\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 4,"
     " \"intermediate_size\": 96}",
-    { ": vocab_size: missing, expected", "no default is assumed (the class has 262208)" }, NULL },
-  { "fraction", "{\"model_type\": \"llama\", \"num_hidden_layers\": 2.5}",
-    { ": num_hidden_layers: 2.5, expected a whole number" }, NULL },
+    { ": vocab_size: missing, expected", "no default is assumed (the class has 262208)" },
+    NULL },
+  { "fraction",
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 2.5}",
+    { ": num_hidden_layers: 2.5, expected a whole number" },
+    NULL },
   { "state-spaces",
     "{\"d_model\": 2560, \"n_layer\": 64, \"vocab_size\": 50277, \"ssm_cfg\": {\"layer\": \"Mamba2\"}}",
-    { ": ssm_cfg: {\"layer\":\"Mamba2\"}, expected", "mamba2", "-hf" }, NULL },
-  { "moe-far", "{\"model_type\": \"phimoe\"}", { ": model_type: \"phimoe\"", "; of experts mixtral, " },
+    { ": ssm_cfg: {\"layer\":\"Mamba2\"}, expected", "mamba2", "-hf" },
+    NULL },
+  { "moe-far",
+    "{\"model_type\": \"phimoe\"}",
+    { ": model_type: \"phimoe\"", "; of experts mixtral, " },
     "the nearest is" },
   { "moe-near", "{\"model_type\": \"qwen4_moe\"}", { "the nearest is qwen2_moe" }, NULL },
   { "dense-near", "{\"model_type\": \"qwen4\"}", { "the nearest is qwen2" }, "of experts" },
@@ -214,6 +242,7 @@ main (int argc, char **argv)
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/config-parts/parts", test_parts);
   g_test_add_func ("/config-parts/note", test_note);
+  g_test_add_func ("/config-parts/rope", test_rope);
   g_test_add_func ("/config-parts/floats", test_floats);
   g_test_add_func ("/config-parts/ratios", test_ratios);
   g_test_add_func ("/config-parts/experts", test_experts);

@@ -63,7 +63,8 @@ paths (const SpCost *cost, GString *out)
       continue;
     g_string_append_printf (
         out,
-        "  %-16s %5d ranks, %d a node over %d node%s: ring %.4g GB/s, send %.4g GB/s, ring steps %.4g us, hop %.4g us\n",
+        "  %-16s %5d ranks, %d a node over %d node%s: "
+        "ring %.4g GB/s, send %.4g GB/s, ring steps %.4g us, hop %.4g us\n",
         sp_group_name (g), p->size, p->per_node, p->nodes, sp_plural (p->nodes), p->ring_bytes_per_s / 1e9,
         p->send_bytes_per_s / 1e9, (p->ring_latency_link_s + p->ring_latency_network_s) * 1e6, p->hop_latency_s * 1e6);
   }

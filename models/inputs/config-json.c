@@ -187,6 +187,22 @@ enter_text_part (SpConfig *config, GError **error)
   return TRUE;
 }
 
+/* transformers writes rope_theta and partial_rotary_factor into rope_parameters since version 5; where the layers'
+ * kinds differ, into an object of each. */
+static void
+take_rope_parameters (const SpConfig *config)
+{
+  static const char *const keys[] = { "rope_theta", "partial_rotary_factor" };
+  JsonNode *node = json_object_get_member (config->object, "rope_parameters");
+  JsonObject *rope = node != NULL && JSON_NODE_HOLDS_OBJECT (node) ? json_node_get_object (node) : NULL;
+  JsonNode *full = rope != NULL ? json_object_get_member (rope, "full_attention") : NULL;
+  if (full != NULL && JSON_NODE_HOLDS_OBJECT (full))
+    rope = json_node_get_object (full);
+  for (guint i = 0; rope != NULL && i < G_N_ELEMENTS (keys); i++)
+    if (json_object_has_member (rope, keys[i]) && !json_object_has_member (config->object, keys[i]))
+      json_object_set_member (config->object, keys[i], json_node_copy (json_object_get_member (rope, keys[i])));
+}
+
 /* What a family works out of its keys may be beyond what any model has. */
 static gboolean
 check_sizes (const SpConfig *config, GError **error)
@@ -223,6 +239,7 @@ sp_architecture_parse_json (const char *path, const char *text, gsize length, GE
   if (family == NULL)
     return NULL;
   config.type = type_of (&config);
+  take_rope_parameters (&config);
   if (config.part != NULL)
     sp_config_take_defaults (&config);
   if (!sp_config_fields (&config, family->fields, error) || !family->finish (&config, error) ||

@@ -215,7 +215,8 @@ sp_run_file_export (const SpScenario *scenario, const char *name, GString *ret_t
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: %s has no words for the layout's degrees: %s",
                           scenario->path != NULL ? scenario->path : "the layout", format->title, all);
   }
-  g_ptr_array_insert (lost, 0, g_strdup_printf ("written by seqpar for %d GPU%s, model %s", place.gpus, sp_plural (place.gpus), shown));
+  g_ptr_array_insert (lost, 0, g_strdup_printf ("written by seqpar for %d GPU%s, model %s", place.gpus,
+                                                sp_plural (place.gpus), shown));
   format->write (items, lost, ret_text);
   for (guint i = 1; i < lost->len; i++)
     g_ptr_array_add (ret_lost, g_strdup (lost->pdata[i]));
