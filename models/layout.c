@@ -40,13 +40,35 @@ sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *arch)
   return sp_layout_sequence_ranks (layout, arch) / layout->lasp;
 }
 
+double
+sp_layout_expert_load (const SpLayout *layout, const SpRun *run)
+{
+  return MIN (MAX (run->expert_imbalance, 1), layout->expert);
+}
+
 gint64
 sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run, gint64 tokens)
 {
-  double over = layout->expert_capacity > 0 ? layout->expert_capacity : MAX (run->expert_imbalance, 1);
+  double over = layout->expert_capacity > 0 ? layout->expert_capacity : sp_layout_expert_load (layout, run);
   double rows = ceil ((double) tokens * arch->moe.experts_per_token * over / arch->moe.experts * (1 - 1e-12));
 
   return (gint64) CLAMP (rows, 1, (double) tokens);
+}
+
+/* Of the ranks that experts are spread over one has `load` times the mean, and the others as much as each other; who is
+ * less even drops more. */
+double
+sp_layout_expert_dropped (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run)
+{
+  double ranks = layout->expert, load = sp_layout_expert_load (layout, run);
+
+  if (layout->expert_capacity <= 0 || arch->moe.experts == 0)
+    return 0;
+  gint64 tokens = run->sequence / sp_layout_sequence_ranks (layout, arch) * run->micro_batch;
+  double rows = (double) sp_layout_expert_rows (layout, arch, run, tokens);
+  double room = rows * arch->moe.experts / ((double) tokens * arch->moe.experts_per_token);
+  double others = ranks > 1 ? (ranks - load) / (ranks - 1) : 0;
+  return (MAX (load - room, 0) + (ranks - 1) * MAX (others - room, 0)) / ranks;
 }
 
 static gint32

@@ -120,7 +120,7 @@ typedef struct {
   gboolean causal;
   guint8 scope; /* SpScope */
   double expert_imbalance; /* tokens that the busiest rank's experts get over the mean; below 1: 1. With a capacity all
-                            * buffers are full, so it changes nothing */
+                            * buffers are full, so it changes only what is dropped */
   gboolean fp8;            /* linear layers multiply in fp8, both operands cast when they are used; the output matrix not */
   guint8 optimizer;        /* SpOptimizer */
   gint32 lora_rank;         /* of adapters, which alone are trained (Hu et al., 2106.09685); 0: none */
@@ -158,6 +158,12 @@ gint32 sp_layout_linear_ulysses (const SpLayout *layout, const SpArchitecture *a
 gint32 sp_layout_zero_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node);
 /* Ring ranks that follow each other in a node, where the order puts equal parts of the ring in nodes; else 1. */
 gint32 sp_layout_ring_in_node (const SpLayout *layout, const SpArchitecture *arch, gint32 gpus_per_node);
+/* Tokens that the busiest rank's experts get over the mean: run.expert_imbalance, and no more than all of them, which is
+ * as many times the mean as there are expert ranks. */
+double sp_layout_expert_load (const SpLayout *layout, const SpRun *run);
+/* Of the tokens' choices of experts, the share that buffers of expert_capacity have no room for, at the least: experts
+ * of a rank alike, and the ranks beside the busiest too. */
+double sp_layout_expert_dropped (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run);
 /* Rows of the buffer of each expert for the tokens that one rank has. */
 gint64 sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run, gint64 tokens);
 gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);

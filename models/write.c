@@ -359,8 +359,10 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   program->scope = run->scope;
   sp_program_set_documents (program, run->packing ? run->packing->runs : NULL, run->packing ? run->packing->n_runs : 0);
   write_numbers (program, arch, run);
-  if (arch->moe.experts > 0)
-    program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : MAX (run->expert_imbalance, 1);
+  if (arch->moe.experts > 0) {
+    program->numbers.expert_imbalance = layout->expert_capacity > 0 ? 1 : sp_layout_expert_load (layout, run);
+    program->numbers.expert_dropped = sp_layout_expert_dropped (layout, arch, run);
+  }
   write_stages (program, arch, layout);
   write_layers (program, arch, layout, run);
 

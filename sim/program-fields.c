@@ -105,6 +105,7 @@ const SpField sp_fields_numbers[] = {
   PLAIN (SpNumbers, hidden, I32),
   PLAIN (SpNumbers, vocabulary, I32),
   PLAIN (SpNumbers, expert_imbalance, DOUBLE),
+  PLAIN (SpNumbers, expert_dropped, DOUBLE),
   PLAIN (SpNumbers, position_offset, I32),
   LAST,
 };

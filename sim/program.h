@@ -323,6 +323,7 @@ typedef struct {
   gint32 linear_heads;               /* of its linear layers */
   gint32 hidden, vocabulary;
   double expert_imbalance; /* of ops flagged SP_OP_VARIES: what the busiest rank does over the mean; 0 where none is */
+  double expert_dropped;   /* share of what tokens ask of experts that these have no room for, at the least */
   gint32 position_offset; /* rows of a table of positions before the first position's */
 } SpNumbers;
 

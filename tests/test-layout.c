@@ -22,6 +22,7 @@ typedef struct {
   SpScope scope;
   const char *packing; /* documents' lengths, of the illegal one */
   SpOptimizer optimizer;
+  double imbalance; /* of the illegal one */
 } RuleCase;
 
 #define CONTIGUOUS .token_split = SP_TOKENS_CONTIGUOUS
@@ -96,6 +97,8 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.ring = 2, .expert = 2, .zero = 0) },
   { "expert-rows", SMALL_EXPERTS, 0, 1 << 30, 2, 1, 2, LAYOUT (.ring = 2, .expert_capacity = 4), { "8 experts", "2^31 rows", "expert-capacity than 4" },
     .legal = LAYOUT (.ring = 2, .expert_capacity = 1) },
+  { "expert-imbalance", SMALL_EXPERTS, 0, 32, 2, 1, 4, LAYOUT (.data = 2, .ulysses = 2, .expert = 4), { "expert-imbalance = 4.1", "8 experts / 2 a token = 4;", "1 to 4" },
+    .legal = LAYOUT (.data = 2, .ulysses = 2, .expert = 4), .imbalance = 4.1 },
   { "pipeline-split", SMALL_SOFTMAX, 0, 32, 2, 1, 1, LAYOUT (.stage_split = { 1, 1 }), { "1 stages", "2 layers", "e.g. 2" },
     .legal = LAYOUT (.stage_split = { 2 }) },
   { "pipeline-layers", SMALL_SOFTMAX, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 2), { "2 stages of virtual-stages = 2", "2 layers", "at most 1" },
@@ -199,6 +202,7 @@ test_rule (gconstpointer data)
 
   run.packing = packing;
   run.optimizer = (guint8) c->optimizer;
+  run.expert_imbalance = c->imbalance;
   g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, NULL));
   g_assert_false (sp_layout_check (&c->illegal, arch, &framework, &run, c->ranks, &error));
   g_assert_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL);
@@ -219,6 +223,7 @@ test_rule (gconstpointer data)
     run.micro_batch = c->legal_micro_batch;
   g_clear_error (&error);
   run.packing = g_str_equal (c->rule, "packing-ring") ? packing : NULL;
+  run.expert_imbalance = c->imbalance > 0 ? 4 : 0;
   g_assert_true (sp_layout_check (&c->legal, arch, &framework, &run, 0, &error));
   g_assert_no_error (error);
 }

@@ -155,7 +155,7 @@ static double
 expert_elements (const Draw *d, const Terms *t)
 {
   double tokens = t->B * t->N / t->S, f = d->layout.expert_capacity, E = d->arch->moe.experts;
-  double over = f > 0 ? f : MAX (d->run.expert_imbalance, 1);
+  double over = f > 0 ? f : MIN (MAX (d->run.expert_imbalance, 1), d->layout.expert);
   double rows = MIN (tokens, ceil (tokens * d->arch->moe.experts_per_token * over / E - 1e-9));
 
   return E * rows * t->H / (f > 0 ? 1 : over);
@@ -180,7 +180,7 @@ test_experts (void)
         const SpBlock *block = &s.program->variants[v].blocks[b];
         Terms t = terms_of (&s.draw, s.program->variants[v].batch);
         double elements = block->traits & SP_LAYER_EXPERTS && P > 1 ? expert_elements (&s.draw, &t) : 0;
-        double over = l->expert_capacity > 0 ? 1 : MAX (s.draw.run.expert_imbalance, 1), again;
+        double over = l->expert_capacity > 0 ? 1 : MIN (MAX (s.draw.run.expert_imbalance, 1), P), again;
         Count f = count (&s, block, SP_PHASE_FORWARD, SP_AXIS_EXPERT, SP_N_DTYPES),
               b2 = count (&s, block, SP_PHASE_BACKWARD, SP_AXIS_EXPERT, SP_N_DTYPES),
               r = count (&s, block, SP_PHASE_RECOMPUTE, SP_AXIS_EXPERT, SP_N_DTYPES);

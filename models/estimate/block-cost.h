@@ -25,7 +25,7 @@ G_BEGIN_DECLS
 typedef struct {
   double step, serial, high;
   double compute;    /* kernels alone */
-  double spare;      /* of them, what a rank with the mean load of experts, or a place of two, may not have to do */
+  double spare;      /* of them, what a place of two may not have to do */
   double host;       /* waiting for the host to issue */
   double data_async; /* async data communication, in `serial` but not in `step`: the slot places it */
   double axes[SP_N_AXES], exposed[SP_N_AXES];

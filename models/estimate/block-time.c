@@ -16,7 +16,6 @@ typedef struct {
   double finish[512]; /* of communication ops */
   guint8 finish_axis[512];
   guint kernels;
-  double spare; /* share of an op's time */
 } Clocks;
 
 static void
@@ -80,9 +79,7 @@ walk_kernel (Clocks *c, const SpOp *op, double seconds)
 {
   c->time->serial += seconds;
   c->time->compute += seconds;
-  if (op->flags & SP_OP_VARIES)
-    c->time->spare += seconds * c->spare;
-  else if (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST) && c->cost->paths[op->group].size == 2)
+  if (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST) && c->cost->paths[op->group].size == 2)
     c->time->spare += seconds; /* a chain of two has no place between that does it all */
   c->time->high += seconds * (1 + c->cost->slowdown);
   c->compute += seconds + c->cost->slowdown * beside (c, seconds);
@@ -222,7 +219,6 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   c.time = ret;
   c.compute = c.latest = 0;
   c.kernels = 0;
-  c.spare = 1 - 1 / sp_estimate_imbalance (program);
   memset (c.stream, 0, sizeof c.stream);
   g_assert (n <= G_N_ELEMENTS (c.finish));
   for (guint i = 0; i < n; i++) {

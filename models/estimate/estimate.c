@@ -101,11 +101,18 @@ sp_model_flops (const SpArchitecture *arch, const SpRun *run, SpMfuConvention co
   }
 }
 
+/* Of a layer, what the tokens ask of routed experts and these have no room for. */
+static double
+dropped_flops (const SpArchitecture *arch, const SpProgram *program, guint kind, double of)
+{
+  return of * program->numbers.expert_dropped * (double) sp_architecture_layer_routed_parameters (arch, kind);
+}
+
 /* The same of what the scope runs: a third of the step's for a forward; for a layer its matrices, and attention's part
- * as above, which is all that is left of it for attention. */
+ * as above, which is all that is left of it for attention. seqpar does not count what experts drop. */
 static void
-scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *run, SpMfuConvention convention,
-             double *ret_full, double *ret_causal)
+all_scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *run, SpMfuConvention convention,
+                 double *ret_full, double *ret_causal)
 {
   guint kind = arch->layer_kind[0];
 
@@ -125,6 +132,24 @@ scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *
     *ret_full += matrices;
     *ret_causal += matrices;
   }
+}
+
+void
+sp_scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *run, SpMfuConvention convention,
+                double *ret_full, double *ret_causal)
+{
+  gint32 layers = sp_program_is_one_layer (program) ? 1 : arch->layers;
+  double less = 0;
+
+  all_scope_flops (arch, program, run, convention, ret_full, ret_causal);
+  if (convention != SP_MFU_SEQPAR || program->scope == SP_SCOPE_ATTENTION)
+    return;
+  for (gint32 i = 0; i < layers; i++) {
+    double of = program->scope == SP_SCOPE_FORWARD ? 2 : passes (sp_run_frozen_layer (run, i));
+    less += dropped_flops (arch, program, arch->layer_kind[i], of);
+  }
+  *ret_full -= less;
+  *ret_causal -= less;
 }
 
 /* Tokens that go through what is run. */
@@ -163,7 +188,7 @@ estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, 
   ret->fits = sp_estimate_fits (estimator->cluster, ret);
 
   double peak = program->world * estimator->cost.peak_flops_per_s * ret->step_time_s;
-  scope_flops (estimator->arch, program, run, estimator->convention, &full, &causal);
+  sp_scope_flops (estimator->arch, program, run, estimator->convention, &full, &causal);
   ret->tokens_per_s = tokens / ret->step_time_s;
   ret->mfu = full * tokens / peak;
   ret->mfu_causal = (run->causal ? causal : full) * tokens / peak;

@@ -37,6 +37,9 @@
  *                        that takes, or the rest of the slot's communication if that is less (with several chunks, all
  *                        of it: the next slot waits for it). Stage 0 is held up by all later stages
  *
+ * Experts' loads: all figures are of the busiest rank's, which the others wait for in every layer. A simulation that
+ * draws loads may end below `low`, as one with other noise may.
+ *
  * The simulator's step lies between low and high where no GPUs share adapters that they use and the layout's digits
  * line up with nodes: not proven, for three ops may meet on a link, but so in all of 100,000 random layouts. Where GPUs
  * share adapters, one that runs two ops at once can take from another beyond that (tests/test-engine.c: in 1 draw of
@@ -99,6 +102,10 @@ gboolean sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e);
  * that is trained, and adapters 6; the others count 6 whatever is frozen, and no adapters. */
 void sp_model_flops (const SpArchitecture *arch, const SpRun *run, SpMfuConvention convention, double *ret_full,
                      double *ret_causal);
+
+/* The same of what a program runs: of its scope alone, and in the convention seqpar without what its experts drop. */
+void sp_scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *run, SpMfuConvention convention,
+                     double *ret_full, double *ret_causal);
 
 /* What does not change between layouts, computed once for a search. Borrows its arguments. */
 typedef struct {

@@ -188,8 +188,6 @@ axis_ratio (const SpCost *cost, const SpProgram *program, SpAxis axis)
   for (guint i = 0; i < G_N_ELEMENTS (groups[axis]) && groups[axis][i] != SP_GROUP_NONE; i++)
     if (program->groups[groups[axis][i]].size > 1)
       ratio = MIN (ratio, sp_cost_alone_ratio (cost, groups[axis][i]));
-  if (axis == SP_AXIS_EXPERT)
-    ratio /= sp_estimate_imbalance (program);
   return ratio;
 }
 

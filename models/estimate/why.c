@@ -174,7 +174,7 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
 {
   double full, causal;
 
-  sp_model_flops (e->arch, run, e->convention, &full, &causal);
+  sp_scope_flops (e->arch, program, run, e->convention, &full, &causal);
   schedule (program, out);
   g_string_append_printf (
       out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
@@ -287,6 +287,27 @@ note_stages (gint32 layers, gint32 stages, GPtrArray *notes)
                                                        layers, stages, more));
 }
 
+/* What the keys of experts ask for and the layout cannot have, or drops. */
+static void
+note_experts (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run, GPtrArray *notes)
+{
+  double load = sp_layout_expert_load (layout, run), dropped = sp_layout_expert_dropped (layout, estimator->arch, run);
+
+  if (estimator->arch->moe.experts == 0)
+    return;
+  if (run->expert_imbalance > load && layout->expert > 1)
+    g_ptr_array_add (notes, g_strdup_printf ("expert-imbalance %g is more than one of expert = %d ranks can have, which is "
+                                             "all tokens: %g is taken",
+                                             run->expert_imbalance, layout->expert, load));
+  if (dropped > 0)
+    g_ptr_array_add (notes, g_strdup_printf ("expert-capacity %g: of the tokens' choices of experts %.1f %% are dropped, or "
+                                             "more if loads are less even; MFU counts %s",
+                                             layout->expert_capacity, 100 * dropped,
+                                             estimator->convention == SP_MFU_SEQPAR
+                                                 ? "the others alone"
+                                                 : "them all the same, as its convention knows no other"));
+}
+
 GPtrArray *
 sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)
 {
@@ -309,6 +330,7 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
                                       run->packing ? "a document of" : "sequence", sp_run_positions (run), trained));
   if (sp_run_freezes (run))
     note_trained (arch, run, estimator->convention, notes);
+  note_experts (estimator, layout, run, notes);
   if (run->packing != NULL)
     note_packing (arch, layout, run, notes);
   if (padded != arch->vocabulary)

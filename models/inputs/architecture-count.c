@@ -186,6 +186,12 @@ sp_architecture_layer_matmul_parameters (const SpArchitecture *arch, guint kind)
 }
 
 gint64
+sp_architecture_layer_routed_parameters (const SpArchitecture *arch, guint kind)
+{
+  return kind & SP_LAYER_EXPERTS ? arch->moe.experts_per_token * mlp_of (arch, arch->moe.ffn, FALSE).matrices : 0;
+}
+
+gint64
 sp_architecture_layer_parameters (const SpArchitecture *arch, guint kind)
 {
   Count count = layer (arch, kind, arch->moe.experts);

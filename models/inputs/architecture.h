@@ -185,6 +185,8 @@ gint64 sp_architecture_active_parameters (const SpArchitecture *arch);
  * counts). */
 gint64 sp_architecture_layer_parameters (const SpArchitecture *arch, guint kind);
 gint64 sp_architecture_layer_matmul_parameters (const SpArchitecture *arch, guint kind);
+/* Of these, those of the routed experts that a token is sent to. */
+gint64 sp_architecture_layer_routed_parameters (const SpArchitecture *arch, guint kind);
 /* Of the routed experts that a layer of this kind has. */
 gint64 sp_architecture_layer_expert_parameters (const SpArchitecture *arch, guint kind);
 

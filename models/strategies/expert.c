@@ -124,10 +124,36 @@ explain_rows (const SpCase *c, GString *out)
                           c->arch->moe.experts, c->layout->expert_capacity);
 }
 
+/* All tokens to the same experts is `experts / k` times what each of them has in the mean. */
+static double
+most_imbalance (const SpArchitecture *arch)
+{
+  return (double) arch->moe.experts / arch->moe.experts_per_token;
+}
+
+static gboolean
+load_is_possible (const SpCase *c)
+{
+  return !has_experts (c) || c->run->expert_imbalance <= most_imbalance (c->arch) * (1 + 1e-12);
+}
+
+static void
+explain_load (const SpCase *c, GString *out)
+{
+  const SpExpertShape *moe = &c->arch->moe;
+
+  g_string_append_printf (out,
+                          "expert-imbalance = %g is more than every token to the same experts, which is %d experts / %d a "
+                          "token = %g; use 1 to %g",
+                          c->run->expert_imbalance, moe->experts, moe->experts_per_token, most_imbalance (c->arch),
+                          most_imbalance (c->arch));
+}
+
 static const SpRule rules[] = {
   { "expert-model", model_has_experts, explain_model }, { "expert-count", count_divides, explain_count },
   { "expert-ranks", ranks_divide, explain_ranks },      { "expert-width", width_divides, explain_width },
   { "expert-size", part_fits, explain_part },           { "expert-rows", rows_fit, explain_rows },
+  { "expert-imbalance", load_is_possible, explain_load },
 };
 
 const SpStrategy sp_strategy_expert = {
