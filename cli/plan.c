@@ -196,6 +196,33 @@ apply_set (const char *set, SpPlanQuestion *question, GError **error)
                       near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
+/* A key that no layout of the search has a use for: whether some layout has one is asked of one with all axes. */
+static gboolean
+check_effects (const Options *o, const Question *q, GError **error)
+{
+  SpScenario all = { .arch = q->arch, .layout = q->question.base, .run = q->question.run };
+  gint32 *degrees[] = { &all.layout.data, &all.layout.tensor, &all.layout.pipeline, &all.layout.ulysses,
+                        &all.layout.ring, &all.layout.lasp,   &all.layout.expert };
+  for (guint i = 0; i < G_N_ELEMENTS (degrees); i++)
+    *degrees[i] = 2;
+  all.layout.zero = 3;
+  for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++) {
+    g_auto (GStrv) parts = g_strsplit (o->sets[i], "=", 2);
+    const char *name = g_strstrip (parts[0]), *value = g_strstrip (parts[1]), *group, *key;
+    g_autofree char *shown = sp_shown (o->sets[i]);
+    for (guint k = 0; sp_scenario_key (k, &group, &key, NULL); k++) {
+      g_autofree char *whole = g_strconcat (group, ".", key, NULL), *usual = NULL;
+      if (!g_str_equal (name, key) && !g_str_equal (name, whole))
+        continue;
+      sp_scenario_key (k, &group, &key, &usual);
+      g_autofree char *problem = g_str_equal (value, usual) ? NULL : sp_scenario_no_effect (&all, group, key);
+      if (problem != NULL)
+        return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: %s", shown, problem);
+    }
+  }
+  return TRUE;
+}
+
 static gboolean
 load_files (const Options *o, Question *q, GError **error)
 {
@@ -234,7 +261,7 @@ read_question (const Options *o, Question *q, GError **error)
   for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++)
     if (!apply_set (o->sets[i], &q->question, error))
       return FALSE;
-  return load_files (o, q, error);
+  return load_files (o, q, error) && check_effects (o, q, error);
 }
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */

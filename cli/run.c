@@ -196,6 +196,8 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
   if (simulates && !sp_simulate (&estimator, program, &s->run, &s->variations, simulate, &simulated, error))
     return FALSE;
   g_autoptr (GPtrArray) notes = sp_estimate_notes (&estimator, &s->layout, &s->run);
+  for (guint i = 0; i < s->notes->len; i++)
+    g_ptr_array_add (notes, g_strdup (s->notes->pdata[i]));
   g_autoptr (GString) why = NULL;
   if (o->why) {
     why = g_string_new (NULL);

@@ -17,13 +17,13 @@ load (const char *expert, const char *imbalance, const char *capacity)
   g_autofree char *path = g_build_filename (g_getenv ("SEQPAR_DATA"), "llama-3.1-8b-208k.ini", NULL);
   g_autofree char *model = g_strconcat ("config=", g_getenv ("SEQPAR_DATA"), "/models/mixtral-8x7b.json", NULL);
   g_autofree char *ranks = g_strconcat ("expert=", expert, NULL);
-  g_autofree char *load = g_strconcat ("expert-imbalance=", imbalance, NULL);
   g_autofree char *rows = g_strconcat ("expert-capacity=", capacity, NULL);
-  const char *const sets[] = { MIXTRAL, model, ranks, load, rows, NULL };
+  const char *const sets[] = { MIXTRAL, model, ranks, rows, NULL };
   g_autoptr (GError) error = NULL;
   SpScenario *scenario = sp_scenario_load (path, sets, &error);
 
   g_assert_no_error (error);
+  scenario->run.expert_imbalance = g_ascii_strtod (imbalance, NULL); /* which --set refuses where it is nothing */
   sp_layout_check (&scenario->layout, scenario->arch, scenario->framework, &scenario->run, 16, &error);
   g_assert_no_error (error);
   return scenario;

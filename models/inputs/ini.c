@@ -235,6 +235,13 @@ sp_ini_set (SpIni *ini, const char *group, const char *key, const char *value)
 }
 
 gboolean
+sp_ini_is_set (const SpIni *ini, const char *group, const char *key)
+{
+  g_autofree char *id = path_of (group, key);
+  return g_hash_table_contains (ini->set, id);
+}
+
+gboolean
 sp_ini_has (const SpIni *ini, const char *group, const char *key)
 {
   return g_key_file_has_key (ini->keys, group, key, NULL);
@@ -261,10 +268,9 @@ sp_ini_refuse (const SpIni *ini, const char *group, const char *key, GError **er
   va_end (arguments);
   g_autofree char *value = get_value (ini, group, key);
   g_autofree char *shown = sp_shown (value != NULL ? value : "");
-  g_autofree char *id = path_of (group, key);
   gboolean comment = strstr (shown, " #") != NULL || strstr (shown, " ;") != NULL;
   return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s%s: [%s] %s = \"%s\": %s%s", ini->path,
-                        g_hash_table_contains (ini->set, id) ? " (--set)" : "", group, key, shown, expected,
+                        sp_ini_is_set (ini, group, key) ? " (--set)" : "", group, key, shown, expected,
                         comment ? " (a comment needs a line of its own)" : "");
 }
 

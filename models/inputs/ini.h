@@ -29,6 +29,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpIni, sp_ini_free)
 
 const char *sp_ini_path (const SpIni *ini);
 void sp_ini_set (SpIni *ini, const char *group, const char *key, const char *value);
+/* Whether the value is of sp_ini_set. */
+gboolean sp_ini_is_set (const SpIni *ini, const char *group, const char *key);
 gboolean sp_ini_has (const SpIni *ini, const char *group, const char *key);
 
 /* The readers: TRUE and *ret set; or, when the key is absent, *ret left as it is and TRUE unless `required`. Every key

@@ -255,6 +255,33 @@ sp_values_write (const SpValues *values, GString *out)
   }
 }
 
+gboolean
+sp_values_is_usual (const SpValues *values, const char *group, const char *name)
+{
+  g_auto (SpValues) usual = sp_values_default ();
+  g_autoptr (GString) mine = g_string_new (NULL), other = g_string_new (NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    if (g_str_equal (keys[i].group, group) && g_str_equal (keys[i].name, name)) {
+      write_value (&keys[i], values, mine);
+      write_value (&keys[i], &usual, other);
+    }
+  return g_string_equal (mine, other);
+}
+
+gboolean
+sp_values_reset (SpIni *ini, SpValues *values, const char *group, const char *name, GError **error)
+{
+  g_auto (SpValues) usual = sp_values_default ();
+  g_autoptr (GString) text = g_string_new (NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    if (g_str_equal (keys[i].group, group) && g_str_equal (keys[i].name, name)) {
+      write_value (&keys[i], &usual, text);
+      sp_ini_set (ini, group, name, text->str);
+      return read_key (ini, &keys[i], values, error);
+    }
+  g_return_val_if_reached (FALSE);
+}
+
 /* "key=value" or "group.key=value". */
 gboolean
 sp_values_apply_set (SpIni *ini, const char *set, GError **error)

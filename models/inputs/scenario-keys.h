@@ -5,7 +5,8 @@
  * The keys of a scenario: one table reads them, resolves a bare key of --set, and writes a scenario out.
  *
  * A new key that is a plain field is one row in scenario-keys.c; one that is not has its read and write in
- * scenario-layout-keys.c or scenario-run-keys.c besides. Private to them and scenario.c.
+ * scenario-layout-keys.c or scenario-run-keys.c besides. What only counts beside others has a row in
+ * scenario-effects.c. Private to them and scenario.c.
  */
 
 #include "models/inputs/ini.h"
@@ -56,6 +57,13 @@ SpValues sp_values_default (void);
 gboolean sp_values_read (SpIni *ini, SpValues *values, SpVariations *variations, GError **error);
 /* All groups but [variation]'s. */
 void sp_values_write (const SpValues *values, GString *out);
+/* Whether a key's value is the one that it has without. */
+gboolean sp_values_is_usual (const SpValues *values, const char *group, const char *name);
+/* Its default in place of a key's value. */
+gboolean sp_values_reset (SpIni *ini, SpValues *values, const char *group, const char *name, GError **error);
+/* Of a scenario that has its files, layout and run: a key of --set that makes no difference is refused, one of the file
+ * becomes a note and, where it would be illegal, its default. */
+gboolean sp_scenario_check_effects (SpScenario *scenario, SpIni *ini, SpValues *values, GError **error);
 gboolean sp_values_apply_set (SpIni *ini, const char *set, GError **error);
 
 /* The words of a list that are among `names`, as the bits of each; the first that is not is refused with `expected`. */

@@ -124,6 +124,56 @@ load_files (SpScenario *scenario, const SpIni *ini, const SpValues *values, GErr
   return scenario->framework != NULL && load_packing (scenario, ini, values->packing, error);
 }
 
+/* Axes that the order has nearer than those of `until`, as " (tensor = 8 is nearer)", or "". */
+static char *
+nearer_axes (const SpLayout *layout, guint until)
+{
+  const gint32 degrees[SP_N_RANK_AXES] = {
+    [SP_AXIS_TENSOR] = layout->tensor, [SP_AXIS_ULYSSES] = layout->ulysses, [SP_AXIS_RING] = layout->ring,
+    [SP_AXIS_LASP] = layout->lasp,     [SP_AXIS_DATA] = layout->data,       [SP_AXIS_PIPELINE] = layout->pipeline,
+  };
+  g_autoptr (GString) text = g_string_new (NULL);
+
+  for (guint i = 0; i < SP_N_RANK_AXES; i++) {
+    guint axis = layout->order.axis[i];
+    if (degrees[axis] > 1 && until & 1u << axis)
+      break;
+    if (degrees[axis] > 1)
+      g_string_append_printf (text, "%s%s = %d", text->len > 0 ? ", " : " (nearer: ", sp_axis_name ((SpAxis) axis),
+                              degrees[axis]);
+  }
+  return g_strconcat (text->str, text->len > 0 ? ")" : "", NULL);
+}
+
+/* `node` is a number of ranks once the cluster is known. */
+static gboolean
+resolve_nodes (SpScenario *scenario, const SpIni *ini, GError **error)
+{
+  SpLayout *layout = &scenario->layout;
+  gint32 gpus = scenario->cluster->gpus_per_node;
+
+  if (layout->zero_group == ZERO_GROUP_NODE) {
+    layout->zero_group = sp_layout_zero_in_node (layout, scenario->arch, gpus);
+    g_autofree char *nearer = nearer_axes (layout, 1 << SP_AXIS_DATA | 1 << SP_AXIS_ULYSSES |
+                                                            1 << SP_AXIS_RING | 1 << SP_AXIS_LASP);
+    if (layout->zero_group == 1)
+      return sp_ini_refuse (ini, "layout", "zero-group", error,
+                            "comes to 1: nodes of %d GPUs hold one each of the %d data x sequence ranks%s, or unequal "
+                            "parts; expected all, or a number of ranks",
+                            gpus, sp_layout_replicas (layout, scenario->arch), nearer);
+  }
+  if (layout->ring_kind == SP_RING_DOUBLE && layout->ring_inner == 0) {
+    layout->ring_inner = sp_layout_ring_in_node (layout, scenario->arch, gpus);
+    g_autofree char *nearer = nearer_axes (layout, 1 << SP_AXIS_RING);
+    if (layout->ring_inner == 1 && layout->ring > 1)
+      return sp_ini_refuse (ini, "layout", "ring-kind", error,
+                            "its ring-inner = node comes to 1: nodes of %d GPUs hold one each of the ring = %d ranks%s, or "
+                            "unequal parts; expected ring-inner = a number of ranks, or ring-kind = p2p",
+                            gpus, layout->ring, nearer);
+  }
+  return TRUE;
+}
+
 static SpScenario *
 load (SpIni *ini, const char *const *sets, GError **error)
 {
@@ -133,18 +183,15 @@ load (SpIni *ini, const char *const *sets, GError **error)
   g_auto (SpValues) values = sp_values_default ();
   g_autoptr (SpScenario) scenario = g_new0 (SpScenario, 1);
   scenario->variations = (SpVariations) SP_VARIATIONS_DEFAULT;
+  scenario->notes = g_ptr_array_new_with_free_func (g_free);
   if (!sp_values_read (ini, &values, &scenario->variations, error) || !load_files (scenario, ini, &values, error))
     return NULL;
   scenario->path = g_strdup (sp_ini_path (ini));
   scenario->layout = values.layout;
-  if (scenario->layout.zero_group == ZERO_GROUP_NODE)
-    scenario->layout.zero_group =
-        sp_layout_zero_in_node (&scenario->layout, scenario->arch, scenario->cluster->gpus_per_node);
-  if (scenario->layout.ring_kind == SP_RING_DOUBLE && scenario->layout.ring_inner == 0)
-    scenario->layout.ring_inner =
-        sp_layout_ring_in_node (&scenario->layout, scenario->arch, scenario->cluster->gpus_per_node);
   scenario->run = values.run;
   scenario->run.packing = scenario->packing;
+  if (!sp_scenario_check_effects (scenario, ini, &values, error) || !resolve_nodes (scenario, ini, error))
+    return NULL;
   return g_steal_pointer (&scenario);
 }
 
@@ -177,6 +224,7 @@ sp_scenario_free (SpScenario *scenario)
   sp_framework_free (scenario->framework);
   sp_packing_free (scenario->packing);
   sp_variations_clear (&scenario->variations);
+  g_ptr_array_unref (scenario->notes);
   g_free (scenario);
 }
 

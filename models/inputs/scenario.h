@@ -7,7 +7,8 @@
  * machine (topology-dump.h) with device = FILE and, for more than one such node, nodes = N beside it. Of an INI,
  * nodes = N takes as many of its nodes, gpus-per-node = N a part of its one.
  * Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are
- * errors that name file, group, key, value, what was expected and the nearest valid choice.
+ * errors that name file, group, key, value, what was expected and the nearest valid choice. So is a key of `sets` that
+ * this layout or model has no use for; one of the file, which the sets may have made useless, is a note.
  */
 
 #include "models/inputs/variations.h"
@@ -26,6 +27,7 @@ typedef struct {
   SpPacking *packing; /* that run.packing points to; NULL: none */
   SpLayout layout;
   SpRun run;
+  GPtrArray *notes;        /* char*: keys of the file that make no difference */
   SpVariations variations; /* the optional [variation] group, for simulations */
 } SpScenario;
 
@@ -38,6 +40,10 @@ SpScenario *sp_scenario_parse (const char *path, const char *text, gsize length,
                                GError **error);
 void sp_scenario_free (SpScenario *scenario);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpScenario, sp_scenario_free)
+
+/* Why a key, whatever its value, makes no difference in a scenario and what would make it count, or NULL: it does. Of
+ * the scenario only arch, layout and run are looked at. Free with g_free. */
+char *sp_scenario_no_effect (const SpScenario *scenario, const char *group, const char *key);
 
 /* The scenario with every default written out, as `show` prints it. */
 void sp_scenario_write (const SpScenario *scenario, GString *out);

@@ -143,8 +143,8 @@ explain_load (const SpCase *c, GString *out)
   const SpExpertShape *moe = &c->arch->moe;
 
   g_string_append_printf (out,
-                          "expert-imbalance = %g is more than every token to the same experts, which is %d experts / %d a "
-                          "token = %g; use 1 to %g",
+                          "expert-imbalance = %g is more than every token to the same experts, which is %d experts / %d "
+                          "a token = %g; use 1 to %g",
                           c->run->expert_imbalance, moe->experts, moe->experts_per_token, most_imbalance (c->arch),
                           most_imbalance (c->arch));
 }
