@@ -40,10 +40,9 @@ find_command (const char *name, GError **error)
       return &commands[i];
   }
   names[G_N_ELEMENTS (commands)] = "help";
-  const char *near = sp_nearest (name, names);
+  g_autofree char *near = sp_did_you_mean (name, names);
   g_autofree char *shown = sp_shown (name);
-  sp_cli_fail (error, SP_CLI_ERROR_USAGE, "\"%s\" is no command%s%s%s (see seqpar --help)", shown,
-               near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  sp_cli_fail (error, SP_CLI_ERROR_USAGE, "\"%s\" is no command%s (see seqpar --help)", shown, near);
   return NULL;
 }
 

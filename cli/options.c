@@ -89,11 +89,10 @@ sp_cli_choice (const char *option, const char *value, const char *const *names, 
     }
   if (value == NULL)
     return TRUE;
-  const char *near = sp_nearest (value, names);
+  g_autofree char *near = sp_did_you_mean (value, names);
   g_autofree char *all = g_strjoinv (", ", (char **) names);
   g_autofree char *shown = sp_shown (value);
-  return sp_cli_usage (error, "%s \"%s\": expected one of %s%s%s%s", option, shown, all, near ? "; did you mean " : "",
-                       near ? near : "", near ? "?" : "");
+  return sp_cli_usage (error, "%s \"%s\": expected one of %s%s", option, shown, all, near);
 }
 
 gboolean
@@ -144,11 +143,11 @@ sp_cli_find_scenario (const char *name, GError **error)
   }
   if (*name != '\0' && (!bare || g_file_test (name, G_FILE_TEST_EXISTS)))
     return g_strdup (name);
-  const char *near = sp_nearest (name, (const char *const *) names->pdata);
+  g_autofree char *near = sp_did_you_mean (name, (const char *const *) names->pdata);
   g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);
   g_autofree char *shown = sp_shown (name);
-  sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: no such file, and none of the shipped scenarios: %s%s%s%s",
-               *shown != '\0' ? shown : "\"\"", all, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: no such file, and none of the shipped scenarios: %s%s",
+               *shown != '\0' ? shown : "\"\"", all, near);
   return NULL;
 }
 

@@ -190,10 +190,10 @@ apply_set (const char *set, SpPlanQuestion *question, GError **error)
   if (g_strv_contains (searched, key))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: %s is what plan searches; to fix it, use seqpar run",
                         shown, key);
-  const char *near = sp_nearest (key, names);
+  g_autofree char *elsewhere = sp_scenario_key_elsewhere (key), *near = sp_did_you_mean (key, names);
   g_autofree char *all = g_strjoinv (", ", (char **) names);
-  return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: unknown key, expected one of %s%s%s%s", shown, all,
-                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: unknown key, expected one of %s%s", shown, all,
+                      elsewhere != NULL ? elsewhere : near);
 }
 
 /* A key that no layout of the search has a use for: whether some layout has one is asked of one with all axes. */
@@ -486,6 +486,23 @@ add_export (const Options *o, Question *q, const SpPlan *plan, GString *out, GEr
   return FALSE;
 }
 
+/* --- progress ----------------------------------------------------------------------------------------------------- */
+
+#define MICROSECONDS 1000000
+
+/* One line on a terminal, written over itself at most once a second; `data` is when it was last. */
+static void
+show_progress (gint64 done, gint64 all, gpointer data)
+{
+  gint64 now = g_get_monotonic_time (), *last = data;
+  if (now < *last + MICROSECONDS)
+    return;
+  *last = now;
+  g_autofree char *looked_at = sp_text_count ((double) done);
+  g_autofree char *of = sp_text_count ((double) all);
+  fprintf (stderr, "\rsearching: %s of %s layouts\033[K", looked_at, of);
+}
+
 gboolean
 sp_command_plan (char **args, GString *out, GError **error)
 {
@@ -500,8 +517,11 @@ sp_command_plan (char **args, GString *out, GError **error)
   SpEstimator estimator;
   sp_estimator_init (&estimator, q.arch, q.cluster, q.framework, q.convention);
   gboolean terminal = isatty (STDERR_FILENO);
-  if (terminal)
-    fputs ("searching ...", stderr);
+  gint64 last = 0;
+  if (terminal) {
+    q.question.progress = show_progress;
+    q.question.progress_data = &last;
+  }
   g_autoptr (SpPlan) plan = sp_plan (&estimator, &q.question, error);
   if (terminal)
     fputs ("\r\033[K", stderr);

@@ -30,6 +30,8 @@ typedef struct {
   gboolean softmax, linear, experts;
   Split splits[MAX_SPLITS]; /* of the degrees at hand */
   guint n_splits;
+  gint64 all; /* candidates, counted beforehand if somebody asks */
+  gboolean only_counts;
 } Search;
 
 /* --- ranking ------------------------------------------------------------------------------------------------------ */
@@ -141,12 +143,15 @@ run_of (const SpPlanQuestion *q)
 static void
 try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batch)
 {
-  SpPlanEntry entry = { .layout = *layout, .run = run_of (s->question) };
+  s->plan->candidates++;
+  if (s->only_counts)
+    return;
+  if (s->question->progress != NULL)
+    s->question->progress (s->plan->candidates, s->all, s->question->progress_data);
 
+  SpPlanEntry entry = { .layout = *layout, .run = run_of (s->question) };
   entry.run.micro_batch = micro_batch;
   entry.run.precision = s->estimator->cluster->device->no_bf16 ? SP_DTYPE_FP16 : SP_DTYPE_BF16;
-
-  s->plan->candidates++;
   if (!sp_layout_check (layout, s->estimator->arch, s->estimator->framework, &entry.run, s->gpus, NULL))
     return;
   s->plan->legal++;
@@ -409,6 +414,12 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
                  sp_plural (s.gpus), estimator->cluster->name, cluster);
     return NULL;
   }
+  s.only_counts = question->progress != NULL;
+  if (s.only_counts)
+    try_degrees (&s, misses);
+  s.all = plan->candidates;
+  plan->candidates = 0;
+  s.only_counts = FALSE;
   estimator->cache = cache;
   try_degrees (&s, misses);
   estimator->cache = NULL;

@@ -36,6 +36,10 @@ typedef struct {
   gboolean causal;
   SpLayout base; /* what is not searched: gradient dtypes, overlap, ... */
   SpRun run;     /* of it the optimizer, and what is trained: adapters and frozen parts */
+  /* Called now and then in the search, with the candidates that were looked at and all that there are; NULL: nobody asks,
+   * and none are counted beforehand. */
+  void (*progress) (gint64 done, gint64 all, gpointer data);
+  gpointer progress_data;
 } SpPlanQuestion;
 
 SpPlan *sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error);

@@ -334,6 +334,24 @@ test_nearest (void)
   g_assert_null (sp_nearest ("x", names));
   g_autofree char *word = g_strnfill (1000, 'r');
   g_assert_null (sp_nearest (word, names));
+
+  /* All that begin with the word, before those that are near it. */
+  static const char *const devices[] = { "a100-40", "a100-80", "a40", "a800", "h100-pcie", "H100", NULL };
+  static const struct {
+    const char *word, *text;
+  } rows[] = {
+    { "a100", "; did you mean a100-40 or a100-80?" }, { "a8", "; did you mean a800?" },
+    { "h100", "; did you mean h100-pcie or H100?" },  { "a", "" },
+    { "a10-80", "; did you mean a100-80?" },          { "", "" },
+    { "v100-32", "" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autofree char *text = sp_did_you_mean (rows[i].word, devices);
+    g_assert_cmpstr (text, ==, rows[i].text);
+  }
+  static const char *const many[] = { "aa1", "aa2", "aa3", "aa4", "aa5", "aa6", "aa7", NULL };
+  g_autofree char *text = sp_did_you_mean ("aa", many);
+  g_assert_cmpstr (text, ==, "; did you mean aa1, aa2, aa3, aa4, aa5 or aa6?");
 }
 
 static void

@@ -349,6 +349,40 @@ test_some_gpus (void)
   world_clear (&w);
 }
 
+typedef struct {
+  gint64 calls, all;
+} Progress;
+
+static void
+note_progress (gint64 done, gint64 all, gpointer data)
+{
+  Progress *p = data;
+
+  g_assert_cmpint (done, ==, ++p->calls);
+  g_assert_true (p->all == 0 || p->all == all);
+  p->all = all;
+}
+
+/* Who asks how far it is hears of each candidate in turn, and beforehand of how many; the plan is the same. */
+static void
+test_progress (void)
+{
+  Progress p = { 0, 0 };
+  World w;
+
+  world_init (&w, &questions[8]);
+  g_autoptr (SpPlan) quiet = plan_of (&w);
+  w.question.progress = note_progress;
+  w.question.progress_data = &p;
+  g_autoptr (SpPlan) plan = plan_of (&w);
+  g_assert_cmpint (p.calls, ==, plan->candidates);
+  g_assert_cmpint (p.all, ==, plan->candidates);
+  g_assert_cmpint (plan->candidates, ==, quiet->candidates);
+  g_assert_cmpint (plan->fitting, ==, quiet->fitting);
+  g_assert_cmpuint (plan->entries->len, ==, quiet->entries->len);
+  world_clear (&w);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -370,5 +404,6 @@ main (int argc, char **argv)
     }
   g_test_add_func ("/planner/refused", test_refused);
   g_test_add_func ("/planner/some-gpus", test_some_gpus);
+  g_test_add_func ("/planner/progress", test_progress);
   return g_test_run ();
 }

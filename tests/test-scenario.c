@@ -239,7 +239,7 @@ static const struct Bad {
     { ": [model] config = ", "there is no ", "absent.json" } },
   { "cluster-absent", "a100-16x8.ini", "a100-2x8.ini", { ": [cluster] file = \"a100-2x8.ini\"", "a100-16x8" } },
   { "framework", "= megatron-2022", "= megatron",
-    { ": [run] framework = \"megatron\"", "did you mean megatron-2022?" } },
+    { ": [run] framework = \"megatron\"", "did you mean megatron-2022 or megatron-core?" } },
   { "degree-zero", "ring = 4", "ring = 0", { ": [layout] ring = \"0\"", "from 1 to 1048576" } },
   { "degree-word", "ring = 4", "ring = four", { ": [layout] ring = \"four\"", "a whole number" } },
   { "degree-nan", "ring = 4", "ring = nan", { ": [layout] ring = \"nan\"", "a whole number" } },
@@ -251,6 +251,7 @@ static const struct Bad {
   { "recompute-first", "selective", "first-", { ": [layout] recompute = \"first-\"", "such as first-2" } },
   { "dtype", "gradient-dtype = bf16", "gradient-dtype = fp64", { ": [layout] ring-gradient-dtype = ", "bf16, fp32" } },
   { "flag", "overlap = false", "overlap = no", { ": [layout] overlap = \"no\"", "expected one of false, true" } },
+  { "of-cluster", "overlap = false", "host-memory = 1 TiB", { ": [layout] host-memory = \"1 TiB\": unknown key; it is a key of a cluster's file" } },
   { "unknown", "ring = 4", "rnig = 4", { ": [layout] rnig = \"4\": unknown key; did you mean ring?" } },
   { "misplaced", "causal = false", "causal = false\nzero = 1", { ": [run] zero = \"1\"", "belongs in [layout]" } },
   { "group", "[layout]", "[layuot]\nring = 2\n[layout]", { ": [layuot]: unknown group", "did you mean [layout]?" } },
@@ -307,6 +308,24 @@ static const struct BadSet {
   { "odd", "la[y]out.\n=2", { "unknown key" } },
   { "value", "ring=two", { "run.ini (--set): [layout] ring = \"two\"", "a whole number" } },
   { "empty", "ring=", { "[layout] ring = \"\"" } },
+  { "targets-twice", "lora-targets=q,k,q", { "[run] lora-targets", "\"q\" says again what is there already" } },
+  { "targets-in-all", "lora-targets=all,down", { "\"down\" says again what is there already" } },
+  { "targets-peft", "lora-targets=q,q_proj", { "\"q_proj\" says again what is there already" } },
+  { "targets-word", "lora-targets=q_proj,fc1", { "\"fc1\" is none of them: expected all, attention, mlp, or of q, k, v, o, gate" } },
+  { "frozen-twice", "frozen=embedding,embedding", { "[run] frozen", "\"embedding\" says again" } },
+  { "frozen-firsts", "frozen=first-2,first-3", { "[run] frozen", "\"first-3\" says again" } },
+  { "frozen-word", "frozen=foo", { "\"foo\" is none of them: expected none, or of embedding, head and first-K" } },
+  { "offload-twice", "offload=optimizer,optimizer", { "[layout] offload", "\"optimizer\" says again" } },
+  { "offload-word", "offload=all", { "\"all\" is none of them: expected none, or of optimizer, parameters and activations" } },
+  { "slow-twice", "slow-ranks=5 x 1.1, 5 x 2", { "[variation] slow-ranks", "rank 5 is there already" } },
+  { "failed-twice", "failed-links=a>b, a>b", { "[variation] failed-links", "a>b is there already" } },
+  { "of-cluster", "host-memory=1 TiB", { "--set host-memory=1 TiB: unknown key; it is a key of a cluster's file" } },
+  { "of-cluster-group", "cluster.host-rate=1 GB/s", { "unknown key; it is a key of a cluster's file" } },
+  { "of-device", "gemm-efficiency=0.7", { "unknown key; it is a key of a device's file" } },
+  { "of-framework", "allocator-slack=0.1", { "unknown key; it is a key of a framework's file" } },
+  { "of-model", "layers=3", { "unknown key; it is a key of a model's own INI" } },
+  { "several", "lora=8", { "unknown key; did you mean lora-rank or lora-targets?" } },
+  { "schedule-near", "schedule=zb", { "not available yet; choose 1f1b", "did you mean zb-h1?" } },
   { "bytes", "ring=\xff\x01", { "[layout] ring = " } },
 };
 
@@ -320,6 +339,116 @@ test_bad_set (gconstpointer data)
   g_assert_null (scenario);
   input_file_assert_error (error, "", row->words);
   input_file_remove (path);
+}
+
+/* Words as PEFT has them are ours. */
+static void
+test_targets (void)
+{
+  static const struct {
+    const char *set;
+    guint targets;
+  } rows[] = {
+    { "lora-targets=q_proj, v_proj", SP_LORA_Q | SP_LORA_V },
+    { "lora-targets=k_proj,o,gate_proj,up_proj,down_proj", SP_LORA_K | SP_LORA_O | SP_LORA_MLP },
+    { "lora-targets=q_proj,k_proj,v_proj,o_proj", SP_LORA_ATTENTION },
+    { "lora-targets=all-linear", SP_LORA_ALL },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autoptr (SpScenario) s = load_text (small, (const char *const[]){ "lora-rank=4", rows[i].set, NULL });
+    g_assert_cmpuint (s->run.lora_targets, ==, rows[i].targets);
+  }
+}
+
+/* What is wrong with a file of documents is said of [run] packing, with the file. */
+static void
+test_packing_files (void)
+{
+  g_autofree char *large = g_strnfill ((1 << 20) + 1, '1');
+  const struct {
+    const char *text;
+    gssize length;
+    const char *word;
+  } rows[] = {
+    { "", 0, "docs.txt: the file is empty" },
+    { "512\n\xff\n", -1, "docs.txt:2: not UTF-8" },
+    { large, -1, "docs.txt: larger than 1 MiB, the most that is read of a file" },
+    { "1000000000,1125900\n", -1, "docs.txt:1: more than 2^50 tokens in all" },
+    { "# none\n", -1, "docs.txt: no documents" },
+    { "512\nmany\n", -1, "docs.txt:2: \"many\": expected a document's tokens" },
+  };
+  char *run = input_file_new ("run.ini", small, -1);
+  for (guint i = 0; i < G_N_ELEMENTS (rows) + 2; i++) {
+    gboolean written = i < G_N_ELEMENTS (rows);
+    char *path = input_file_new ("docs.txt", written ? rows[i].text : "1\n", written ? rows[i].length : -1);
+    g_autofree char *folder = g_path_get_dirname (path);
+    const char *name = written ? path : i == G_N_ELEMENTS (rows) ? folder : "/dev/null";
+    g_autofree char *set = g_strconcat ("packing=", name, NULL);
+    const char *const words[] = { "run.ini (--set): [run] packing = ", "expected none, or a file of documents' lengths; ",
+                                  written ? rows[i].word : i == G_N_ELEMENTS (rows) ? "is a directory" : "not a regular file",
+                                  NULL };
+    g_autoptr (GError) error = NULL;
+    g_autoptr (SpScenario) scenario = sp_scenario_load (run, (const char *const[]){ set, NULL }, &error);
+    g_assert_null (scenario);
+    input_file_assert_error (error, run, words);
+    input_file_remove (path);
+  }
+  input_file_remove (run);
+}
+
+/* Ranks of a node that come to one: tensor ranks fill nodes of 8. */
+static void
+test_nodes (void)
+{
+  static const struct {
+    const char *set;
+    const char *words[3];
+  } rows[] = {
+    { "zero-group=node", { "[layout] zero-group = \"node\": comes to 1: nodes of 8 GPUs", "2 data x sequence ranks (nearer: tensor = 8)" } },
+    { "ring-kind=double", { "[layout] ring-kind = \"double\"", "ring-inner = node comes to 1: nodes of 8 GPUs", "ring = 2 ranks (nearer: tensor = 8)" } },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autoptr (GError) error = NULL;
+    const char *const words[] = { rows[i].words[0], rows[i].words[1], rows[i].words[2], NULL };
+    char *path = input_file_new ("run.ini", small, -1);
+    const char *const sets[] = { "file=a800-2x8", "config=llama-3.1-8b", "tensor=8", "data=1", "ring=2", rows[i].set, NULL };
+    g_autoptr (SpScenario) scenario = sp_scenario_load (path, sets, &error);
+    g_assert_null (scenario);
+    input_file_assert_error (error, path, words);
+    input_file_remove (path);
+  }
+}
+
+/* Every key of the shipped files is known as theirs: none has been forgotten where `--set` points to them. */
+static void
+test_elsewhere (void)
+{
+  static const struct {
+    const char *folder, *group;
+    gboolean (*has) (const char *key);
+  } rows[] = {
+    { "clusters", "cluster", sp_cluster_has_key },
+    { "devices", "device", sp_device_has_key },
+    { "frameworks", "framework", sp_framework_has_key },
+    { "models", "model", sp_architecture_has_key },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autofree char *folder = g_build_filename (g_getenv ("SEQPAR_DATA"), rows[i].folder, NULL);
+    g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+    guint n = 0;
+    for (const char *name; (name = g_dir_read_name (dir)) != NULL;) {
+      g_autofree char *path = g_build_filename (folder, name, NULL);
+      g_autoptr (GKeyFile) file = g_key_file_new ();
+      if (!g_str_has_suffix (name, ".ini") || !g_key_file_load_from_file (file, path, G_KEY_FILE_NONE, NULL))
+        continue;
+      g_auto (GStrv) keys = g_key_file_get_keys (file, rows[i].group, NULL, NULL);
+      for (guint k = 0; keys != NULL && keys[k] != NULL; k++, n++)
+        if (!g_str_equal (keys[k], "name") && !g_str_has_suffix (keys[k], ".source") && !rows[i].has (keys[k]))
+          g_error ("%s: %s", name, keys[k]);
+    }
+    g_assert_cmpuint (n, >, 10);
+    g_assert_false (rows[i].has ("sequence"));
+  }
 }
 
 static void
@@ -356,6 +485,10 @@ main (int argc, char **argv)
     g_autofree char *name = g_strconcat ("/scenario/bad-set/", bad_sets[i].name, NULL);
     g_test_add_data_func (name, &bad_sets[i], test_bad_set);
   }
+  g_test_add_func ("/scenario/targets", test_targets);
+  g_test_add_func ("/scenario/packing-files", test_packing_files);
+  g_test_add_func ("/scenario/nodes", test_nodes);
+  g_test_add_func ("/scenario/elsewhere", test_elsewhere);
   g_test_add_func ("/scenario/broken", test_broken);
   return g_test_run ();
 }

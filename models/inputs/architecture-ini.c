@@ -278,6 +278,21 @@ sp_architecture_parse_ini (const char *path, const char *text, gsize length, GEr
   return ini != NULL ? read_model (ini, error) : NULL;
 }
 
+gboolean
+sp_architecture_has_key (const char *key)
+{
+  static const char *const others[] = { "positions",    "trained-positions", "norm",        "mlp",
+                                        "form",         "linear-family",     "layer-kinds", "rope-theta",
+                                        "norm-epsilon", "dropout",           NULL };
+  for (guint i = 0; i < G_N_ELEMENTS (int_keys); i++)
+    if (g_str_equal (int_keys[i].key, key))
+      return TRUE;
+  for (guint i = 0; i < G_N_ELEMENTS (bool_keys); i++)
+    if (g_str_equal (bool_keys[i].key, key))
+      return TRUE;
+  return g_strv_contains (others, key);
+}
+
 /* --- written ------------------------------------------------------------------------------------------------------ */
 
 static void

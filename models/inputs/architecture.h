@@ -168,6 +168,8 @@ SpArchitecture *sp_architecture_load (const char *path, GError **error);
 /* The two that it chooses from, of a text with a 0 after its `length` bytes; `path` is for messages. Neither makes up a
  * name. */
 SpArchitecture *sp_architecture_parse_ini (const char *path, const char *text, gsize length, GError **error);
+/* Whether our own INI can have the key (`name` apart). */
+gboolean sp_architecture_has_key (const char *key);
 SpArchitecture *sp_architecture_parse_json (const char *path, const char *text, gsize length, GError **error);
 /* What is beyond the limits that all files share, or NULL: "heads x head-size ..., expected ...". Free with g_free. */
 char *sp_architecture_problem (const SpArchitecture *arch);

@@ -384,6 +384,18 @@ memo_free (SpClusterMemo *memo)
   g_free (memo);
 }
 
+gboolean
+sp_cluster_has_key (const char *key)
+{
+  static const char *const others[] = { "nodes", "gpus-per-node", "device", "node", "fabric", "dims", NULL };
+  for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
+    if (g_str_equal (kind_keys[i].key.key, key))
+      return TRUE;
+  return sp_quantities_have (link_keys, G_N_ELEMENTS (link_keys), key) ||
+         sp_quantities_have (network_keys, G_N_ELEMENTS (network_keys), key) ||
+         sp_quantities_have (optional_keys, G_N_ELEMENTS (optional_keys), key) || g_strv_contains (others, key);
+}
+
 void
 sp_cluster_free (SpCluster *cluster)
 {

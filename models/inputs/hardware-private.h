@@ -18,6 +18,7 @@ typedef struct {
 /* Each with its `.source`; those that are absent stay as they are, `assumed`. */
 gboolean sp_read_quantities (SpIni *ini, const char *group, const SpQuantityKey *rows, guint n, SpIniNeed need,
                              gpointer base, GError **error);
+gboolean sp_quantities_have (const SpQuantityKey *rows, guint n, const char *key);
 void sp_clear_sources (const SpQuantityKey *rows, guint n, gpointer base);
 
 /* Defaults of what a cluster's kind has and its file left out, and its memo: the last step of making one. */

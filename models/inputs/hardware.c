@@ -29,11 +29,11 @@ parse_source (SpIni *ini, const char *group, const char *key, const char *line, 
       quantity->source = g_steal_pointer (&text);
       return TRUE;
     }
-  const char *near = sp_nearest (word, provenances);
+  g_autofree char *near = sp_did_you_mean (word, provenances);
   return sp_ini_refuse (ini, group, key, error,
                         "expected measured, published, datasheet or assumed, a colon, and where "
-                        "the value is from%s%s%s",
-                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+                        "the value is from%s",
+                        near);
 }
 
 static gboolean
@@ -62,6 +62,15 @@ sp_read_quantities (SpIni *ini, const char *group, const SpQuantityKey *rows, gu
     if (!read_quantity (ini, group, &rows[i], need, G_STRUCT_MEMBER_P (base, rows[i].offset), error))
       return FALSE;
   return TRUE;
+}
+
+gboolean
+sp_quantities_have (const SpQuantityKey *rows, guint n, const char *key)
+{
+  for (guint i = 0; i < n; i++)
+    if (g_str_equal (rows[i].key, key))
+      return TRUE;
+  return FALSE;
 }
 
 void
@@ -136,6 +145,15 @@ sp_device_parse (const char *path, const char *text, gsize length, GError **erro
   return g_steal_pointer (&device);
 }
 
+gboolean
+sp_device_has_key (const char *key)
+{
+  static const char *const others[] = { "nvls", "bf16", NULL };
+  return sp_quantities_have (device_keys, G_N_ELEMENTS (device_keys), key) ||
+         sp_quantities_have (device_optional_keys, G_N_ELEMENTS (device_optional_keys), key) ||
+         g_strv_contains (others, key);
+}
+
 void
 sp_device_free (SpDevice *device)
 {
@@ -206,6 +224,16 @@ sp_framework_parse (const char *path, const char *text, gsize length, GError **e
       !sp_ini_finish (ini, error))
     return NULL;
   return g_steal_pointer (&framework);
+}
+
+gboolean
+sp_framework_has_key (const char *key)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++)
+    if (g_str_equal (framework_flags[i].key, key))
+      return TRUE;
+  return sp_quantities_have (framework_keys, G_N_ELEMENTS (framework_keys), key) ||
+         sp_quantities_have (&host_slack_key, 1, key);
 }
 
 void

@@ -56,6 +56,8 @@ typedef struct {
 SpDevice *sp_device_load (const char *path, GError **error);
 /* Of a text, with a 0 after its `length` bytes, as if it were the file `path`. */
 SpDevice *sp_device_parse (const char *path, const char *text, gsize length, GError **error);
+/* Whether such a file can have the key (`name` and sources apart). */
+gboolean sp_device_has_key (const char *key);
 void sp_device_free (SpDevice *device);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
 
@@ -115,6 +117,7 @@ SpCluster *sp_cluster_parse (const char *path, const char *text, gsize length, G
 /* As many nodes of it; of one node with a switch, a part of its GPUs. 0 keeps what it has. NULL, or what speaks against
  * it, to be freed with g_free: ", expected ..." included. Before anything else is asked of the cluster. */
 char *sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node);
+gboolean sp_cluster_has_key (const char *key);
 void sp_cluster_free (SpCluster *cluster);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCluster, sp_cluster_free)
 
@@ -158,6 +161,7 @@ typedef struct {
 SpFramework *sp_framework_load (const char *path, GError **error);
 /* Of a text, as above. */
 SpFramework *sp_framework_parse (const char *path, const char *text, gsize length, GError **error);
+gboolean sp_framework_has_key (const char *key);
 void sp_framework_free (SpFramework *framework);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpFramework, sp_framework_free)
 

@@ -23,6 +23,7 @@ struct _SpIni {
   GHashTable *set;                       /* "group\nkey" given by sp_ini_set, for messages */
   GHashTable *asked;                     /* "group\nkey" */
   GPtrArray *known_groups, *known_names; /* parallel, in order of asking */
+  char *(*elsewhere) (const char *key);
 };
 
 gboolean
@@ -71,7 +72,7 @@ sp_read_input_bytes (const char *path, gsize *ret_length, GError **error)
   else if (!S_ISREG (status.st_mode))
     problem = "not a regular file";
   else if (status.st_size > MAX_INPUT_BYTES)
-    problem = "larger than 1 MiB, expected a configuration file";
+    problem = "larger than 1 MiB, the most that is read of a file";
 
   g_autofree char *text = NULL;
   gsize length = 0;
@@ -364,9 +365,8 @@ sp_ini_choice (SpIni *ini, const char *group, const char *key, SpIniNeed need, c
       *ret = (guint8) i;
       return TRUE;
     }
-  const char *near = sp_nearest (value, names);
-  return sp_ini_refuse (ini, group, key, error, "%s%s%s%s", expected, near ? "; did you mean " : "", near ? near : "",
-                        near ? "?" : "");
+  g_autofree char *near = sp_did_you_mean (value, names);
+  return sp_ini_refuse (ini, group, key, error, "%s%s", expected, near);
 }
 
 gboolean
@@ -409,8 +409,8 @@ suggest_key (SpIni *ini, const char *group, const char *key)
       return g_strdup_printf ("; it belongs in [%s]", (char *) ini->known_groups->pdata[i]);
   }
   g_ptr_array_add (names, NULL);
-  const char *near = sp_nearest (key, (const char *const *) names->pdata);
-  return near != NULL ? g_strdup_printf ("; did you mean %s?", near) : g_strdup ("");
+  char *elsewhere = ini->elsewhere != NULL ? ini->elsewhere (key) : NULL;
+  return elsewhere != NULL ? elsewhere : sp_did_you_mean (key, (const char *const *) names->pdata);
 }
 
 static gboolean
@@ -428,6 +428,12 @@ check_group (SpIni *ini, const char *group, GError **error)
   g_autofree char *all = g_strjoinv ("], [", (char **) groups->pdata);
   return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: [%s]: unknown group, expected [%s]%s%s%s", ini->path, group,
                         all, near ? "; did you mean [" : "", near ? near : "", near ? "]?" : "");
+}
+
+void
+sp_ini_set_elsewhere (SpIni *ini, char *(*elsewhere) (const char *key))
+{
+  ini->elsewhere = elsewhere;
 }
 
 gboolean

@@ -60,6 +60,8 @@ gboolean sp_ini_choice (SpIni *ini, const char *group, const char *key, SpIniNee
                         guint8 *ret, GError **error);
 gboolean sp_ini_string (SpIni *ini, const char *group, const char *key, SpIniNeed need, char **ret, GError **error);
 gboolean sp_ini_finish (SpIni *ini, GError **error);
+/* Says of an unknown key what other file has it, as "; it is ...", or NULL. */
+void sp_ini_set_elsewhere (SpIni *ini, char *(*elsewhere) (const char *key));
 
 /* The error of a value that a caller reads by itself: "file: [group] key = "value": " and what `format` says was
  * expected. Returns FALSE. */
@@ -80,6 +82,9 @@ char *sp_shown (const char *value);
 
 /* The nearest of `names` to `word` by edit distance, or NULL if none is near. */
 const char *sp_nearest (const char *word, const char *const *names);
+
+/* "; did you mean X?", or "" if none is near. Of names that begin with `word` all, up to six: "X, Y or Z". */
+char *sp_did_you_mean (const char *word, const char *const *names);
 
 /* Parses one value with a unit, as above: for command lines. */
 gboolean sp_parse_quantity (const char *text, SpUnit unit, double *ret, GError **error);

@@ -79,24 +79,32 @@ G_STATIC_ASSERT (SP_RING_BACKWARD_KV == 0 && SP_RING_BACKWARD_Q == 1);
 
 /* --- lists of words ----------------------------------------------------------------------------------------------- */
 
-gboolean
-sp_key_add_word (const char *word, const char *const *names, const guint8 *bits, guint8 *field)
+gint
+sp_key_find_word (const char *word, const char *const *names)
 {
-  guint at = 0;
-  while (names[at] != NULL && !g_str_equal (names[at], word))
-    at++;
-  if (names[at] != NULL)
-    *field |= bits[at];
-  return names[at] != NULL;
+  for (gint at = 0; names[at] != NULL; at++)
+    if (g_str_equal (names[at], word))
+      return at;
+  return -1;
+}
+
+gboolean
+sp_key_add_bits (SpIni *ini, const SpKey *key, const char *word, guint8 bits, guint8 *field, GError **error)
+{
+  g_autofree char *shown = sp_shown (word);
+  if (*field & bits)
+    return sp_ini_refuse (ini, key->group, key->name, error, "\"%s\" says again what is there already", shown);
+  *field |= bits;
+  return TRUE;
 }
 
 gboolean
 sp_key_refuse_word (SpIni *ini, const SpKey *key, const char *word, const char *const *names, const char *expected,
                     GError **error)
 {
-  const char *near = sp_nearest (word, names);
-  return sp_ini_refuse (ini, key->group, key->name, error, "%s%s%s%s", expected, near ? "; did you mean " : "",
-                        near ? near : "", near ? "?" : "");
+  g_autofree char *near = sp_did_you_mean (word, names);
+  g_autofree char *shown = sp_shown (word);
+  return sp_ini_refuse (ini, key->group, key->name, error, "\"%s\" is none of them: %s%s", shown, expected, near);
 }
 
 gboolean
@@ -105,9 +113,13 @@ sp_key_read_words (SpIni *ini, const SpKey *key, const char *text, const char *c
 {
   g_auto (GStrv) words = g_strsplit (text, ",", -1);
   guint8 read = 0;
-  for (guint i = 0; words[i] != NULL; i++)
-    if (!sp_key_add_word (g_strstrip (words[i]), names, bits, &read))
+  for (guint i = 0; words[i] != NULL; i++) {
+    gint at = sp_key_find_word (g_strstrip (words[i]), names);
+    if (at < 0)
       return sp_key_refuse_word (ini, key, words[i], names, expected, error);
+    if (!sp_key_add_bits (ini, key, words[i], bits[at], &read, error))
+      return FALSE;
+  }
   *field = read;
   return TRUE;
 }
@@ -238,6 +250,7 @@ sp_values_read (SpIni *ini, SpValues *values, SpVariations *variations, GError *
       return FALSE;
   if (!sp_ini_has (ini, "run", "global-batch")) /* one micro-batch a replica */
     values->run.global_batch = (gint32) MIN ((gint64) values->layout.data * values->run.micro_batch, 1 << 24);
+  sp_ini_set_elsewhere (ini, sp_scenario_key_elsewhere);
   return sp_variations_read (ini, variations, error) && sp_ini_finish (ini, error);
 }
 
@@ -282,6 +295,25 @@ sp_values_reset (SpIni *ini, SpValues *values, const char *group, const char *na
   g_return_val_if_reached (FALSE);
 }
 
+char *
+sp_scenario_key_elsewhere (const char *name)
+{
+  static const struct {
+    gboolean (*has) (const char *key);
+    const char *what;
+  } files[] = {
+    { sp_cluster_has_key, "a cluster's file, which [cluster] file names" },
+    { sp_device_has_key, "a device's file, which the cluster's names" },
+    { sp_framework_has_key, "a framework's file, which [run] framework names" },
+    { sp_architecture_has_key, "a model's own INI, which [model] config names" },
+  };
+  const char *dot = strchr (name, '.'), *key = dot != NULL ? dot + 1 : name;
+  for (guint i = 0; i < G_N_ELEMENTS (files); i++)
+    if (files[i].has (key))
+      return g_strdup_printf ("; it is a key of %s: set it in a copy of that", files[i].what);
+  return NULL;
+}
+
 /* "key=value" or "group.key=value". */
 gboolean
 sp_values_apply_set (SpIni *ini, const char *set, GError **error)
@@ -311,9 +343,9 @@ sp_values_apply_set (SpIni *ini, const char *set, GError **error)
   }
   for (guint i = 0; sp_variation_keys[i] != NULL && i < 15; i++)
     known[2 * G_N_ELEMENTS (keys) + i] = sp_variation_keys[i];
-  const char *near = sp_nearest (name, known);
-  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "--set %s: unknown key%s%s%s", shown, near ? "; did you mean " : "",
-                        near ? near : "", near ? "?" : "");
+  g_autofree char *elsewhere = sp_scenario_key_elsewhere (name), *near = sp_did_you_mean (name, known);
+  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "--set %s: unknown key%s", shown,
+                        elsewhere != NULL ? elsewhere : near);
 }
 
 /* --- for who writes scenarios ------------------------------------------------------------------------------------- */

@@ -66,10 +66,13 @@ gboolean sp_values_reset (SpIni *ini, SpValues *values, const char *group, const
 gboolean sp_scenario_check_effects (SpScenario *scenario, SpIni *ini, SpValues *values, GError **error);
 gboolean sp_values_apply_set (SpIni *ini, const char *set, GError **error);
 
-/* The words of a list that are among `names`, as the bits of each; the first that is not is refused with `expected`. */
+/* The words of a list that are among `names`, as the bits of each; the first that is not, or that stands there already,
+ * is refused, with `expected`. The parts of that: the row of a word or -1, its bits, and the error of a word that has
+ * no row. */
 gboolean sp_key_read_words (SpIni *ini, const SpKey *key, const char *text, const char *const *names,
                             const guint8 *bits, const char *expected, guint8 *field, GError **error);
-gboolean sp_key_add_word (const char *word, const char *const *names, const guint8 *bits, guint8 *field);
+gint sp_key_find_word (const char *word, const char *const *names);
+gboolean sp_key_add_bits (SpIni *ini, const SpKey *key, const char *word, guint8 bits, guint8 *field, GError **error);
 gboolean sp_key_refuse_word (SpIni *ini, const SpKey *key, const char *word, const char *const *names,
                              const char *expected, GError **error);
 

@@ -27,11 +27,11 @@ sp_key_read_order (SpIni *ini, const SpKey *key, SpValues *values, GError **erro
     guint axis = 0;
     while (names[axis] != NULL && !g_str_equal (names[axis], g_strstrip (words[i])))
       axis++;
-    const char *near = names[axis] == NULL ? sp_nearest (words[i], names) : NULL;
+    g_autofree char *near = names[axis] == NULL ? sp_did_you_mean (words[i], names) : NULL;
     g_autofree char *shown = sp_shown (words[i]);
     if (names[axis] == NULL)
-      return sp_ini_refuse (ini, key->group, key->name, error, "\"%s\" is no axis, expected %s%s%s%s", shown, all,
-                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+      return sp_ini_refuse (ini, key->group, key->name, error, "\"%s\" is no axis, expected %s%s", shown, all,
+                            near);
     if (seen[axis])
       return sp_ini_refuse (ini, key->group, key->name, error, "%s stands twice, expected %s", names[axis], all);
     seen[axis] = TRUE;
@@ -314,10 +314,12 @@ sp_key_read_schedule (SpIni *ini, const SpKey *key, SpValues *values, GError **e
     return FALSE;
   gint row = text != NULL ? sp_schedule_find (text) : values->layout.schedule;
   if (row < 0) {
-    g_autoptr (GString) all = g_string_new (NULL);
-    for (guint i = 0; i < sp_schedule_count (); i++)
-      g_string_append_printf (all, "%s%s", i > 0 ? ", " : "", sp_schedule_get (i)->name);
-    return sp_ini_refuse (ini, key->group, key->name, error, "not available yet; choose %s", all->str);
+    g_autoptr (GPtrArray) names = g_ptr_array_new ();
+    for (guint i = 0; i <= sp_schedule_count (); i++)
+      g_ptr_array_add (names, i < sp_schedule_count () ? (gpointer) sp_schedule_get (i)->name : NULL);
+    g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);
+    g_autofree char *near = sp_did_you_mean (text, (const char *const *) names->pdata);
+    return sp_ini_refuse (ini, key->group, key->name, error, "not available yet; choose %s%s", all, near);
   }
   values->layout.schedule = (guint8) row;
   return TRUE;

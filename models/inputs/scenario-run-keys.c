@@ -42,31 +42,36 @@ sp_key_write_precision (const SpValues *values, GString *out)
 gboolean
 sp_key_read_frozen (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
 {
-  static const char *const names[] = { "embedding", "head", NULL };
-  static const guint8 bits[] = { SP_FREEZE_EMBEDDING, SP_FREEZE_HEAD };
+  static const char *const names[] = { "embedding", "head", "first-K", NULL };
+  static const guint8 bits[] = { SP_FREEZE_EMBEDDING, SP_FREEZE_HEAD, 0 };
+  static const char expected[] =
+      "expected none, or of embedding, head and first-K (the first K layers) some, joined by "
+      "commas";
   g_autofree char *text = NULL;
   if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
     return FALSE;
   if (text == NULL)
     return TRUE;
-  values->run.frozen = 0;
-  values->run.frozen_layers = 0;
+  guint8 frozen = 0;
+  double layers = 0;
   g_auto (GStrv) words = g_strsplit (g_str_equal (text, "none") ? "" : text, ",", -1);
   for (guint i = 0; words[i] != NULL; i++) {
     const char *word = g_strstrip (words[i]);
-    double layers = 0;
-    if (sp_key_add_word (word, names, bits, &values->run.frozen))
+    gint at = sp_key_find_word (word, names);
+    if (at >= 0 && bits[at] != 0) {
+      if (!sp_key_add_bits (ini, key, word, bits[at], &frozen, error))
+        return FALSE;
       continue;
-    gboolean first = g_str_has_prefix (word, "first-");
-    const char *number = first ? word + strlen ("first-") : "";
+    }
+    if (layers > 0 && g_str_has_prefix (word, "first-"))
+      return sp_ini_refuse (ini, key->group, key->name, error, "\"%s\" says again what is there already", word);
+    const char *number = g_str_has_prefix (word, "first-") ? word + strlen ("first-") : "";
     g_autofree char *problem = sp_quantity_problem (number, SP_UNIT_COUNT, 1, SP_MAX_LAYERS, &layers);
-    if (problem != NULL || values->run.frozen_layers > 0)
-      return sp_key_refuse_word (ini, key, word, names,
-                                 "expected none, or of embedding, head and first-K (the first K layers) some, "
-                                 "joined by commas",
-                                 error);
-    values->run.frozen_layers = (gint32) layers;
+    if (problem != NULL)
+      return sp_key_refuse_word (ini, key, word, names, expected, error);
   }
+  values->run.frozen = frozen;
+  values->run.frozen_layers = (gint32) layers;
   return TRUE;
 }
 
@@ -85,9 +90,16 @@ sp_key_write_frozen (const SpValues *values, GString *out)
     g_string_append (out, "none");
 }
 
-static const char *const target_names[] = { "q", "k", "v", "o", "gate", "up", "down", "attention", "mlp", "all", NULL };
+/* Ours first, by which they are written; then the same as PEFT has them. */
+static const char *const target_names[] = { "q",       "k",         "v",          "o",      "gate",
+                                            "up",      "down",      "attention",  "mlp",    "all",
+                                            "q_proj",  "k_proj",    "v_proj",     "o_proj", "gate_proj",
+                                            "up_proj", "down_proj", "all-linear", NULL };
 static const guint8 target_bits[] = { SP_LORA_Q,  SP_LORA_K,    SP_LORA_V,         SP_LORA_O,   SP_LORA_GATE,
-                                      SP_LORA_UP, SP_LORA_DOWN, SP_LORA_ATTENTION, SP_LORA_MLP, SP_LORA_ALL };
+                                      SP_LORA_UP, SP_LORA_DOWN, SP_LORA_ATTENTION, SP_LORA_MLP, SP_LORA_ALL,
+                                      SP_LORA_Q,  SP_LORA_K,    SP_LORA_V,         SP_LORA_O,   SP_LORA_GATE,
+                                      SP_LORA_UP, SP_LORA_DOWN, SP_LORA_ALL };
+G_STATIC_ASSERT (G_N_ELEMENTS (target_names) == G_N_ELEMENTS (target_bits) + 1);
 
 gboolean
 sp_key_read_targets (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
@@ -96,9 +108,11 @@ sp_key_read_targets (SpIni *ini, const SpKey *key, SpValues *values, GError **er
   if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
     return FALSE;
   return text == NULL ||
-         sp_key_read_words (ini, key, text, target_names, target_bits,
-                            "expected all, attention, mlp, or of q, k, v, o, gate, up and down some, joined by commas",
-                            &values->run.lora_targets, error);
+         sp_key_read_words (
+             ini, key, text, target_names, target_bits,
+             "expected all, attention, mlp, or of q, k, v, o, gate, up and down (or q_proj and so on) some, "
+             "joined by commas",
+             &values->run.lora_targets, error);
 }
 
 void

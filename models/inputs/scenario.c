@@ -95,11 +95,14 @@ load_packing (SpScenario *scenario, const SpIni *ini, const char *name, GError *
   g_autofree char *beside = g_path_get_dirname (sp_ini_path (ini));
   g_autofree char *joined = g_path_is_absolute (name) ? g_strdup (name) : g_build_filename (beside, name, NULL);
   g_autofree char *path = g_canonicalize_filename (joined, NULL);
-  if (g_path_is_absolute (name) || g_file_test (path, G_FILE_TEST_EXISTS))
-    scenario->packing = sp_packing_load (path, error);
-  else
+  g_autoptr (GError) cause = NULL;
+  if (!g_file_test (path, G_FILE_TEST_EXISTS))
     return sp_ini_refuse (ini, "run", "packing", error,
                           "expected none, or a file of documents' lengths; there is no %s", path);
+  scenario->packing = sp_packing_load (path, &cause);
+  if (cause != NULL)
+    return sp_ini_refuse (ini, "run", "packing", error, "expected none, or a file of documents' lengths; %s",
+                          cause->message);
   return scenario->packing != NULL;
 }
 
@@ -154,8 +157,8 @@ resolve_nodes (SpScenario *scenario, const SpIni *ini, GError **error)
 
   if (layout->zero_group == ZERO_GROUP_NODE) {
     layout->zero_group = sp_layout_zero_in_node (layout, scenario->arch, gpus);
-    g_autofree char *nearer = nearer_axes (layout, 1 << SP_AXIS_DATA | 1 << SP_AXIS_ULYSSES |
-                                                            1 << SP_AXIS_RING | 1 << SP_AXIS_LASP);
+    g_autofree char *nearer =
+        nearer_axes (layout, 1 << SP_AXIS_DATA | 1 << SP_AXIS_ULYSSES | 1 << SP_AXIS_RING | 1 << SP_AXIS_LASP);
     if (layout->zero_group == 1)
       return sp_ini_refuse (ini, "layout", "zero-group", error,
                             "comes to 1: nodes of %d GPUs hold one each of the %d data x sequence ranks%s, or unequal "
@@ -166,10 +169,11 @@ resolve_nodes (SpScenario *scenario, const SpIni *ini, GError **error)
     layout->ring_inner = sp_layout_ring_in_node (layout, scenario->arch, gpus);
     g_autofree char *nearer = nearer_axes (layout, 1 << SP_AXIS_RING);
     if (layout->ring_inner == 1 && layout->ring > 1)
-      return sp_ini_refuse (ini, "layout", "ring-kind", error,
-                            "its ring-inner = node comes to 1: nodes of %d GPUs hold one each of the ring = %d ranks%s, or "
-                            "unequal parts; expected ring-inner = a number of ranks, or ring-kind = p2p",
-                            gpus, layout->ring, nearer);
+      return sp_ini_refuse (
+          ini, "layout", "ring-kind", error,
+          "its ring-inner = node comes to 1: nodes of %d GPUs hold one each of the ring = %d ranks%s, or "
+          "unequal parts; expected ring-inner = a number of ranks, or ring-kind = p2p",
+          gpus, layout->ring, nearer);
   }
   return TRUE;
 }

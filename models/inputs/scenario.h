@@ -41,6 +41,9 @@ SpScenario *sp_scenario_parse (const char *path, const char *text, gsize length,
 void sp_scenario_free (SpScenario *scenario);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpScenario, sp_scenario_free)
 
+/* Of a key that no scenario has: which other file does, as "; it is a key of ...", or NULL. Free with g_free. */
+char *sp_scenario_key_elsewhere (const char *name);
+
 /* Why a key, whatever its value, makes no difference in a scenario and what would make it count, or NULL: it does. Of
  * the scenario only arch, layout and run are looked at. Free with g_free. */
 char *sp_scenario_no_effect (const SpScenario *scenario, const char *group, const char *key);

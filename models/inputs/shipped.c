@@ -76,10 +76,10 @@ sp_find_shipped (const char *folder, const char *name, GError **error)
   g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);
   g_autofree char *stem = g_strdup (name);
   cut_suffix (stem);
-  const char *near = sp_nearest (stem, (const char *const *) names->pdata);
+  g_autofree char *near = sp_did_you_mean (stem, (const char *const *) names->pdata);
   g_autofree char *shown = sp_shown (name);
-  sp_input_fail (error, SP_INPUT_ERROR_FILE, "\"%s\": no such file, and none of the shipped %s: %s%s%s%s", shown,
-                 folder, all, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+  sp_input_fail (error, SP_INPUT_ERROR_FILE, "\"%s\": no such file, and none of the shipped %s: %s%s", shown,
+                 folder, all, near);
   return NULL;
 }
 

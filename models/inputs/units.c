@@ -106,6 +106,28 @@ sp_nearest (const char *word, const char *const *names)
   return nearest;
 }
 
+#define MOST_LISTED 6
+
+char *
+sp_did_you_mean (const char *word, const char *const *names)
+{
+  g_autoptr (GString) all = g_string_new (NULL);
+  gsize length = strlen (word);
+  const char *last = NULL;
+
+  for (guint i = 0, n = 0; length >= 2 && names[i] != NULL && n < MOST_LISTED; i++)
+    if (g_ascii_strncasecmp (names[i], word, length) == 0) {
+      if (last != NULL)
+        g_string_append_printf (all, "%s%s", all->len > 0 ? ", " : "", last);
+      last = names[i];
+      n++;
+    }
+  if (last == NULL)
+    last = sp_nearest (word, names);
+  return last == NULL ? g_strdup ("")
+                      : g_strdup_printf ("; did you mean %s%s%s?", all->str, all->len > 0 ? " or " : "", last);
+}
+
 /* --- parsing ------------------------------------------------------------------------------------------------------ */
 
 /* Length of the decimal number that `text` begins with, 0 if it begins with none. Not left to strtod alone, which also

@@ -57,6 +57,10 @@ read_slow_ranks (SpIni *ini, SpVariations *ret, GError **error)
                             "expected ranks and how many times as long their kernels take (0.001 to 1000), such as 3 x "
                             "1.2, 17 x 2");
     slow.rank = (gint32) rank;
+    for (guint j = 0; j < i; j++)
+      if (g_array_index (ret->slow_ranks, SpSlowRank, j).rank == slow.rank)
+        return sp_ini_refuse (ini, GROUP, "slow-ranks", error, "rank %d is there already: expected each once",
+                              slow.rank);
     if (ret->slow_ranks == NULL)
       ret->slow_ranks = g_array_new (FALSE, FALSE, sizeof (SpSlowRank));
     g_array_append_val (ret->slow_ranks, slow);
@@ -84,6 +88,11 @@ read_links (SpIni *ini, const char *key, gboolean failed, SpVariations *ret, GEr
     }
     if (failed)
       change.name = g_strdup (parts[i]);
+    for (guint j = 0; j < links_of (ret)->len; j++)
+      if (g_str_equal (g_array_index (ret->links, SpLinkChange, j).name, change.name)) {
+        g_autofree char *name = change.name;
+        return sp_ini_refuse (ini, GROUP, key, error, "%s is there already: expected each link once", name);
+      }
     g_array_append_val (links_of (ret), change);
   }
   return TRUE;
