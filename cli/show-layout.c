@@ -229,7 +229,9 @@ add_text (const Answer *a, GString *out)
 gboolean
 sp_show_layout (const SpShow *show, GString *out, GError **error)
 {
-  g_autoptr (SpScenario) s = sp_cli_load_scenario (show->file, show->sets, error);
+  g_autofree char *path = sp_cli_find_scenario (show->file, error);
+  g_autoptr (SpScenario) s =
+      path != NULL ? sp_scenario_load_to_vary (path, (const char *const *) show->sets, error) : NULL;
   if (s == NULL)
     return FALSE;
   g_auto (Answer) answer = { NULL };

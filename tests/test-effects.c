@@ -2,6 +2,7 @@
 #include "models/estimate/estimate.h"
 #include "models/inputs/scenario.h"
 #include "models/writer.h"
+#include "tests/input-file.h"
 
 #include <string.h>
 
@@ -138,6 +139,12 @@ test_effect (gconstpointer data)
   for (guint i = 0; i < G_N_ELEMENTS (e->words) && e->words[i] != NULL; i++)
     g_assert_nonnull (strstr (error->message, e->words[i]));
   g_clear_error (&error);
+
+  char *path = input_file_new ("run.ini", without, -1);
+  g_autoptr (SpScenario) varied = sp_scenario_load_to_vary (path, (const char *const[]){ set, NULL }, &error);
+  g_assert_no_error (error);
+  g_assert_cmpuint (varied->notes->len, ==, 0);
+  input_file_remove (path);
 
   g_autoptr (SpScenario) noted = parse (with, NULL, &error);
   g_assert_no_error (error);

@@ -248,10 +248,14 @@ test_flops (void)
       estimate_scope (&d, &m, (SpScope) scope, program, &of[scope]);
 #define WORK(scope) (of[scope].mfu * of[scope].step_time_s)
     g_assert_true (is_equal (3 * WORK (SP_SCOPE_FORWARD), WORK (SP_SCOPE_STEP), 1e-9));
-    /* Of a layer: its matrices, 6 FLOP a parameter and token. */
+    /* Of a layer: its matrices, 6 FLOP a parameter and token, but what experts drop. */
     double tokens = of[SP_SCOPE_LAYER].tokens_per_s * of[SP_SCOPE_LAYER].step_time_s;
     double peak = program->world * m.device.peak_bf16_flops_per_s.value;
-    double matrices = 6 * tokens * sp_architecture_layer_matmul_parameters (d.arch, d.arch->layer_kind[0]);
+    guint kind = d.arch->layer_kind[0];
+    double dropped = sp_layout_expert_dropped (&d.layout, d.arch, &d.run);
+    double matrices = 6 * tokens *
+                      ((double) sp_architecture_layer_matmul_parameters (d.arch, kind) -
+                       dropped * (double) sp_architecture_layer_routed_parameters (d.arch, kind));
     g_assert_true (is_equal (WORK (SP_SCOPE_LAYER), WORK (SP_SCOPE_ATTENTION) + matrices / peak, 1e-9));
 #undef WORK
     draw_clear (&d);

@@ -179,7 +179,7 @@ resolve_nodes (SpScenario *scenario, const SpIni *ini, GError **error)
 }
 
 static SpScenario *
-load (SpIni *ini, const char *const *sets, GError **error)
+load (SpIni *ini, const char *const *sets, gboolean varies, GError **error)
 {
   for (guint i = 0; sets != NULL && sets[i] != NULL; i++)
     if (!sp_values_apply_set (ini, sets[i], error))
@@ -194,7 +194,9 @@ load (SpIni *ini, const char *const *sets, GError **error)
   scenario->layout = values.layout;
   scenario->run = values.run;
   scenario->run.packing = scenario->packing;
-  if (!sp_scenario_check_effects (scenario, ini, &values, error) || !resolve_nodes (scenario, ini, error))
+  if (!varies && !sp_scenario_check_effects (scenario, ini, &values, error))
+    return NULL;
+  if (!resolve_nodes (scenario, ini, error))
     return NULL;
   return g_steal_pointer (&scenario);
 }
@@ -203,14 +205,21 @@ SpScenario *
 sp_scenario_load (const char *path, const char *const *sets, GError **error)
 {
   g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  return ini != NULL ? load (ini, sets, error) : NULL;
+  return ini != NULL ? load (ini, sets, FALSE, error) : NULL;
+}
+
+SpScenario *
+sp_scenario_load_to_vary (const char *path, const char *const *sets, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  return ini != NULL ? load (ini, sets, TRUE, error) : NULL;
 }
 
 SpScenario *
 sp_scenario_parse (const char *path, const char *text, gsize length, const char *const *sets, GError **error)
 {
   g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
-  return ini != NULL ? load (ini, sets, error) : NULL;
+  return ini != NULL ? load (ini, sets, FALSE, error) : NULL;
 }
 
 void

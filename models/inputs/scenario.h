@@ -35,7 +35,9 @@ typedef struct {
  * one. `sets` is a NULL-terminated list of "key=value" or "group.key=value", applied over the file (may be NULL). The
  * layout is parsed, not checked for legality: that is sp_layout_check. */
 SpScenario *sp_scenario_load (const char *path, const char *const *sets, GError **error);
-/* The same of a text, with a 0 after its `length` bytes, as if it were the file `path`. */
+/* The same for who tries other degrees than the file's: keys that have no use in its layout are as they are given. */
+SpScenario *sp_scenario_load_to_vary (const char *path, const char *const *sets, GError **error);
+/* As the first, of a text, with a 0 after its `length` bytes, as if it were the file `path`. */
 SpScenario *sp_scenario_parse (const char *path, const char *text, gsize length, const char *const *sets,
                                GError **error);
 void sp_scenario_free (SpScenario *scenario);
