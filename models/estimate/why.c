@@ -299,14 +299,13 @@ note_experts (const SpEstimator *estimator, const SpLayout *layout, const SpRun 
     g_ptr_array_add (notes, g_strdup_printf ("expert-imbalance %g is more than one of expert = %d ranks can have, which "
                                              "is all tokens: %g is taken",
                                              run->expert_imbalance, layout->expert, load));
-  if (dropped > 0)
-    g_ptr_array_add (notes,
-                     g_strdup_printf ("expert-capacity %g: of the tokens' choices of experts %.1f %% are dropped, or more "
-                                      "if loads are less even; MFU counts %s",
-                                      layout->expert_capacity, 100 * dropped,
-                                      estimator->convention == SP_MFU_SEQPAR
-                                          ? "the others alone"
-                                          : "them all the same, as its convention knows no other"));
+  if (dropped > 0) {
+    const char *counts =
+        estimator->convention == SP_MFU_SEQPAR ? "the others alone" : "them all, as its convention knows no other";
+    g_ptr_array_add (notes, g_strdup_printf ("expert-capacity %g: of the tokens' choices of experts %.1f %% are dropped, "
+                                             "or more if loads are less even; MFU counts %s",
+                                             layout->expert_capacity, 100 * dropped, counts));
+  }
 }
 
 GPtrArray *
