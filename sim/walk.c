@@ -40,9 +40,8 @@ spans_stages (const SpProgram *program, const SpOp *op)
          program->groups[op->group].size > 1;
 }
 
-/* Whether a list (of SYNC: what runs once a step) moves in the eager order. */
-static gboolean
-list_moves (const SpProgram *program, const SpBlock *block, SpPhase phase)
+gboolean
+sp_walk_list_moves (const SpProgram *program, const SpBlock *block, SpPhase phase)
 {
   gboolean has_async = FALSE;
   guint n;
@@ -147,8 +146,8 @@ sp_walk_plan_new (const SpProgram *program, SpWalkOrder order)
   for (guint b = 0; b < program->n_blocks && order == SP_ORDER_EAGER; b++) {
     const SpBlock *block = &program->variants[0].blocks[b];
 
-    plan->moves[b].gather_moves = list_moves (program, block, SP_PHASE_GATHER);
-    plan->moves[b].sync_moves = list_moves (program, block, SP_PHASE_SYNC);
+    plan->moves[b].gather_moves = sp_walk_list_moves (program, block, SP_PHASE_GATHER);
+    plan->moves[b].sync_moves = sp_walk_list_moves (program, block, SP_PHASE_SYNC);
   }
   return plan;
 }

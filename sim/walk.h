@@ -57,6 +57,9 @@ typedef struct {
 #define SP_LAYER_EMBEDDING (-1)
 #define SP_LAYER_HEAD (-2)
 
+/* Whether a block's GATHER, or the part of its SYNC that runs once a step, moves in the eager order. */
+gboolean sp_walk_list_moves (const SpProgram *program, const SpBlock *block, SpPhase phase);
+
 /* The walks of all stages of a program: positions, and the schedule's slots. Borrows the program. */
 typedef struct _SpWalkPlan SpWalkPlan;
 

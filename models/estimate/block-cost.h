@@ -56,6 +56,7 @@ typedef struct {
   gint64 stash[SP_N_CLASSES], peak[SP_N_LISTS][SP_N_CLASSES];
   gint64 host_stash; /* in host memory, of a micro-batch */
   gint64 stash_bytes, peak_bytes[SP_N_LISTS];
+  gint64 handed_bytes; /* of activations, from its backward to the block before */
   /* Where the schedule splits the backward, also: its parts (RECOMPUTE goes before the first), and the bytes that are
    * kept from the first for the second. */
   SpListTime input, weight;
@@ -74,6 +75,7 @@ typedef struct {
   gint64 host_bytes; /* ALWAYS in host memory */
   gint64 always_bytes, step_end_bytes;
   gint64 gathered, summed;           /* parameters and gradients that live whole for a while */
+  gint64 reduced;                    /* gradients' shards that an eager SYNC leaves while other backwards still run */
   gint64 tied_gathered, tied_summed; /* the embedding's, because this block uses its matrix */
 } SpBlockState;
 

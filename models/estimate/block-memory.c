@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cost.h"
+#include "sim/walk.h"
 
 #include <string.h>
 
@@ -180,6 +181,7 @@ sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWor
     find_peak (ranges, n, list, n_ops[list], delta, ret);
   ret->stash_bytes = sum_classes (ret->stash);
   ret->kept_bytes = sum_classes (ret->kept);
+  ret->handed_bytes = block->first_use[1][SP_SLOT_DX] ? block->buffers[SP_SLOT_DX].bytes : 0;
 }
 
 /* All that ends with the list: it is kept until then. */
@@ -249,4 +251,5 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   }
   ret->always_bytes = sum_classes (ret->always);
   ret->step_end_bytes = sum_classes (ret->step_end);
+  ret->reduced = sp_walk_list_moves (program, block, SP_PHASE_SYNC) ? ret->step_end[SP_CLASS_GRADIENTS] : 0;
 }

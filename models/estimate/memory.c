@@ -7,15 +7,18 @@
 
 /* What a chunk of a stage holds besides the micro-batch in question. */
 typedef struct {
-  gint32 full;     /* micro-batches between forward and backward */
-  gint32 kept;     /* of a backward in two parts, between the parts */
-  gboolean summed; /* gradients that SYNC has not scattered yet */
+  gint32 full;               /* micro-batches between forward and backward */
+  gint32 kept;               /* of a backward in two parts, between the parts */
+  gboolean summed;           /* gradients that SYNC has not scattered yet */
+  gboolean is_last, reduced; /* the backward that an eager SYNC runs beside is under way; is over */
 } Held;
 
 /* The fullest list of a slot: a block's, with so many blocks of each kind before it in the chunk and after it. */
 typedef struct {
   gint64 bytes;
+  gboolean synced; /* behind the list, with the block's own gradients reduced */
   guint list, block;
+  gint32 next; /* the block whose turn comes after it, -1 none */
   gint32 before[SP_MAX_BLOCKS];
 } Fullest;
 
@@ -35,7 +38,7 @@ typedef struct {
   gint32 counts[SP_MAX_BLOCKS];
   gint32 before[SP_MAX_BLOCKS][SP_MAX_BLOCKS]; /* the last block of each kind */
   gint32 virtual_stage;
-  gint64 stash, kept, summed, gathered; /* gathered: if it stays for the backward */
+  gint64 stash, kept, summed, reduced, gathered; /* gathered: if it stays for the backward */
   guint8 is_known[SP_N_SLOT_KINDS][2][2];
   Fullest fullest[SP_N_SLOT_KINDS][2][2]; /* with others in flight or not, gradients summed or not */
 } Chunk;
@@ -70,6 +73,16 @@ keeps_gathered (const SpEstimateContext *e)
   return keeps;
 }
 
+static gboolean
+gathers_ahead (const SpEstimateContext *e)
+{
+  gboolean ahead = FALSE;
+
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    ahead |= e->state[b].gathers_ahead;
+  return ahead;
+}
+
 /* Whether the list is run for the block. */
 static gboolean
 has_list (const SpEstimateContext *e, guint block, guint list)
@@ -79,24 +92,31 @@ has_list (const SpEstimateContext *e, guint block, guint list)
 
 /* --- a list ------------------------------------------------------------------------------------------------------- */
 
-/* Parameters gathered at the same time in the chunk: this block's, and all that a forward gathered and keeps for its
- * backward, or the one that is gathered ahead. The weights' part of a backward gathers nothing. */
+/* What is gathered beside the list for the block after it, if that is not there yet. */
+static gint64
+gathered_ahead (const SpEstimateContext *e, const Fullest *at, const Held *held)
+{
+  gboolean gathers;
+
+  if (at->next < 0 || !e->state[at->next].gathers_ahead)
+    return 0;
+  gathers = at->list == SP_LIST_FORWARD ? held->full == 0 || kept_of (e, (guint) at->next) == 0
+                                        : e->state[at->next].gathers_again;
+  return gathers ? gathered_by (e, (guint) at->next) : 0;
+}
+
+/* Parameters gathered at the same time in the chunk: this block's, all that a forward gathered and keeps for its
+ * backward, and what is gathered ahead. The weights' part of a backward gathers nothing. */
 static gint64
 gathered_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held)
 {
-  gint64 kept = 0, largest = 0;
-  gboolean ahead = FALSE, keeps = keeps_gathered (e);
+  gint64 kept = 0;
 
-  for (guint b = 0; b < e->program->n_blocks; b++) {
-    gint32 others = held->full > 0 ? chunk->counts[b] - (b == at->block) : at->before[b];
-    kept += others * kept_of (e, b);
-    if (chunk->counts[b] > (b == at->block) && has_list (e, b, at->list))
-      largest = MAX (largest, gathered_by (e, b));
-    ahead |= e->state[b].gathers_ahead;
-  }
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    kept += (held->full > 0 ? chunk->counts[b] - (b == at->block) : at->before[b]) * kept_of (e, b);
   if (at->list == SP_LIST_WEIGHT)
-    return keeps && held->full > 0 ? kept + kept_of (e, at->block) : 0;
-  return gathered_by (e, at->block) + (keeps ? kept : ahead ? largest : 0);
+    return held->full > 0 ? kept + kept_of (e, at->block) : 0;
+  return gathered_by (e, at->block) + kept + gathered_ahead (e, at, held);
 }
 
 /* Gradients that are summed at the same time in the chunk: this block's, and of the blocks on either side those that
@@ -135,34 +155,68 @@ beside (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at)
   return sum;
 }
 
+/* Shards of gradients that SYNC has left so far in the chunk's last backward. */
+static gint64
+reduced_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held)
+{
+  gint64 sum = 0;
+
+  for (guint b = 0; b < e->program->n_blocks && held->is_last; b++)
+    sum += (chunk->counts[b] - at->before[b] - (b == at->block && !at->synced)) * e->state[b].reduced;
+  return sum;
+}
+
+/* What the backward leaves to the block before, once its gradients are reduced. Its second part leaves nothing. */
+static gint64
+handed_by (const SpEstimateContext *e, const Fullest *at)
+{
+  return at->list == SP_LIST_BACKWARD ? e->work[0][at->block].handed_bytes : 0;
+}
+
 static void
 consider (const SpEstimateContext *e, const Chunk *chunk, Fullest *at, const Held *held, Fullest *best)
 {
-  at->bytes = e->work[0][at->block].peak_bytes[at->list] + beside (e, chunk, at) + gathered_at (e, chunk, at, held) +
-              summed_at (e, chunk, at, held);
+  gint64 own = e->work[0][at->block].peak_bytes[at->list];
+
+  at->synced = held->is_last && handed_by (e, at) + e->state[at->block].reduced > own;
+  at->bytes = (at->synced ? handed_by (e, at) : own) + beside (e, chunk, at) + gathered_at (e, chunk, at, held) +
+              summed_at (e, chunk, at, held) + reduced_at (e, chunk, at, held);
   if (at->bytes > best->bytes)
     *best = *at;
 }
 
-/* The first part of a backward leaves something behind it, so all blocks are looked at. */
-static void
-find_fullest_input (const SpEstimateContext *e, const Chunk *chunk, const Held *held, Fullest *best)
+/* The block at `l` of the chunk's layers, of which those at the ends may be the embedding and the head; -1: none. */
+static gint32
+block_at (const SpEstimateContext *e, const Chunk *chunk, gint32 l)
 {
   const SpProgram *program = e->program;
   gint32 first = program->stage_first[chunk->virtual_stage], end = program->stage_first[chunk->virtual_stage + 1];
-  guint head = program->n_blocks - 1;
-  Fullest at = { .list = SP_LIST_INPUT };
+  guint block = l < first ? 0 : l < end ? program->layer_block[l] : program->n_blocks - 1;
 
-  for (gint32 l = first - 1; l <= end; l++) {
-    at.block = l < first ? 0 : l < end ? program->layer_block[l] : head;
-    if (chunk->counts[at.block] == 0)
-      continue; /* the embedding or the head, which are elsewhere */
-    if (!has_list (e, at.block, at.list)) {
-      at.before[at.block]++;
+  return l < first - 1 || l > end || chunk->counts[block] == 0 ? -1 : (gint32) block;
+}
+
+/* Where a list leaves something behind it, or gathers ahead, by the blocks' order. From one to the next of its kind, and
+ * of its neighbours', the sum rises or falls evenly, so the ends of each row of a kind are looked at. */
+static void
+find_fullest_in_order (const SpEstimateContext *e, const Chunk *chunk, guint list, const Held *held, Fullest *best)
+{
+  const gint32 *first = &e->program->stage_first[chunk->virtual_stage];
+  const guint8 *blocks = e->program->layer_block;
+  Fullest at = { .list = list };
+
+  for (gint32 l = first[0] - 1; l <= first[1]; l++) {
+    gint32 block = block_at (e, chunk, l);
+    if (block < 0)
       continue;
-    }
-    consider (e, chunk, &at, held, best);
-    at.before[at.block]++;
+    gboolean is_inside = l - 2 >= first[0] && l + 2 < first[1];
+    for (gint32 i = l - 2; i <= l + 2 && is_inside; i++)
+      is_inside = blocks[i] == block;
+    at.block = (guint) block;
+    at.next = block_at (e, chunk, list == SP_LIST_FORWARD ? l + 1 : l - 1);
+    if (!is_inside && has_list (e, at.block, list))
+      consider (e, chunk, &at, held, best);
+    at.before[block]++;
   }
 }
 
@@ -170,11 +224,11 @@ find_fullest_input (const SpEstimateContext *e, const Chunk *chunk, const Held *
 static void
 find_fullest (const SpEstimateContext *e, const Chunk *chunk, guint list, const Held *held, Fullest *best)
 {
-  Fullest at = { .list = list };
+  Fullest at = { .list = list, .next = -1 };
 
   *best = (Fullest){ .bytes = -1 };
-  if (list == SP_LIST_INPUT) {
-    find_fullest_input (e, chunk, held, best);
+  if (list == SP_LIST_INPUT || held->is_last || (gathers_ahead (e) && list != SP_LIST_WEIGHT)) {
+    find_fullest_in_order (e, chunk, list, held, best);
     return;
   }
   for (at.block = 0; at.block < e->program->n_blocks; at.block++)
@@ -222,6 +276,7 @@ chunk_init (const SpEstimateContext *e, gint32 stage, gint32 c, Chunk *chunk)
   for (guint b = 0; b < program->n_blocks; b++) {
     chunk->stash += chunk->counts[b] * e->work[0][b].stash_bytes;
     chunk->summed += chunk->counts[b] * e->state[b].summed;
+    chunk->reduced += chunk->counts[b] * e->state[b].reduced;
     chunk->gathered += chunk->counts[b] * kept_of (e, b);
     if (sp_estimate_schedule (program)->splits)
       chunk->kept += chunk->counts[b] * e->work[0][b].kept_bytes;
@@ -247,6 +302,8 @@ end_slot (const SpSlot *slot, Held *held)
     held[slot->chunk].kept++;
   if (slot->kind != SP_SLOT_FORWARD)
     held[slot->chunk].summed = slot->kind == SP_SLOT_BACKWARD_INPUT;
+  held[slot->chunk].reduced |= held[slot->chunk].is_last;
+  held[slot->chunk].is_last = FALSE;
 }
 
 static void
@@ -256,14 +313,14 @@ consider_slot (const SpEstimateContext *e, const SpSlot *slot, Chunk *chunks, co
   const Held *own = &held[slot->chunk];
   guint others = own->full > 0;
   Chunk *chunk = &chunks[slot->chunk];
-  Fullest *fullest = &chunk->fullest[slot->kind][others][own->summed];
+  Fullest last, *fullest = own->is_last ? &last : &chunk->fullest[slot->kind][others][own->summed];
   gint64 bytes = fixed;
 
-  if (!chunk->is_known[slot->kind][others][own->summed])
+  if (own->is_last || !chunk->is_known[slot->kind][others][own->summed])
     find_fullest (e, chunk, list_of[slot->kind], own, fullest);
-  chunk->is_known[slot->kind][others][own->summed] = TRUE;
+  chunk->is_known[slot->kind][others][own->summed] |= !own->is_last;
   for (gint32 c = 0; c < e->program->chunks; c++) {
-    bytes += held[c].full * chunks[c].stash + held[c].kept * chunks[c].kept;
+    bytes += held[c].full * chunks[c].stash + held[c].kept * chunks[c].kept + held[c].reduced * chunks[c].reduced;
     if (c != slot->chunk)
       bytes += (held[c].summed ? chunks[c].summed : 0) + (keeps && held[c].full > 0 ? chunks[c].gathered : 0);
   }
@@ -277,7 +334,7 @@ consider_slot (const SpEstimateContext *e, const SpSlot *slot, Chunk *chunks, co
   memcpy (best->held, held, (gsize) e->program->chunks * sizeof *held);
 }
 
-/* A forward and a backward with the most in flight. */
+/* A forward and a backward with the most in flight, and the last backward. */
 static void
 consider_most (const SpEstimateContext *e, gint32 stage, Chunk *chunk, gint64 fixed, Peak *best)
 {
@@ -285,9 +342,24 @@ consider_most (const SpEstimateContext *e, gint32 stage, Chunk *chunk, gint64 fi
   const SpPipeline pipeline = { program->stages, 1, program->micro_batches, FALSE };
   const SpSlot forward = { .kind = SP_SLOT_FORWARD }, backward = { .kind = SP_SLOT_BACKWARD };
   const Held held = { .full = sp_estimate_schedule (program)->in_flight (&pipeline, stage) - 1 };
+  const Held last = { .is_last = TRUE };
 
   consider_slot (e, &forward, chunk, &held, fixed, FALSE, best, stage);
   consider_slot (e, &backward, chunk, &held, fixed, FALSE, best, stage);
+  if (chunk->reduced > 0)
+    consider_slot (e, &backward, chunk, &last, fixed, FALSE, best, stage);
+}
+
+/* Slot after which nothing more is added to the chunk's gradients. */
+static guint
+last_backward (const SpSlot *slots, guint n, gint32 chunk)
+{
+  guint last = n;
+
+  for (guint i = n; i-- > 0 && last == n;)
+    if (slots[i].chunk == chunk && slots[i].kind != SP_SLOT_FORWARD)
+      last = i;
+  return last;
 }
 
 /* The schedule's slots in turn, as many micro-batches as make a difference. */
@@ -300,6 +372,7 @@ consider_slots (const SpEstimateContext *e, gint32 stage, Chunk *chunks, gint64 
   g_autofree gpointer memory = NULL;
   gboolean keeps = keeps_gathered (e);
   Held held[SP_MAX_CHUNKS];
+  guint last[SP_MAX_CHUNKS];
 
   if (schedule->steady > 0)
     pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages);
@@ -307,8 +380,11 @@ consider_slots (const SpEstimateContext *e, gint32 stage, Chunk *chunks, gint64 
   gsize size = sp_schedule_most_slots (&pipeline) * sizeof (SpSlot);
   SpSlot *slots = size <= SP_ESTIMATE_MOST_STACK ? g_alloca (size) : (memory = g_malloc (size));
   guint n = schedule->fill (&pipeline, stage, slots);
+  for (gint32 c = 0; c < program->chunks; c++)
+    last[c] = chunks[c].reduced > 0 ? last_backward (slots, n, c) : n;
   for (guint i = 0; i < n; i++) {
     begin_slot (&slots[i], held);
+    held[slots[i].chunk].is_last = i == last[slots[i].chunk];
     consider_slot (e, &slots[i], chunks, held, fixed, keeps, best, stage);
     end_slot (&slots[i], held);
   }
@@ -399,9 +475,12 @@ classify_list (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at
     if (at->list == SP_LIST_INPUT)
       add_classes (ret, work->kept, chunk->counts[b] - at->before[b] - (b == at->block));
   }
-  add_classes (ret, e->work[0][at->block].peak[at->list], 1);
+  if (at->synced)
+    ret->by_class[SP_CLASS_ACTIVATIONS] += (double) handed_by (e, at);
+  else
+    add_classes (ret, e->work[0][at->block].peak[at->list], 1);
   ret->by_class[SP_CLASS_PARAMETERS] += (double) gathered_at (e, chunk, at, held);
-  ret->by_class[SP_CLASS_GRADIENTS] += (double) summed_at (e, chunk, at, held);
+  ret->by_class[SP_CLASS_GRADIENTS] += (double) (summed_at (e, chunk, at, held) + reduced_at (e, chunk, at, held));
 }
 
 static void
@@ -425,6 +504,7 @@ classify (const SpEstimateContext *e, const Peak *peak, SpMemory *ret)
     if (peak->at.list >= SP_N_LISTS)
       continue;
     classify_held (e, &chunk, held, ret);
+    ret->by_class[SP_CLASS_GRADIENTS] += held->reduced ? (double) chunk.reduced : 0;
     if (c == peak->chunk)
       classify_list (e, &chunk, &peak->at, held, ret);
     else {
@@ -454,6 +534,14 @@ static const char *const moments[SP_N_BLOCK_KINDS][SP_N_LISTS] = {
                       "backward-weight of the head" },
 };
 
+/* While others' gradients are reduced already. */
+static const char *const last_moments[SP_N_BLOCK_KINDS] = {
+  [SP_BLOCK_EMBEDDING] = "last backward of the embedding",
+  [SP_BLOCK_SOFTMAX] = "last backward of a softmax layer",
+  [SP_BLOCK_LINEAR] = "last backward of a linear layer",
+  [SP_BLOCK_HEAD] = "last backward of the head",
+};
+
 /* --- host memory -------------------------------------------------------------------------------------------------- */
 
 /* The most micro-batches of each chunk that are between forward and backward at once. */
@@ -471,8 +559,8 @@ host_stash (const SpEstimateContext *e, gint32 stage, const gint64 *stash)
   slots = g_new (SpSlot, sp_schedule_most_slots (&pipeline));
   guint n = schedule->fill (&pipeline, stage, slots);
   for (guint i = 0; i < n; i++) {
-    gboolean forward = slots[i].kind == SP_SLOT_FORWARD, last = slots[i].kind == SP_SLOT_BACKWARD ||
-                                                               slots[i].kind == SP_SLOT_BACKWARD_WEIGHT;
+    gboolean forward = slots[i].kind == SP_SLOT_FORWARD,
+             last = slots[i].kind == SP_SLOT_BACKWARD || slots[i].kind == SP_SLOT_BACKWARD_WEIGHT;
     live += forward ? stash[slots[i].chunk] : 0;
     most = MAX (most, live);
     live -= last ? stash[slots[i].chunk] : 0;
@@ -516,8 +604,9 @@ sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, Sp
     if (!plain || !sp_estimate_is_twin (e->program, stage))
       consider_stage (e, stage, &best);
   *ret = (SpMemory){ .stage = best.stage };
-  ret->moment = best.at.list == SP_N_LISTS     ? "end of the step"
+  ret->moment = best.at.list == SP_N_LISTS       ? "end of the step"
                 : best.at.list == OPTIMIZER_LIST ? "optimizer's step of a layer"
+                : best.held[best.chunk].is_last  ? last_moments[e->work[0][best.at.block].kind]
                                                  : moments[e->work[0][best.at.block].kind][best.at.list];
   classify (e, &best, ret);
   if (best.at.list == OPTIMIZER_LIST)

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/estimate.h"
+#include "models/writer.h"
+#include "sim/memory.h"
+#include "tests/random-layouts.h"
+
+/*
+ * The estimate's memory against the simulated one, for random models, layouts, schedules and recipes: what is said to
+ * fit must fit, so it is never below, in the order of the program or the eager one; and it is equal, class by class,
+ * where nothing of what sits in models/estimate/memory.h as counted too high is there.
+ */
+
+/* What a run has besides a layout: optimizer, offload, frozen parts or adapters, and a loss in chunks. */
+static void
+draw_recipe (GRand *rand, Draw *draw)
+{
+  SpLayout *layout = &draw->layout;
+  SpRun *run = &draw->run;
+
+  run->optimizer = (guint8) draw_int (rand, 0, SP_N_OPTIMIZERS - 1);
+  run->fp8 = draw_int (rand, 0, 3) == 0;
+  layout->offload = (guint8) (draw_int (rand, 0, 1) ? draw_int (rand, 0, SP_OFFLOAD_ALL) : 0);
+  layout->loss_chunks = draw_int (rand, 0, 1) ? draw_int (rand, 1, 8) : 0;
+  switch (draw_int (rand, 0, 3)) {
+  case 0:
+    run->lora_rank = draw_int (rand, 1, 8);
+    run->lora_targets = (guint8) draw_int (rand, 0, SP_LORA_ALL);
+    break;
+  case 1:
+    run->frozen = (guint8) draw_int (rand, 0, SP_FREEZE_EMBEDDING | SP_FREEZE_HEAD);
+    run->frozen_layers = draw_int (rand, 0, draw->arch->layers);
+    break;
+  default:
+    break;
+  }
+}
+
+static void
+draw_case (GRand *rand, const DrawLimits *limits, Draw *draw)
+{
+  draw_legal (rand, limits, draw);
+  for (guint tries = 0; tries < 20; tries++) {
+    Draw other = *draw;
+    draw_recipe (rand, &other);
+    if (sp_layout_check (&other.layout, other.arch, &other.framework, &other.run, 0, NULL)) {
+      *draw = other;
+      return;
+    }
+  }
+}
+
+static void
+estimate (const Draw *draw, const SpProgram *program, SpMemory *ret)
+{
+  SpDevice device = { .peak_bf16_flops_per_s = { 1e12 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
+  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 4096 };
+  SpEstimator estimator;
+  SpEstimate all;
+
+  sp_estimator_init (&estimator, draw->arch, &cluster, &draw->framework, SP_MFU_SEQPAR);
+  sp_estimate_program (&estimator, program, &draw->run, &all);
+  *ret = all.memory;
+}
+
+/* The fullest stage, at the place where all guards hold. */
+static void
+simulate (const SpProgram *program, SpWalkOrder order, gint64 *ret_by_class, gint64 *ret_bytes)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpWalkPlan) walks = sp_walk_plan_new (program, order);
+  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (program, walks, &error);
+
+  g_assert_no_error (error);
+  *ret_bytes = 0;
+  for (gint32 stage = 0; stage < program->stages; stage++) {
+    SpMemoryState state;
+    SpWalk walk;
+    SpItem item;
+    guint op;
+
+    sp_memory_start (plan, stage, &state);
+    sp_walk_init (&walk, walks, stage);
+    while (sp_walk_next (&walk, &item))
+      sp_memory_item (plan, &state, &item, &op);
+    if (state.peak_bytes > *ret_bytes) {
+      *ret_bytes = state.peak_bytes;
+      memcpy (ret_by_class, state.peak_by_class, sizeof state.peak_by_class);
+    }
+    sp_memory_state_clear (&state);
+  }
+}
+
+static gboolean
+has_same_classes (const SpMemory *expected, const gint64 *by_class)
+{
+  for (guint c = 0; c < SP_N_CLASSES; c++)
+    if (expected->by_class[c] != (double) by_class[c])
+      return FALSE;
+  return TRUE;
+}
+
+/* Not where it counts a smaller last micro-batch as a full one, or gradients that start with BACKWARD as being there in
+ * RECOMPUTE. */
+static gboolean
+is_exact (const Draw *draw, const SpProgram *program)
+{
+  return program->n_variants == 1 && !(program->zero_stage >= 2 && draw->layout.recompute != SP_RECOMPUTE_NONE);
+}
+
+static void
+check_draw (const Draw *draw, guint *exact)
+{
+  g_autoptr (SpProgram) program = sp_program_new ();
+  gint64 by_class[2][SP_N_CLASSES], got[2];
+  SpMemory expected;
+
+  sp_program_write (program, draw->arch, &draw->framework, &draw->layout, &draw->run);
+  estimate (draw, program, &expected);
+  for (SpWalkOrder order = SP_ORDER_PROGRAM; order <= SP_ORDER_EAGER; order++)
+    simulate (program, order, by_class[order], &got[order]);
+  gboolean is_bound = (double) MAX (got[0], got[1]) <= expected.total_bytes;
+  gboolean is_equal = (double) got[1] == expected.total_bytes && has_same_classes (&expected, by_class[1]);
+  *exact += is_exact (draw, program);
+  if (is_bound && (is_equal || !is_exact (draw, program)))
+    return;
+  draw_describe (draw);
+  g_test_message ("%s; optimizer %d, offload %d, lora %d %d, frozen %d %d; schedule %s, virtual stages %d",
+                  is_bound ? "not equal" : "BELOW", draw->run.optimizer, draw->layout.offload, draw->run.lora_rank,
+                  draw->run.lora_targets, draw->run.frozen, draw->run.frozen_layers,
+                  sp_schedule_get (program->schedule)->name, draw->layout.virtual_stages);
+  g_test_message ("plain %" G_GINT64_FORMAT ", eager %" G_GINT64_FORMAT ", estimated %.0f at the %s", got[0], got[1],
+                  expected.total_bytes, expected.moment);
+  for (guint c = 0; c < SP_N_CLASSES; c++)
+    g_test_message ("%s: plain %" G_GINT64_FORMAT ", eager %" G_GINT64_FORMAT ", estimated %.0f",
+                    sp_class_name ((SpClass) c), by_class[0][c], by_class[1][c], expected.by_class[c]);
+  g_test_fail ();
+}
+
+static void
+test_random (gconstpointer data)
+{
+  g_autoptr (GRand) rand = draw_rand_new ();
+  guint exact = 0;
+  enum { N = 1500 };
+
+  for (guint i = 0; i < N; i++) {
+    Draw draw;
+    draw_case (rand, data, &draw);
+    check_draw (&draw, &exact);
+    draw_clear (&draw);
+  }
+  g_test_message ("%u of %d are equal", exact, N);
+  g_assert_cmpuint (exact, >, N / 10);
+}
+
+int
+main (int argc, char **argv)
+{
+  static const DrawLimits plain = { .experts = TRUE,
+                                    .families = TRUE,
+                                    .kinds = DRAW_ANY,
+                                    .data = { 1, 4 },
+                                    .tensor = { 1, 4 },
+                                    .pipeline = { 1, 4 },
+                                    .ulysses = { 1, 3 },
+                                    .ring = { 1, 4 },
+                                    .lasp = { 1, 4 } };
+  static const DrawLimits scheduled = { .kinds = DRAW_ANY,
+                                        .schedules = TRUE,
+                                        .data = { 1, 4 },
+                                        .tensor = { 1, 2 },
+                                        .pipeline = { 1, 4 },
+                                        .ulysses = { 1, 2 },
+                                        .ring = { 1, 2 },
+                                        .lasp = { 1, 2 } };
+
+  g_test_init (&argc, &argv, NULL);
+  g_test_set_nonfatal_assertions ();
+  g_test_add_data_func ("/memory-bound/experts", &plain, test_random);
+  g_test_add_data_func ("/memory-bound/schedules", &scheduled, test_random);
+  return g_test_run ();
+}
