@@ -186,7 +186,7 @@ typedef struct {
 /* Slots that every block has. X: input activation, Y: output; DY, DX their gradients. Block 0 has no X and DX, the head
  * has no Y and DY. */
 enum { SP_SLOT_NONE, SP_SLOT_X, SP_SLOT_Y, SP_SLOT_DY, SP_SLOT_DX, SP_SLOT_FIRST_FREE };
-#define SP_MAX_SLOTS 240
+#define SP_MAX_SLOTS 255
 
 /* Buffers that move around a ring. At step s (from 0) slot `current` is `init` if s = 0 (if init is 0: fresh), else
  * what `next` was at step s - 1; the two memories alternate. After the loop `current` is what arrived last. */

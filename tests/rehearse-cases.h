@@ -78,6 +78,7 @@ static const RehearseCase rehearse_cases[] = {
   { "muon-pipeline", SMALL_GQA, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4, .optimizer = SP_OPTIMIZER_MUON },
   { "muon-dualpipe", SMALL_GPT, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 2, .schedule = DUALPIPE), .optimizer = SP_OPTIMIZER_MUON },
   { "muon-latent", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.data = 2, .ulysses = 2, .tensor = 2, .expert = 4, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
+  { "muon-latent-fp8-ring", SMALL_LATENT_EXPERTS, 0, 16, 4, 1, LAYOUT (.ulysses = 2, .ring = 2, .ring_kind = SP_RING_ALL_GATHER, .token_split = SP_TOKENS_CONTIGUOUS, .tensor = 2, .expert = 2, .zero = 1), .fp8 = TRUE, .optimizer = SP_OPTIMIZER_MUON },
   { "muon-mamba", SMALL_MAMBA, 0, 16, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON },
   { "muon-delta", SMALL_DELTA_HYBRID, 0, 16, 4, 1, LAYOUT (.data = 4, .zero = 3), .optimizer = SP_OPTIMIZER_MUON },
   { "muon-lora", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 1), .optimizer = SP_OPTIMIZER_MUON, .lora_rank = 3 },

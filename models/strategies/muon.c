@@ -101,6 +101,18 @@ temporary (SpWriter *w, gint64 elements)
   return sp_write_buffer (w, SP_CLASS_WORKSPACE, SP_DTYPE_BF16, SP_LIFE_SEGMENT, elements);
 }
 
+/* So many elements of it, as one view for all that ask: slots are few. */
+static guint8
+front_of (SpWriter *w, guint8 slot, gint64 elements)
+{
+  for (guint i = slot; i < w->block->n_buffers; i++) {
+    const SpBuffer *buffer = &w->block->buffers[i];
+    if ((i == slot || (buffer->alias == slot && buffer->offset == 0)) && buffer->elements == elements)
+      return (guint8) i;
+  }
+  return sp_write_view (w, slot, 0, elements);
+}
+
 static Muon
 make_memory (SpWriter *w, guint index)
 {
@@ -168,7 +180,7 @@ write_orthogonal (SpWriter *w, const SpFlat *flat, const SpWeight *weight, guint
   op->in[0] = from;
   op->in[1] = lies;
   op->out[0] = from;
-  op->out[1] = sp_write_view (w, workspace, 0, workspace_of (m));
+  op->out[1] = front_of (w, workspace, workspace_of (m));
   op->flops = share * op->batch * sp_muon_flops (m.rows, m.cols);
   /* Operands of the three products; the last two add to one of theirs. */
   op->bytes =
@@ -184,7 +196,7 @@ write_weight (SpWriter *w, const SpFlat *flat, const SpWeight *weight, const Muo
   gint32 parts = parts_of (w, weight);
 
   if (parts > 1) {
-    from = sp_write_view (w, muon->slices, 0, parts * elements);
+    from = front_of (w, muon->slices, parts * elements);
     sp_write_collective (w, SP_OP_ALL_GATHER, SP_GROUP_TENSOR, SP_AXIS_TENSOR, SP_STREAM_TENSOR, own, from, 0);
   }
   for (guint s = 0; s < weight->n_sections; s++)
