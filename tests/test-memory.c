@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/count-allocations.h"
 
+#include "models/estimate/memory.h"
 #include "models/rehearse/rehearse.h"
 #include "models/writer.h"
 #include "sim/memory.h"
@@ -8,7 +9,7 @@
 #include "tests/rehearse-cases.h"
 
 /* Memory over the walk, without an engine: equal to the storage that the rehearsal made and dropped, rank by rank and
- * class by class, and to the estimate's memory. */
+ * class by class. tests/test-memory-bound.c holds it against the estimate's. */
 
 static const char *const class_letters = "PGOALCWR";
 
@@ -228,8 +229,15 @@ test_scheduled (gconstpointer data)
  *    after the embedding's, which takes DX                      354 - 40 - 10           304
  *    after the second of layer 1 and its SYNC: X1 A1 DY H D go  304 - 32 - 50           222
  *    and after that of layer 0                                                          140
+ *  ZeRO-1, eager: D always, SYNC once a step leaves a shard R 60 until its end
+ *    always                                                     140 + 2 x 50            240
+ *    in the backward of layer 1, at its op 1: X0 A0 X1 A1 DY, G twice, H, DX
+ *                                                               240 + 44 + 80 + 15      379
+ *    after it and its SYNC: X0 A0 DX, R                         240 + 27 + 60           327
+ *    in that of layer 0: G, H, DX                               327 + 40 + 15           382, the peak
+ *    at the end                                                 240 + 2 x 60            360
  */
-enum { TABLE = SP_SLOT_FIRST_FREE, SHARD = TABLE, GATHERED, STASH, SCRATCH, H, SUMMED, N_LAYER_SLOTS };
+enum { TABLE = SP_SLOT_FIRST_FREE, SHARD = TABLE, GATHERED, STASH, SCRATCH, H, SUMMED, REDUCED, N_LAYER_SLOTS };
 
 static SpBuffer
 hand_buffer (gint64 bytes, SpClass class, SpLife life)
@@ -347,7 +355,6 @@ check_peak (const Hand *hand, gint64 parameters, gint64 gradients, gint64 activa
   g_assert_cmpint (state->peak_item.phase, ==, SP_PHASE_BACKWARD);
   g_assert_cmpint (state->peak_item.position, ==, position);
   g_assert_cmpuint (state->peak_op, ==, 1);
-  g_assert_cmpint (state->live_bytes, ==, 140); /* at the end */
 }
 
 static void
@@ -358,6 +365,7 @@ test_hand_plain (void)
   hand_init (&hand, SP_ORDER_PROGRAM);
   walk_step (hand.plan, hand.walks, &hand.state);
   check_peak (&hand, 180, 50, 59, 2);
+  g_assert_cmpint (hand.state.live_bytes, ==, 140);
   check_list (hand.program, hand.plan, 0, &hand.state);
   hand_clear (&hand);
 }
@@ -370,8 +378,60 @@ test_hand_eager (void)
   hand_init (&hand, SP_ORDER_EAGER);
   walk_step (hand.plan, hand.walks, &hand.state);
   check_peak (&hand, 220, 50, 59, 2);
+  g_assert_cmpint (hand.state.live_bytes, ==, 140);
   check_list (hand.program, hand.plan, 0, &hand.state);
   hand_clear (&hand);
+}
+
+/* As the writer counts uses: of RECOMPUTE, which there is none of, and BACKWARD in the second row. */
+static void
+count_uses (const SpProgram *program, SpBlock *block)
+{
+  static const SpPhase phases[] = { SP_PHASE_FORWARD, SP_PHASE_BACKWARD };
+
+  for (guint list = 0; list < 2; list++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phases[list], &n);
+    for (guint i = 0; i < n; i++)
+      for (guint j = 0; j < SP_MAX_IN + SP_MAX_OUT; j++) {
+        guint8 slot = j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN];
+        if (block->first_use[list][slot] == 0)
+          block->first_use[list][slot] = (guint16) (i + 1);
+        block->last_use[list][slot] = (guint16) (i + 1);
+      }
+  }
+}
+
+/* The estimate says the same. */
+static void
+test_hand_reduced (void)
+{
+  g_autoptr (SpProgram) program = hand_program ();
+  g_autoptr (GError) error = NULL;
+  SpBlock *blocks = program->variants[0].blocks, *layer = &blocks[1];
+  SpFramework framework = { .name = (char *) "none" };
+  SpMemory memory;
+  Hand hand = { .program = program };
+
+  layer->buffers[SUMMED].life = SP_LIFE_ALWAYS;
+  layer->buffers[REDUCED] = hand_buffer (60, SP_CLASS_GRADIENTS, SP_LIFE_STEP_END);
+  HAND_OPS (layer, SP_PHASE_SYNC,
+            { .kind = SP_OP_REDUCE_SCATTER, .flags = SP_OP_ASYNC, .in = { SUMMED }, .out = { REDUCED } });
+  g_autoptr (SpWalkPlan) walks = sp_walk_plan_new (program, SP_ORDER_EAGER);
+  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (program, walks, &error);
+  g_assert_no_error (error);
+  sp_memory_start (plan, 0, &hand.state);
+  walk_step (plan, walks, &hand.state);
+  g_assert_cmpint (hand.state.live_bytes, ==, 360);
+  check_peak (&hand, 180, 160, 42, 1);
+  sp_memory_state_clear (&hand.state);
+
+  for (guint b = 0; b < 3; b++)
+    count_uses (program, &blocks[b]);
+  sp_memory_estimate (program, &framework, &memory);
+  g_assert_cmpfloat (memory.total_bytes, ==, 382);
+  g_assert_cmpfloat (memory.by_class[SP_CLASS_GRADIENTS], ==, 160);
+  g_assert_cmpstr (memory.moment, ==, "last backward of a softmax layer");
 }
 
 static SpItem
@@ -415,6 +475,7 @@ test_hand_parts (void)
     sp_memory_item (hand.plan, &hand.state, &item, &op);
   }
   check_peak (&hand, 180, 100, 74, 1);
+  g_assert_cmpint (hand.state.live_bytes, ==, 140);
   hand_clear (&hand);
 }
 
@@ -487,71 +548,23 @@ test_error (void)
   g_assert_cmpstr (error->message, ==, "block 1: Y is a view, expected memory of life handoff");
 }
 
-/* --- the estimate ------------------------------------------------------------------------------------------------- */
+/* --- random ------------------------------------------------------------------------------------------------------- */
 
-static gint64
-estimated_bytes (const Draw *draw, const SpProgram *program)
-{
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e12 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
-  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 4096 };
-  SpEstimator estimator;
-  SpEstimate estimate;
-
-  sp_estimator_init (&estimator, draw->arch, &cluster, &draw->framework, SP_MFU_SEQPAR);
-  sp_estimate_program (&estimator, program, &draw->run, &estimate);
-  return (gint64) estimate.memory.total_bytes;
-}
-
-/* What SYNC leaves for the optimizer; an eager SYNC leaves it while the last backwards still run, which the estimate
- * does not see. */
-static gint64
-step_end_bytes (const SpProgram *program)
-{
-  gint64 bytes = 0;
-
-  for (guint b = 0; b < program->n_blocks; b++)
-    for (guint slot = 1; slot < program->variants[0].blocks[b].n_buffers; slot++) {
-      const SpBuffer *buffer = &program->variants[0].blocks[b].buffers[slot];
-      gint64 layers = b > 0 && b + 1 < program->n_blocks ? program->n_layers : 1;
-      bytes += buffer->life == SP_LIFE_STEP_END ? layers * buffer->bytes : 0;
-    }
-  return bytes;
-}
-
-/* Where the estimate is exact in the plain order, and not an upper bound: it counts a smaller last micro-batch in
- * flight as a full one, one block that is gathered ahead, and gradients that start with BACKWARD as being there in
- * RECOMPUTE. */
-static gboolean
-is_exact (const Draw *draw, const SpProgram *program)
-{
-  return draw->layout.schedule == sp_schedule_find ("1f1b") && (program->n_variants == 1 || program->stages == 1) &&
-         !(program->zero_stage == 3 && draw->layout.overlap) &&
-         !(program->zero_stage >= 2 && draw->layout.recompute != SP_RECOMPUTE_NONE);
-}
-
+/* Each seventh moment, in either order, of random layouts. */
 static void
 check_draw (const Draw *draw)
 {
   g_autoptr (SpProgram) program = sp_program_new ();
   g_autoptr (GError) error = NULL;
-  gint64 got[2];
 
   sp_program_write (program, draw->arch, &draw->framework, &draw->layout, &draw->run);
-  gint64 expected = estimated_bytes (draw, program);
   for (SpWalkOrder order = SP_ORDER_PROGRAM; order <= SP_ORDER_EAGER; order++) {
     g_autoptr (SpWalkPlan) walks = sp_walk_plan_new (program, order);
     g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (program, walks, &error);
     g_assert_no_error (error);
-    got[order] = largest_of_stages (program, plan, walks);
+    largest_of_stages (program, plan, walks);
     check_items (plan, walks, program->world / 2, 7);
   }
-  gboolean fits = is_exact (draw, program) ? got[0] == expected : got[0] <= expected;
-  if (fits && got[1] >= got[0] && got[1] <= expected + step_end_bytes (program))
-    return;
-  draw_describe (draw);
-  g_test_message ("plain %" G_GINT64_FORMAT ", eager %" G_GINT64_FORMAT ", estimated %" G_GINT64_FORMAT, got[0], got[1],
-                  expected);
-  g_test_fail ();
 }
 
 static void
@@ -594,6 +607,7 @@ main (int argc, char **argv)
   g_test_add_func ("/memory/hand/plain", test_hand_plain);
   g_test_add_func ("/memory/hand/eager", test_hand_eager);
   g_test_add_func ("/memory/hand/parts", test_hand_parts);
+  g_test_add_func ("/memory/hand/reduced", test_hand_reduced);
   g_test_add_func ("/memory/hand/list", test_hand_list);
   g_test_add_func ("/memory/no-allocation", test_no_allocation);
   g_test_add_func ("/memory/error", test_error);

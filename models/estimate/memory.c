@@ -105,6 +105,16 @@ gathered_ahead (const SpEstimateContext *e, const Fullest *at, const Held *held)
   return gathers ? gathered_by (e, (guint) at->next) : 0;
 }
 
+/* Of what the embedding gathers, what the head still has of another micro-batch. */
+static gint64
+tied_already (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held)
+{
+  guint head = e->program->n_blocks - 1;
+  gboolean keeps = at->block == 0 && held->full > 0 && chunk->counts[head] > 0 && !e->state[head].regather;
+
+  return keeps ? e->state[head].tied_gathered : 0;
+}
+
 /* Parameters gathered at the same time in the chunk: this block's, all that a forward gathered and keeps for its
  * backward, and what is gathered ahead. The weights' part of a backward gathers nothing. */
 static gint64
@@ -116,7 +126,8 @@ gathered_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, 
     kept += (held->full > 0 ? chunk->counts[b] - (b == at->block) : at->before[b]) * kept_of (e, b);
   if (at->list == SP_LIST_WEIGHT)
     return held->full > 0 ? kept + kept_of (e, at->block) : 0;
-  return gathered_by (e, at->block) + kept + gathered_ahead (e, at, held);
+  return (at->synced ? 0 : gathered_by (e, at->block)) + kept + gathered_ahead (e, at, held) -
+         tied_already (e, chunk, at, held);
 }
 
 /* Gradients that are summed at the same time in the chunk: this block's, and of the blocks on either side those that
@@ -176,13 +187,12 @@ handed_by (const SpEstimateContext *e, const Fullest *at)
 static void
 consider (const SpEstimateContext *e, const Chunk *chunk, Fullest *at, const Held *held, Fullest *best)
 {
-  gint64 own = e->work[0][at->block].peak_bytes[at->list];
-
-  at->synced = held->is_last && handed_by (e, at) + e->state[at->block].reduced > own;
-  at->bytes = (at->synced ? handed_by (e, at) : own) + beside (e, chunk, at) + gathered_at (e, chunk, at, held) +
-              summed_at (e, chunk, at, held) + reduced_at (e, chunk, at, held);
-  if (at->bytes > best->bytes)
-    *best = *at;
+  for (at->synced = FALSE; at->synced <= held->is_last; at->synced++) {
+    at->bytes = (at->synced ? handed_by (e, at) : e->work[0][at->block].peak_bytes[at->list]) + beside (e, chunk, at) +
+                gathered_at (e, chunk, at, held) + summed_at (e, chunk, at, held) + reduced_at (e, chunk, at, held);
+    if (at->bytes > best->bytes)
+      *best = *at;
+  }
 }
 
 /* The block at `l` of the chunk's layers, of which those at the ends may be the embedding and the head; -1: none. */

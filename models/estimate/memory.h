@@ -8,15 +8,20 @@
  * what lives in it at its fullest op. The peak of a stage is the largest of
  *   - the forward list of a block, with the stashes of the blocks before it and of the other micro-batches in flight,
  *   - the recompute and backward lists of a block, likewise (its own stash goes as its ops go),
+ *   - of a chunk's last backward, where SYNC runs beside it (overlap), the same with the gradients' shards of the blocks
+ *     that it is done with,
  *   - the end of the step, with the shards that live then,
  *   - the optimizer's list of a block that needs workspace (Muon's), with the shards updated so far.
  * Who is in flight follows from the schedule's slots, gone through in turn for as many micro-batches as make a
  * difference; a stage's chunks are counted apart. A backward in two parts leaves, until the second, what that reads: of
- * the stash, and gradients of activations; and gradients that SYNC scatters live whole from the first to the second.
- * Blocks of one kind differ by how much lies before them (and, in a first part, after them), so one or all are looked
- * at. Where gathers run ahead (overlap) one more gathered block is held. The framework adds its allocator's slack and
- * what the CUDA context, NCCL and libraries hold ("reserved"). Exact against the rehearsal's own count, but for a
- * smaller last micro-batch in a pipeline, which counts as a full one.
+ * of the stash, and gradients of activations; and gradients that SYNC scatters live whole from the first to the second.
+ * Blocks of one kind differ by how much lies before them and after them, so one or the ends of each row are looked at.
+ * Where gathers run ahead (overlap) the next block's is held too. The framework adds its allocator's slack and what the
+ * CUDA context, NCCL and libraries hold ("reserved").
+ *
+ * Never below what is simulated, in the order of the program or the eager one (sim/walk.h); equal to the eager order's,
+ * class by class, which without overlap is also the rehearsal's own count. Counted too high are a smaller last
+ * micro-batch, as a full one, and gradients that start with BACKWARD, as being there in RECOMPUTE.
  */
 
 #include "models/estimate/estimate.h"
