@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/step-time.h"
 #include "models/writer.h"
 #include "sim/schedules.h"
 #include "tests/random-machines.h"
@@ -549,6 +550,53 @@ test_held_up (void)
   }
 }
 
+/*
+ * Neighbours of unlike kinds: embedding, A B B A, head. Seconds:
+ *               forward  backward  gather  scatter
+ *   embedding      1        1         1       1
+ *   A             10       20         1       2
+ *   B              2        4         9       8
+ *   head           3        6         2       3
+ * Forward: the embedding's gather in the open, 1; then each block with the next one's gather beside it:
+ *   1 | 1, 10 | 9, 2 | 9, 2 | 1, 10 | 2, 3                        28 s of kernels, 7 more for B beside B      36 in all
+ * Backward: the head's gather, 2; each block with the gather of the one below and the scatter of the one above:
+ *   6 | 1, 20 | 9 + 3, 4 | 9 + 2, 4 | 1 + 8, 20 | 1 + 8, 1 | 2   55, and 7, 5 and 1; the embedding's scatter, 1   71
+ */
+static void
+test_unlike_neighbours (void)
+{
+  static const double forward[] = { 1, 10, 2, 3 }, backward[] = { 1, 20, 4, 6 }, gather[] = { 1, 1, 9, 2 },
+                      scatter[] = { 1, 2, 8, 3 };
+  guint8 layer_block[] = { 1, 2, 2, 1 };
+  gint32 stage_first[] = { 0, 4 };
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpBlockWork *work = g_new0 (SpBlockWork, 4);
+  SpBlockState *state = g_new0 (SpBlockState, 4);
+  SpCost cost = { .slowdown = 0 };
+  const SpEstimateContext e = { .cost = &cost, .program = program, .work = { work }, .state = state };
+  SpPartTime part;
+
+  program->stages = program->chunks = program->micro_batches = program->n_variants = 1;
+  program->n_blocks = 4;
+  program->n_layers = 4;
+  program->layer_block = g_memdup2 (layer_block, sizeof layer_block);
+  program->stage_first = g_memdup2 (stage_first, sizeof stage_first);
+  for (guint b = 0; b < 4; b++) {
+    work[b].forward = (SpListTime){ .step = forward[b], .serial = forward[b] };
+    work[b].backward = (SpListTime){ .step = backward[b], .serial = backward[b] };
+    state[b].gather = (SpListTime){ .serial = gather[b], .data_async = gather[b] };
+    state[b].sync_each = (SpListTime){ .serial = scatter[b], .data_async = scatter[b] };
+    state[b].gathers_again = TRUE;
+  }
+  sp_part_estimate (&e, 0, &part);
+  g_assert_cmpfloat (part.slots[0][SP_SLOT_FORWARD].step, ==, 36);
+  g_assert_cmpfloat (part.slots[0][SP_SLOT_FORWARD].exposed[SP_AXIS_DATA], ==, 8);
+  g_assert_cmpfloat (part.slots[0][SP_SLOT_BACKWARD].step, ==, 71);
+  g_assert_cmpfloat (part.slots[0][SP_SLOT_BACKWARD].exposed[SP_AXIS_DATA], ==, 16);
+  g_free (work);
+  g_free (state);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -561,5 +609,6 @@ main (int argc, char **argv)
   g_test_add_func ("/step/any-extended", test_any_extended);
   g_test_add_func ("/step/bubble", test_bubble);
   g_test_add_func ("/step/held-up", test_held_up);
+  g_test_add_func ("/step/unlike-neighbours", test_unlike_neighbours);
   return g_test_run ();
 }

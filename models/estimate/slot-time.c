@@ -93,63 +93,139 @@ add_chains (const SpEstimateContext *e, const SpBlockWork *work, const gint32 *c
     slot_chain (slot, once, 1);
 }
 
+/* A block's turn in a virtual stage, in the order of the model: `n` times, with what comes before it and after it, -1
+ * none. */
+typedef struct {
+  gint32 before, block, after, n;
+} Turn;
+
+static gint32
+block_at (const SpProgram *program, gint32 at, gint32 l)
+{
+  const gint32 *first = &program->stage_first[at];
+
+  if (l >= first[0] && l < first[1])
+    return program->layer_block[l];
+  if (l == first[0] - 1 && at == 0)
+    return 0;
+  return l == first[1] && at == sp_program_virtual_stages (program) - 1 ? (gint32) program->n_blocks - 1 : -1;
+}
+
+/* The turns from layer *l on, which goes on to the next; the first is stage_first - 1. */
+static gboolean
+next_turn (const SpProgram *program, gint32 at, gint32 *l, Turn *ret)
+{
+  gint32 end = program->stage_first[at + 1];
+
+  if (block_at (program, at, *l) < 0)
+    ++*l; /* the embedding, elsewhere */
+  *ret = (Turn){ block_at (program, at, *l - 1), block_at (program, at, *l), block_at (program, at, *l + 1), 1 };
+  if (ret->block < 0)
+    return FALSE;
+  while (ret->before == ret->block && ret->after == ret->block && *l + 2 < end &&
+         program->layer_block[*l + 2] == ret->block) {
+    ret->n++;
+    ++*l;
+  }
+  ++*l;
+  return TRUE;
+}
+
 /* A block's parameters are gathered beside the block before; the first block's in the open. */
 static void
-forward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32 *counts, SpSlotTime *slot)
+forward_slot (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const gint32 *counts, SpSlotTime *slot)
 {
-  gboolean first = TRUE;
+  double data = 0;
+  Turn turn;
 
   memset (slot, 0, sizeof *slot);
   for (guint b = 0; b < e->program->n_blocks; b++) {
     if (counts[b] == 0)
       continue;
-    double data = e->state[b].gather.data_async;
     sp_slot_time_add (slot, &e->state[b].gather, counts[b]);
     sp_slot_time_add (slot, &work[b].forward, counts[b]);
-    sp_slot_time_hide (slot, e->cost->slowdown, data, work[b].forward.step, counts[b] - first);
-    if (first)
-      sp_slot_time_open (slot, data);
-    first = FALSE;
+    data += e->state[b].gather.data_async;
+  }
+  for (gint32 l = e->program->stage_first[at] - 1; data > 0 && next_turn (e->program, at, &l, &turn);) {
+    if (turn.before < 0)
+      sp_slot_time_open (slot, e->state[turn.block].gather.data_async);
+    if (turn.after >= 0)
+      sp_slot_time_hide (slot, e->cost->slowdown, e->state[turn.after].gather.data_async, work[turn.block].forward.step,
+                         turn.n);
   }
   add_chains (e, work, counts, FALSE, slot);
 }
 
+/* Which lists of a block a slot of the backward runs: of one in two parts the first gathers, the second scatters. */
+typedef struct {
+  SpSlotKind kind;
+  gboolean gathers, scatters;
+} Part;
+
+static const SpListTime *
+backward_of (const SpBlockWork *work, const Part *part)
+{
+  return part->kind == SP_SLOT_BACKWARD         ? &work->backward
+         : part->kind == SP_SLOT_BACKWARD_INPUT ? &work->input
+                                                : &work->weight;
+}
+
+static double
+gathered_again (const SpEstimateContext *e, const Part *part, gint32 block)
+{
+  return block >= 0 && part->gathers && e->state[block].gathers_again ? e->state[block].gather.data_async : 0;
+}
+
+static double
+scattered (const SpEstimateContext *e, const Part *part, gint32 block)
+{
+  return block >= 0 && part->scatters ? e->state[block].sync_each.data_async : 0;
+}
+
 /* Beside a block's backward the next one's parameters are gathered and the gradients of the one before are scattered;
- * those of the last in the open. Of a backward in two parts the first gathers, the second scatters. */
+ * those of the first and the last in the open. */
 static void
-backward_slot (const SpEstimateContext *e, const SpBlockWork *work, const gint32 *counts, SpSlotKind kind,
+hide_backward (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const Part *part, SpSlotTime *slot)
+{
+  Turn turn; /* by the order of the model, which the backward goes against */
+
+  for (gint32 l = e->program->stage_first[at] - 1; next_turn (e->program, at, &l, &turn);) {
+    const SpBlockWork *own = &work[turn.block];
+    double data = gathered_again (e, part, turn.before) + scattered (e, part, turn.after);
+
+    sp_slot_time_hide (slot, e->cost->slowdown, data,
+                       (part->gathers ? own->recompute.step : 0) + backward_of (own, part)->step, turn.n);
+    if (turn.after < 0)
+      sp_slot_time_open (slot, gathered_again (e, part, turn.block));
+    if (turn.before < 0)
+      sp_slot_time_open (slot, scattered (e, part, turn.block));
+  }
+}
+
+static void
+backward_slot (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const gint32 *counts, SpSlotKind kind,
                SpSlotTime *slot)
 {
-  gboolean gathers = kind != SP_SLOT_BACKWARD_WEIGHT, scatters = kind != SP_SLOT_BACKWARD_INPUT;
-  guint last = 0;
+  const Part part = { kind, kind != SP_SLOT_BACKWARD_WEIGHT, kind != SP_SLOT_BACKWARD_INPUT };
+  double data = 0;
 
-  while (counts[last] == 0)
-    last++;
   memset (slot, 0, sizeof *slot);
   for (guint b = e->program->n_blocks; b-- > 0;) {
     const SpBlockState *state = &e->state[b];
     if (counts[b] == 0)
       continue;
-    const SpListTime *backward = kind == SP_SLOT_BACKWARD         ? &work[b].backward
-                                 : kind == SP_SLOT_BACKWARD_INPUT ? &work[b].input
-                                                                  : &work[b].weight;
-    double gather = gathers && state->gathers_again ? state->gather.data_async : 0;
-    double sync = scatters ? state->sync_each.data_async : 0;
-    double compute = (gathers ? work[b].recompute.step : 0) + backward->step;
-    if (gathers && state->gathers_again)
+    if (part.gathers && state->gathers_again)
       sp_slot_time_add (slot, &state->gather, counts[b]);
-    if (gathers)
+    if (part.gathers)
       sp_slot_time_add (slot, &work[b].recompute, counts[b]);
-    sp_slot_time_add (slot, backward, counts[b]);
-    if (scatters)
+    sp_slot_time_add (slot, backward_of (&work[b], &part), counts[b]);
+    if (part.scatters)
       sp_slot_time_add (slot, &state->sync_each, counts[b]);
-    sp_slot_time_hide (slot, e->cost->slowdown, gather + sync, compute, counts[b] - (b == last));
-    if (b == last) {
-      sp_slot_time_hide (slot, e->cost->slowdown, gather, compute, 1);
-      sp_slot_time_open (slot, sync);
-    }
+    data += gathered_again (e, &part, (gint32) b) + scattered (e, &part, (gint32) b);
   }
-  if (gathers)
+  if (data > 0)
+    hide_backward (e, at, work, &part, slot);
+  if (part.gathers)
     add_chains (e, work, counts, TRUE, slot);
 }
 
@@ -247,14 +323,14 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
   sp_estimate_run_counts (program, at, part->counts);
   for (gint32 v = 0; v < program->n_variants; v++) {
     SpSlotTime *slots = part->slots[v];
-    forward_slot (e, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
+    forward_slot (e, at, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
     add_pipe (e, v, at > 0, at < last, &slots[SP_SLOT_FORWARD]);
     if (program->scope == SP_SCOPE_FORWARD) {
       memset (&slots[SP_SLOT_BACKWARD], 0, (SP_N_SLOT_KINDS - SP_SLOT_BACKWARD) * sizeof *slots);
       continue;
     }
     for (guint kind = SP_SLOT_BACKWARD; kind < (splits ? SP_N_SLOT_KINDS : SP_SLOT_BACKWARD_INPUT); kind++) {
-      backward_slot (e, e->work[v], part->counts, kind, &slots[kind]);
+      backward_slot (e, at, e->work[v], part->counts, kind, &slots[kind]);
       add_pipe (e, v, kind != SP_SLOT_BACKWARD_WEIGHT && at < last, kind != SP_SLOT_BACKWARD_WEIGHT && at > 0,
                 &slots[kind]);
     }
