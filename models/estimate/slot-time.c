@@ -111,23 +111,24 @@ block_at (const SpProgram *program, gint32 at, gint32 l)
   return l == first[1] && at == sp_program_virtual_stages (program) - 1 ? (gint32) program->n_blocks - 1 : -1;
 }
 
-/* The turns from layer *l on, which goes on to the next; the first is stage_first - 1. */
+/* The turn at layer *l, of which the embedding is the one before the first and the head the one after the last; *l goes
+ * `step` on, over all that are like it. FALSE behind the last turn. */
 static gboolean
-next_turn (const SpProgram *program, gint32 at, gint32 *l, Turn *ret)
+next_turn (const SpProgram *program, gint32 at, gint32 step, gint32 *l, Turn *ret)
 {
-  gint32 end = program->stage_first[at + 1];
+  const gint32 *first = &program->stage_first[at];
 
   if (block_at (program, at, *l) < 0)
-    ++*l; /* the embedding, elsewhere */
+    *l += step; /* an end of the model that is elsewhere */
   *ret = (Turn){ block_at (program, at, *l - 1), block_at (program, at, *l), block_at (program, at, *l + 1), 1 };
   if (ret->block < 0)
     return FALSE;
-  while (ret->before == ret->block && ret->after == ret->block && *l + 2 < end &&
-         program->layer_block[*l + 2] == ret->block) {
+  while (ret->before == ret->block && ret->after == ret->block && *l + 2 * step >= first[0] &&
+         *l + 2 * step < first[1] && program->layer_block[*l + 2 * step] == ret->block) {
     ret->n++;
-    ++*l;
+    *l += step;
   }
-  ++*l;
+  *l += step;
   return TRUE;
 }
 
@@ -146,7 +147,7 @@ forward_slot (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, co
     sp_slot_time_add (slot, &work[b].forward, counts[b]);
     data += e->state[b].gather.data_async;
   }
-  for (gint32 l = e->program->stage_first[at] - 1; data > 0 && next_turn (e->program, at, &l, &turn);) {
+  for (gint32 l = e->program->stage_first[at] - 1; data > 0 && next_turn (e->program, at, 1, &l, &turn);) {
     if (turn.before < 0)
       sp_slot_time_open (slot, e->state[turn.block].gather.data_async);
     if (turn.after >= 0)
@@ -182,23 +183,43 @@ scattered (const SpEstimateContext *e, const Part *part, gint32 block)
   return block >= 0 && part->scatters ? e->state[block].sync_each.data_async : 0;
 }
 
-/* Beside a block's backward the next one's parameters are gathered and the gradients of the one before are scattered;
- * those of the first and the last in the open. */
+/* Gradients that nobody waits for, `scatters` seconds of them behind `lag` that are left, beside so much compute; returns
+ * what is left. */
+static double
+scatter_beside (const SpEstimateContext *e, double lag, double scatters, double compute, SpSlotTime *slot)
+{
+  double data = lag + scatters, slowed = e->cost->slowdown * MIN (data, compute);
+  double left = MAX (0.0, data - compute - slowed);
+
+  sp_slot_time_hide (slot, e->cost->slowdown, data - left, compute, 1);
+  return left;
+}
+
+/* Beside a block's backward the gradients of the one before are scattered, and the next one's parameters are gathered,
+ * for which that one waits, and so for all that was to be scattered before. The first gather and the last scatter are in
+ * the open. */
 static void
 hide_backward (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const Part *part, SpSlotTime *slot)
 {
-  Turn turn; /* by the order of the model, which the backward goes against */
+  const SpProgram *program = e->program;
+  double lag = 0;
+  Turn turn;
 
-  for (gint32 l = e->program->stage_first[at] - 1; next_turn (e->program, at, &l, &turn);) {
+  for (gint32 l = program->stage_first[at + 1]; next_turn (program, at, -1, &l, &turn);) {
     const SpBlockWork *own = &work[turn.block];
-    double data = gathered_again (e, part, turn.before) + scattered (e, part, turn.after);
+    double gather = gathered_again (e, part, turn.before), scatter = scattered (e, part, turn.after);
+    double compute = (part->gathers ? own->recompute.step : 0) + backward_of (own, part)->step;
 
-    sp_slot_time_hide (slot, e->cost->slowdown, data,
-                       (part->gathers ? own->recompute.step : 0) + backward_of (own, part)->step, turn.n);
     if (turn.after < 0)
       sp_slot_time_open (slot, gathered_again (e, part, turn.block));
+    if (gather > 0) {
+      sp_slot_time_hide (slot, e->cost->slowdown, lag + scatter + gather, compute, 1);
+      sp_slot_time_hide (slot, e->cost->slowdown, scatter + gather, compute, turn.n - 1);
+      lag = 0;
+    } else
+      lag = scatter_beside (e, lag, turn.n * scatter, turn.n * compute, slot);
     if (turn.before < 0)
-      sp_slot_time_open (slot, scattered (e, part, turn.block));
+      sp_slot_time_open (slot, lag + scattered (e, part, turn.block));
   }
 }
 
