@@ -103,6 +103,8 @@ typedef struct {
 void sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret);                               /* step-time.c */
 void sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret);                             /* volume.c */
 void sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret); /* memory.c */
+/* Host memory of the GPU with the most, in bytes. */
+double sp_estimate_host_bytes (const SpEstimateContext *e); /* host-memory.c */
 /* FLOP that the kernels of one GPU run in a step, mean over GPUs. */
 double sp_estimate_flops (const SpEstimateContext *e);
 
