@@ -7,7 +7,7 @@
 /*
  * The estimate's memory against the simulated one, for random models, layouts, schedules and recipes: what is said to
  * fit must fit, so it is never below, in the order of the program or the eager one; and it is equal, class by class,
- * where nothing of what sits in models/estimate/memory.h as counted too high is there.
+ * where there is nothing that models/estimate/memory.h says is counted too high.
  */
 
 /* What a run has besides a layout: optimizer, offload, frozen parts or adapters, and a loss in chunks. */

@@ -206,8 +206,8 @@ block_at (const SpEstimateContext *e, const Chunk *chunk, gint32 l)
   return l < first - 1 || l > end || chunk->counts[block] == 0 ? -1 : (gint32) block;
 }
 
-/* Where a list leaves something behind it, or gathers ahead, by the blocks' order. From one to the next of its kind, and
- * of its neighbours', the sum rises or falls evenly, so the ends of each row of a kind are looked at. */
+/* Where a list leaves something behind it, or gathers ahead, by the blocks' order. From one to the next of its kind,
+ * and of its neighbours', the sum rises or falls evenly, so the ends of each row of a kind are looked at. */
 static void
 find_fullest_in_order (const SpEstimateContext *e, const Chunk *chunk, guint list, const Held *held, Fullest *best)
 {

@@ -8,8 +8,8 @@
  * what lives in it at its fullest op. The peak of a stage is the largest of
  *   - the forward list of a block, with the stashes of the blocks before it and of the other micro-batches in flight,
  *   - the recompute and backward lists of a block, likewise (its own stash goes as its ops go),
- *   - of a chunk's last backward, where SYNC runs beside it (overlap), the same with the gradients' shards of the blocks
- *     that it is done with,
+ *   - of a chunk's last backward, where SYNC runs beside it (overlap), the same with the gradients' shards of the
+ *     blocks that it is done with,
  *   - the end of the step, with the shards that live then,
  *   - the optimizer's list of a block that needs workspace (Muon's), with the shards updated so far.
  * Who is in flight follows from the schedule's slots, gone through in turn for as many micro-batches as make a

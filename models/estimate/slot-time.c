@@ -183,8 +183,8 @@ scattered (const SpEstimateContext *e, const Part *part, gint32 block)
   return block >= 0 && part->scatters ? e->state[block].sync_each.data_async : 0;
 }
 
-/* Gradients that nobody waits for, `scatters` seconds of them behind `lag` that are left, beside so much compute; returns
- * what is left. */
+/* Gradients that nobody waits for, `scatters` seconds of them behind `lag` that are left, beside so much compute;
+ * returns what is left. */
 static double
 scatter_beside (const SpEstimateContext *e, double lag, double scatters, double compute, SpSlotTime *slot)
 {
@@ -196,8 +196,8 @@ scatter_beside (const SpEstimateContext *e, double lag, double scatters, double 
 }
 
 /* Beside a block's backward the gradients of the one before are scattered, and the next one's parameters are gathered,
- * for which that one waits, and so for all that was to be scattered before. The first gather and the last scatter are in
- * the open. */
+ * for which that one waits, and so for all that was to be scattered before. The first gather and the last scatter are
+ * in the open. */
 static void
 hide_backward (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const Part *part, SpSlotTime *slot)
 {
