@@ -54,9 +54,8 @@ tag_of (const SpItem *item)
              : ((gint64) item->boundary << 33 | (gint64) item->backward << 32) + item->micro_batch;
 }
 
-/* The member `by` places on, or -1 beyond the end of a chain. The pipeline's is where the walk says. */
-static gint32
-neighbour (const SpCall *call, gint32 by)
+gint32
+sp_call_neighbour (const SpCall *call, gint32 by)
 {
   const SpProgram *program = call->in->program;
 
@@ -86,7 +85,7 @@ mail_between (const SpCall *call, gint32 from, gint32 to)
 static void
 send (SpCall *call)
 {
-  gint32 to = neighbour (call, call->op->flags & SP_OP_REVERSE ? -1 : 1);
+  gint32 to = sp_call_neighbour (call, call->op->flags & SP_OP_REVERSE ? -1 : 1);
   Message *message;
 
   if (to < 0) {
@@ -145,7 +144,7 @@ take (GQueue *queue, gint64 tag)
 static gboolean
 receive (SpCall *call)
 {
-  gint32 from = neighbour (call, call->op->flags & SP_OP_REVERSE ? 1 : -1);
+  gint32 from = sp_call_neighbour (call, call->op->flags & SP_OP_REVERSE ? 1 : -1);
   Message *message;
 
   if (from < 0) {

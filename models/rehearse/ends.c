@@ -28,9 +28,8 @@ sp_run_embed_bwd (SpCall *c)
     sp_ref_embed_bwd (M, N, K, ids, sp_call_vocabulary_first (c, N), dx, dtable);
 }
 
-/* Row of the table for each row. */
-static const gint64 *
-table_rows (SpCall *c)
+const gint64 *
+sp_call_table_rows (SpCall *c)
 {
   const SpProgram *program = c->in->program;
   const gint64 *positions = sp_call_document_positions (c, M);
@@ -50,7 +49,7 @@ sp_run_position (SpCall *c)
 {
   const double *x = IN (0, M * K), *table = IN (1, N * K);
   double *out = OUT (0, M * K);
-  const gint64 *rows = table_rows (c);
+  const gint64 *rows = sp_call_table_rows (c);
 
   if (!c->failed)
     sp_ref_position (M, N, K, rows, x, table, out);
@@ -61,7 +60,7 @@ sp_run_position_bwd (SpCall *c)
 {
   const double *dx = IN (0, M * K);
   double *dtable = OUT (0, N * K);
-  const gint64 *rows = table_rows (c);
+  const gint64 *rows = sp_call_table_rows (c);
 
   if (!c->failed)
     sp_ref_position_bwd (M, N, K, rows, dx, dtable);

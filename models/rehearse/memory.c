@@ -11,7 +11,7 @@
 static void
 poison (SpStorage *storage)
 {
-  for (gint64 i = 0; i < storage->elements; i++)
+  for (gint64 i = 0; storage->data != NULL && i < storage->elements; i++)
     storage->data[i] = NAN;
 }
 
@@ -24,8 +24,11 @@ sp_storage_new (SpRank *rank, const SpBuffer *buffer)
                           .class = buffer->class,
                           .bytes = buffer->bytes,
                           .host_bytes = buffer->host ? buffer->elements * (gint64) sp_dtype_bytes (buffer->dtype) : 0,
-                          .elements = buffer->elements,
-                          .data = g_new0 (double, MAX (buffer->elements, 1)) };
+                          .elements = buffer->elements };
+  if (rank->recording != NULL)
+    storage->number = sp_recording_begin (rank->recording, buffer);
+  else
+    storage->data = g_new0 (double, MAX (buffer->elements, 1));
   if (buffer->class != SP_CLASS_GRADIENTS && buffer->class != SP_CLASS_OPTIMIZER)
     poison (storage);
   rank->live_bytes += storage->bytes;
@@ -51,6 +54,8 @@ sp_storage_release (SpRank *rank, SpStorage **at)
   rank->live_bytes -= storage->bytes;
   rank->live_by_class[storage->class] -= storage->bytes;
   rank->live_host_bytes -= storage->host_bytes;
+  if (rank->recording != NULL)
+    sp_recording_end (rank->recording, storage->number);
   g_free (storage->data);
   g_free (storage);
 }
@@ -257,6 +262,18 @@ sp_call_read (SpCall *call, guint8 slot, gint64 elements)
   return copy;
 }
 
+static void
+begin_output (SpCall *call, const Place *place)
+{
+  if (*place->at == NULL) {
+    *place->at = sp_storage_new (call->rank, &place->block->buffers[place->root]);
+    hand_over (call, place);
+  }
+  for (guint i = 0; call->loop != NULL && i < call->loop->n_carries; i++)
+    if (call->loop->carries[i].next == place->root && place->block == call->block)
+      call->rank->arrived[i] = TRUE;
+}
+
 double *
 sp_call_write (SpCall *call, guint8 slot, gint64 elements)
 {
@@ -264,14 +281,24 @@ sp_call_write (SpCall *call, guint8 slot, gint64 elements)
     return NULL;
 
   Place place = locate (call, slot);
-  if (*place.at == NULL) {
-    *place.at = sp_storage_new (call->rank, &place.block->buffers[place.root]);
-    hand_over (call, &place);
-  }
-  for (guint i = 0; call->loop != NULL && i < call->loop->n_carries; i++)
-    if (call->loop->carries[i].next == place.root && place.block == call->block)
-      call->rank->arrived[i] = TRUE;
+  begin_output (call, &place);
   return call->failed ? NULL : data_of (call, &place, slot);
+}
+
+gboolean
+sp_call_place (SpCall *call, guint8 slot, gboolean is_output, SpPlace *ret)
+{
+  if (!check_elements (call, is_output ? "writes" : "reads", slot, call->block->buffers[slot].elements))
+    return FALSE;
+
+  Place place = locate (call, slot);
+  if (is_output)
+    begin_output (call, &place);
+  if (*place.at == NULL)
+    sp_call_fail (call, SP_REHEARSE_ERROR_UNWRITTEN, "reads slot %u (%s), which is not there", slot,
+                  sp_life_name (place.block->buffers[place.root].life));
+  *ret = (SpPlace){ *place.at, place.offset };
+  return !call->failed;
 }
 
 void

@@ -7,6 +7,7 @@
  */
 
 #include "kernels/reference.h"
+#include "models/rehearse/recording.h"
 #include "models/rehearse/rehearse.h"
 #include "sim/walk.h"
 
@@ -19,8 +20,15 @@ typedef struct {
   guint8 class;
   gint64 bytes, host_bytes;
   gint64 elements;
-  double *data;
+  double *data;  /* NULL: what is done is only written down, */
+  gint32 number; /* and this is its number there */
 } SpStorage;
+
+/* Where an operand lies. */
+typedef struct {
+  SpStorage *storage;
+  gint64 offset; /* in elements */
+} SpPlace;
 
 /* Storage of a layer's slots: of one micro-batch, or of the step. */
 typedef struct {
@@ -52,6 +60,7 @@ typedef struct {
   double loss;
   gint64 live_bytes, live_by_class[SP_N_CLASSES], live_host_bytes;
   SpRehearsedRank *report;
+  SpRecording *recording; /* what it does is written down instead of done; or NULL */
 } SpRank;
 
 /* Last use of each slot in FORWARD, in RECOMPUTE and BACKWARD (one list), and in the two parts of that: what is not
@@ -87,6 +96,26 @@ typedef struct {
   gboolean failed;
   GPtrArray *temporaries;
 } SpCall;
+
+/* --- interpreter.c ------------------------------------------------------------------------------------------------ */
+
+/* Whether it is a whole step, and one whose numbers can be had. */
+gboolean sp_interpreter_check (const SpProgram *program, GError **error);
+/* All ranks with their cursors at the start, and nothing in memory. Clear it, checked or not. */
+void sp_interpreter_init (SpInterpreter *in, const SpProgram *program, guint64 seed, SpWalkOrder order,
+                          SpRehearsedRank *reports);
+void sp_interpreter_clear (SpInterpreter *in);
+/* Runs a rank until it waits; TRUE if it came any further. */
+gboolean sp_interpreter_run_rank (SpInterpreter *in, SpRank *rank);
+gboolean sp_rank_is_over (const SpRank *rank);
+
+/* --- record.c ----------------------------------------------------------------------------------------------------- */
+
+gint32 sp_recording_begin (SpRecording *recording, const SpBuffer *buffer);
+void sp_recording_end (SpRecording *recording, gint32 storage);
+void sp_record_call (SpCall *call);
+/* Of a flat's gradients, when the optimizer begins. */
+void sp_record_gradients (SpRank *rank, gint32 position, guint flat, const SpStorage *gradients);
 
 /* --- agenda.c -------------------------------------------------------------------------------------------- */
 
@@ -125,6 +154,8 @@ void sp_storage_release (SpRank *rank, SpStorage **at);
 const double *sp_call_read (SpCall *call, guint8 slot, gint64 elements);
 double *sp_call_write (SpCall *call, guint8 slot, gint64 elements);
 const SpBuffer *sp_call_buffer (const SpCall *call, guint8 slot);
+/* Without looking at what is there. An output's storage begins. FALSE: it is not there, and the call has failed. */
+gboolean sp_call_place (SpCall *call, guint8 slot, gboolean is_output, SpPlace *ret);
 /* Memory that lives as long as the call. */
 gpointer sp_call_temporary (SpCall *call, gsize bytes);
 /* After the op: nothing that it wrote is NaN. */
@@ -156,6 +187,8 @@ const gint64 *sp_call_document_positions (SpCall *call, gint64 m);
  * last; NULL where sequences are not packed. */
 void sp_call_documents (SpCall *call, gint64 tokens, const gint64 *positions, const gint64 **ret_begin,
                         const gint64 **ret_end);
+/* Row of a table of positions for each of the op's rows. */
+const gint64 *sp_call_table_rows (SpCall *call);
 const gint64 *sp_call_ids (SpCall *call, gint64 m, gint64 shift);
 const double *sp_call_weights (SpCall *call, gint64 m);
 const gint64 *sp_call_row_ids (SpCall *call, gint64 m);
@@ -239,6 +272,8 @@ void sp_run_descend (SpCall *call);
 
 /* TRUE when the communication at the cursor is over for this rank; else it waits (or failed). */
 gboolean sp_call_communicate (SpCall *call);
+/* The member `by` places on, or -1 beyond the end of a chain. The pipeline's is where the walk says. */
+gint32 sp_call_neighbour (const SpCall *call, gint32 by);
 void sp_mail_free (gpointer queue);
 
 /* --- state.c --------------------------------------------------------------------------------------------- */

@@ -212,7 +212,7 @@ start_position (SpInterpreter *in, SpRank *rank, gint32 index)
     if (buffer->life == SP_LIFE_ALWAYS && buffer->alias == 0 && !(buffer->tied && sp_rank_has_both_ends (in, rank)))
       frame->slots[slot] = sp_storage_new (rank, buffer);
   }
-  for (guint f = 0; f < block->n_flats; f++)
+  for (guint f = 0; f < block->n_flats && rank->recording == NULL; f++)
     if (!start_flat (in, rank, index, f))
       return FALSE;
   return TRUE;
@@ -254,7 +254,9 @@ sp_state_keep_gradients (SpInterpreter *in, SpRank *rank, gint32 position)
     double **kept = &rank->gradients[SP_MAX_FLATS * position + (gint32) f];
 
     g_clear_pointer (kept, g_free);
-    if (storage != NULL)
+    if (storage != NULL && rank->recording != NULL)
+      sp_record_gradients (rank, position, f, storage);
+    else if (storage != NULL)
       *kept = g_memdup2 (storage->data, storage->elements * sizeof *storage->data);
   }
 }
