@@ -318,7 +318,7 @@ write_cell (const SpMeasuredRow *row, const Column *column, GString *out)
 }
 
 void
-sp_measured_write (const SpMeasured *measured, GString *out)
+sp_measured_write_head (const SpMeasured *measured, GString *out)
 {
   g_string_append (out, "# seqpar-measured: " VERSION "\n");
   for (guint i = 0; sp_measured_key_names[i] != NULL; i++)
@@ -329,11 +329,23 @@ sp_measured_write (const SpMeasured *measured, GString *out)
   for (guint c = 0; c < G_N_ELEMENTS (columns); c++)
     g_string_append_printf (out, "%s%s", c > 0 ? "," : "", columns[c].name);
   g_string_append_c (out, '\n');
+}
+
+void
+sp_measured_write_row (const SpMeasuredRow *row, GString *out)
+{
+  for (guint c = 0; c < G_N_ELEMENTS (columns); c++) {
+    write_cell (row, &columns[c], out);
+    g_string_append_c (out, c + 1 < G_N_ELEMENTS (columns) ? ',' : '\n');
+  }
+}
+
+void
+sp_measured_write (const SpMeasured *measured, GString *out)
+{
+  sp_measured_write_head (measured, out);
   for (guint i = 0; i < measured->rows->len; i++)
-    for (guint c = 0; c < G_N_ELEMENTS (columns); c++) {
-      write_cell (&g_array_index (measured->rows, SpMeasuredRow, i), &columns[c], out);
-      g_string_append_c (out, c + 1 < G_N_ELEMENTS (columns) ? ',' : '\n');
-    }
+    sp_measured_write_row (&g_array_index (measured->rows, SpMeasuredRow, i), out);
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
@@ -414,7 +426,8 @@ read_row (const Reader *r, char **cells, GError **error)
   for (guint c = 0; c < n; c++)
     if (!read_cell (r, &columns[c], cells[c], &row, error))
       return FALSE;
-  if (row.time_s == 0 && row.bytes_per_s == 0)
+  gboolean is_size = row.op == SP_MEASURED_MEMORY && row.bytes != SP_MEASURED_EMPTY;
+  if (row.time_s == 0 && row.bytes_per_s == 0 && !is_size)
     return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, r->path, r->line,
                              "time_s and bytes_per_s are both empty: expected one of them");
   sp_measured_add (r->into, &row);

@@ -13,7 +13,8 @@
  * buffer of an all-to-all, the message of a send. GEMM is C[m,n] = A[m,k] B[k,n]; attention has m queries, n keys and
  * heads of k;
  * linear attention m tokens and heads of k (keys) and n (values). `from` and `to` are GPUs. `beside` is what ran at the
- * same time. A row has a time, or a rate where its source gives no time, or both.
+ * same time: a transfer beside a GEMM has that GEMM's m, n and k, a GEMM beside a transfer the transfer's bytes. A row
+ * has a time, or a rate where its source gives no time, or both; one of memory may have bytes alone.
  *
  * Numbers come back exactly: nine digits are written, and seventeen where those do not suffice. Errors are of
  * SP_MEASURED_ERROR, one line, FILE:LINE first.
@@ -93,6 +94,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpMeasured, sp_measured_free)
 /* `text` with a 0 after its `length` bytes; `path` is for messages. */
 SpMeasured *sp_measured_parse (const char *path, const char *text, gsize length, GError **error);
 void sp_measured_write (const SpMeasured *measured, GString *out);
+/* Its two parts: all that stands before the rows, and one row. */
+void sp_measured_write_head (const SpMeasured *measured, GString *out);
+void sp_measured_write_row (const SpMeasuredRow *row, GString *out);
 
 void sp_measured_add (SpMeasured *measured, const SpMeasuredRow *row); /* copies it */
 /* A field that is there keeps its value, and gets another one behind it. Control characters become spaces. */

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What NCCL moves among all ranks. */
+#include "calibrate/gpu-private.h"
+
+#include <gio/gio.h>
+#include <string.h>
+
+#if HAVE_NCCL
+
+static gboolean
+check (ncclComm_t comm, ncclResult_t status, const char *call, GError **error)
+{
+  if (status != ncclSuccess)
+    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: %s: %s", call, ncclGetErrorString (status),
+                 ncclGetLastError (comm));
+  return status == ncclSuccess;
+}
+#define NCCL(call) check (comm, call, #call, error)
+
+static gboolean
+barrier (SpGpu *gpu, GError **error)
+{
+  g_autofree char *all = g_malloc ((gsize) sp_ranks_size (gpu->rank));
+  return sp_ranks_gather (gpu->rank, "", 1, all, error);
+}
+
+/* NCCL reads these when a communicator is made. Threads of one process share them: one sets them, while all wait. */
+static gboolean
+force (SpGpu *gpu, const char *variant, GError **error)
+{
+  const char *slash = strchr (variant, '/');
+
+  if (!barrier (gpu, error))
+    return FALSE;
+  if (sp_ranks_launcher (gpu->rank) || gpu->rank->rank == 0) {
+    if (slash == NULL) {
+      g_unsetenv ("NCCL_ALGO");
+      g_unsetenv ("NCCL_PROTO");
+    } else {
+      g_autofree char *algorithm = g_strndup (variant, (gsize) (slash - variant));
+      g_setenv ("NCCL_ALGO", algorithm, TRUE);
+      g_setenv ("NCCL_PROTO", slash + 1, TRUE);
+    }
+  }
+  return barrier (gpu, error);
+}
+
+static ncclComm_t
+find (const SpGpu *gpu, const char *variant)
+{
+  for (guint i = 1; strchr (variant, '/') != NULL && i < gpu->comms->len; i++)
+    if (g_str_equal (gpu->comm_variants->pdata[i], variant))
+      return gpu->comms->pdata[i];
+  return strchr (variant, '/') == NULL && gpu->comms->len > 0 ? gpu->comms->pdata[0] : NULL;
+}
+
+gboolean
+sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
+{
+  ncclComm_t comm = NULL;
+  ncclUniqueId id = { { 0 } };
+
+  if (find (gpu, variant) != NULL)
+    return TRUE;
+  /* What the user's environment forces holds for the first, and is what its rows are measured with. */
+  if (strchr (variant, '/') != NULL && !force (gpu, variant, error))
+    return FALSE;
+  gint64 before = sp_gpu_used_bytes ();
+  if ((gpu->rank->rank == 0 && !NCCL (ncclGetUniqueId (&id))) ||
+      !sp_ranks_broadcast (gpu->rank, &id, sizeof id, error) ||
+      !NCCL (ncclCommInitRank (&comm, sp_ranks_size (gpu->rank), id, gpu->rank->rank)))
+    return FALSE;
+  if (gpu->comms->len == 0)
+    gpu->communicator_bytes = sp_gpu_used_bytes () - before;
+  g_ptr_array_add (gpu->comms, comm);
+  g_ptr_array_add (gpu->comm_variants, g_strdup (variant));
+  return TRUE;
+}
+
+void
+sp_gpu_disconnect (SpGpu *gpu)
+{
+  /* Abort, never destroy: it does not wait for ranks that failed. All work of a good end is done by now. */
+  for (guint i = 0; gpu->comms != NULL && i < gpu->comms->len; i++)
+    ncclCommAbort (gpu->comms->pdata[i]);
+  g_clear_pointer (&gpu->comms, g_ptr_array_unref);
+  g_clear_pointer (&gpu->comm_variants, g_ptr_array_unref);
+}
+
+gboolean
+sp_gpu_nccl_fine (SpGpu *gpu, GError **error)
+{
+  for (guint i = 0; i < gpu->comms->len; i++) {
+    ncclComm_t comm = gpu->comms->pdata[i];
+    ncclResult_t async = ncclSuccess;
+    if (!NCCL (ncclCommGetAsyncError (comm, &async)) || !NCCL (async))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static gboolean
+issue_grouped (SpGpu *gpu, ncclComm_t comm, const SpMeasuredRow *row, cudaStream_t stream, GError **error)
+{
+  int size = sp_ranks_size (gpu->rank), rank = gpu->rank->rank;
+  gboolean ring = row->op == SP_MEASURED_SEND_RECEIVE;
+  gsize each = (gsize) (ring ? row->bytes : row->bytes / size);
+  gboolean good = NCCL (ncclGroupStart ());
+
+  for (int i = 0; good && i < (ring ? 1 : size); i++) {
+    int to = ring ? (rank + 1) % size : i, from = ring ? (rank + size - 1) % size : i;
+    gsize at = ring ? 0 : each * (gsize) i;
+    good = NCCL (ncclSend (gpu->send + at, each, ncclInt8, to, comm, stream)) &&
+           NCCL (ncclRecv (gpu->receive + at, each, ncclInt8, from, comm, stream));
+  }
+  return NCCL (ncclGroupEnd ()) && good;
+}
+
+gboolean
+sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GError **error)
+{
+  ncclComm_t comm = find (gpu, row->variant);
+  gsize count = (gsize) row->bytes / 2, share = count / (gsize) sp_ranks_size (gpu->rank);
+
+  switch (row->op) {
+  case SP_MEASURED_ALL_GATHER:
+    return NCCL (ncclAllGather (gpu->send, gpu->receive, share, ncclBfloat16, comm, stream));
+  case SP_MEASURED_REDUCE_SCATTER:
+    return NCCL (ncclReduceScatter (gpu->send, gpu->receive, share, ncclBfloat16, ncclSum, comm, stream));
+  case SP_MEASURED_ALL_REDUCE:
+    return NCCL (ncclAllReduce (gpu->send, gpu->receive, count, ncclBfloat16, ncclSum, comm, stream));
+  case SP_MEASURED_SEND_RECEIVE:
+  case SP_MEASURED_ALL_TO_ALL:
+    return issue_grouped (gpu, comm, row, stream, error);
+  default:
+    g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_SUPPORTED, "%s cannot be timed", sp_measured_op_names[row->op]);
+    return FALSE;
+  }
+}
+
+#else
+
+gboolean
+sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
+{
+  return TRUE;
+}
+
+void
+sp_gpu_disconnect (SpGpu *gpu)
+{
+}
+
+gboolean
+sp_gpu_nccl_fine (SpGpu *gpu, GError **error)
+{
+  return TRUE;
+}
+
+gboolean
+sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GError **error)
+{
+  g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_SUPPORTED, "%s: this program was built without NCCL",
+               sp_measured_op_names[row->op]);
+  return FALSE;
+}
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The time of an op: captured batches between events, alone or beside another. */
+#include "calibrate/gpu-private.h"
+
+#include <gio/gio.h>
+#include <math.h>
+#include <string.h>
+
+enum { N_LAUNCHES = 100, MAX_BATCH = 64, MAX_COVER = 4096 };
+
+static gboolean
+issue (SpGpu *gpu, const SpMeasuredRow *row, int stream, GError **error)
+{
+  if (row->op == SP_MEASURED_GEMM) {
+    SpGemmShape shape = sp_gpu_gemm_of (row);
+    gsize a_bytes = (gsize) (row->m * row->k) * 2;
+    return sp_gpu_gemm (gpu, &shape, gpu->send, gpu->send + (a_bytes + 255) / 256 * 256, gpu->receive, stream, error);
+  }
+  if (row->op == SP_MEASURED_COPY) {
+    gboolean up = g_str_equal (row->variant, "host-to-device"), down = g_str_equal (row->variant, "device-to-host");
+    return CUDA (cudaMemcpyAsync (down ? gpu->host : gpu->receive, up ? gpu->host : gpu->send, (gsize) row->bytes,
+                                  cudaMemcpyDefault, gpu->streams[stream]));
+  }
+  return sp_gpu_issue_nccl (gpu, row, gpu->streams[stream], error);
+}
+
+/* Waits by looking, so that a rank that failed or an error of NCCL ends the wait. */
+static gboolean
+wait_event (SpGpu *gpu, cudaEvent_t event, GError **error)
+{
+  cudaError_t status;
+  for (guint turn = 0; (status = cudaEventQuery (event)) == cudaErrorNotReady; turn++) {
+    if (turn % 1024 != 1023)
+      continue;
+    if (!sp_ranks_check (gpu->rank, FALSE, error))
+      return FALSE;
+    if (!sp_gpu_nccl_fine (gpu, error))
+      return FALSE;
+  }
+  return CUDA (status);
+}
+
+static gboolean
+capture (SpGpu *gpu, const SpMeasuredRow *p, int stream, int batch, cudaGraphExec_t *ret_graph, GError **error)
+{
+  cudaStream_t s = gpu->streams[stream];
+  cudaGraph_t graph = NULL;
+  if (!CUDA (cudaStreamBeginCapture (s, cudaStreamCaptureModeThreadLocal)))
+    return FALSE;
+  gboolean good = TRUE;
+  for (int i = 0; good && i < batch; i++)
+    good = issue (gpu, p, stream, error);
+  cudaError_t status = cudaStreamEndCapture (s, &graph);
+  good = good && CUDA (status) && CUDA (cudaGraphInstantiate (ret_graph, graph, 0)) &&
+         CUDA (cudaGraphUpload (*ret_graph, s));
+  if (graph != NULL)
+    cudaGraphDestroy (graph);
+  return good;
+}
+
+static gboolean
+replay (SpGpu *gpu, cudaGraphExec_t graph, int stream, GError **error)
+{
+  cudaEvent_t *events = &gpu->events[2 * stream];
+  return CUDA (cudaEventRecord (events[0], gpu->streams[stream])) &&
+         CUDA (cudaGraphLaunch (graph, gpu->streams[stream])) &&
+         CUDA (cudaEventRecord (events[1], gpu->streams[stream]));
+}
+
+static gboolean
+barrier (SpGpu *gpu, GError **error)
+{
+  g_autofree char *all = g_malloc ((gsize) sp_ranks_size (gpu->rank));
+  return sp_ranks_gather (gpu->rank, "", 1, all, error);
+}
+
+/* One batch alone, after a warm-up: seconds of the batch. */
+static gboolean
+time_alone (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, int stream, double *ret_s, GError **error)
+{
+  float ms = 0;
+  for (int i = 0; i < 2; i++)
+    if (!barrier (gpu, error) || !replay (gpu, graph, stream, error) ||
+        !wait_event (gpu, gpu->events[2 * stream + 1], error))
+      return FALSE;
+  if (!CUDA (cudaEventElapsedTime (&ms, gpu->events[2 * stream], gpu->events[2 * stream + 1])))
+    return FALSE;
+  *ret_s = ms * 1e-3;
+  return TRUE;
+}
+
+/* About 64 MiB or 2e11 multiply-adds a batch: the same on every rank, long against the events' half microsecond. */
+static int
+batch_of (const SpMeasuredRow *p)
+{
+  double work =
+      p->op == SP_MEASURED_GEMM ? (double) p->m * (double) p->n * (double) p->k / 2e11 : (double) p->bytes / (64 << 20);
+  return (int) CLAMP (1 / work, 4, MAX_BATCH);
+}
+
+typedef struct {
+  double time_s;  /* of the graph */
+  double short_s; /* by which what ran beside missed a part of it */
+} Covered;
+
+/* `count` of the cover start first, and the graph once they run. */
+static gboolean
+run_covered (SpGpu *gpu, cudaGraphExec_t graph, const SpMeasuredRow *cover, int count, Covered *ret, GError **error)
+{
+  cudaGraphExec_t beside = NULL;
+  float ms = 0, before = 0, after = 0;
+  gboolean good = capture (gpu, cover, 1, count, &beside, error) && barrier (gpu, error) &&
+                  replay (gpu, beside, 1, error) && replay (gpu, graph, 0, error) &&
+                  wait_event (gpu, gpu->events[1], error) && wait_event (gpu, gpu->events[3], error) &&
+                  CUDA (cudaEventElapsedTime (&ms, gpu->events[0], gpu->events[1])) &&
+                  CUDA (cudaEventElapsedTime (&before, gpu->events[2], gpu->events[0])) &&
+                  CUDA (cudaEventElapsedTime (&after, gpu->events[1], gpu->events[3]));
+
+  if (beside != NULL)
+    cudaGraphExecDestroy (beside);
+  *ret = (Covered){ ms * 1e-3, -MIN (MIN (before, after), 0) * 1e-3 };
+  return good;
+}
+
+/* The largest of all ranks'. */
+static gboolean
+largest (SpGpu *gpu, double *value, GError **error)
+{
+  int size = sp_ranks_size (gpu->rank);
+  g_autofree double *all = g_new (double, size);
+
+  if (!sp_ranks_gather (gpu->rank, value, sizeof *value, all, error))
+    return FALSE;
+  for (int i = 0; i < size; i++)
+    *value = MAX (*value, all[i]);
+  return TRUE;
+}
+
+/* How much slower the graph gets is not known before: as long as what runs beside ends too early, there is more of it,
+ * on all ranks the same. */
+static gboolean
+time_beside (SpGpu *gpu, cudaGraphExec_t graph, const SpMeasuredRow *cover, double alone_s, double *ret_s,
+             gboolean *ret_partial, GError **error)
+{
+  int batch = batch_of (cover);
+  cudaGraphExec_t beside = NULL;
+  Covered covered = { 0 };
+  double cover_s = 0, count;
+  gboolean good = capture (gpu, cover, 1, batch, &beside, error) && time_alone (gpu, cover, beside, 1, &cover_s, error);
+
+  if (beside != NULL)
+    cudaGraphExecDestroy (beside);
+  if (!good)
+    return FALSE;
+  cover_s /= batch;
+  count = ceil (2 * alone_s / cover_s) + 4;
+  for (int turn = 0; turn < 4; turn++) {
+    if (!largest (gpu, &count, error) ||
+        !run_covered (gpu, graph, cover, (int) MIN (count, MAX_COVER), &covered, error))
+      return FALSE;
+    double missed_s = covered.short_s;
+    if (!largest (gpu, &missed_s, error))
+      return FALSE;
+    *ret_s = covered.time_s;
+    *ret_partial = missed_s > 0;
+    if (missed_s == 0 || count >= MAX_COVER)
+      break;
+    count = ceil (MAX (1.5 * covered.time_s / cover_s, 2 * count)) + 4;
+  }
+  return TRUE;
+}
+
+static SpMeasuredRow
+sized (SpMeasuredOp op, const char *variant, gint64 bytes, gint64 m, gint64 n, gint64 k)
+{
+  SpMeasuredRow row = sp_measured_row (op);
+
+  row.variant = variant, row.bytes = bytes, row.m = m, row.n = n, row.k = k;
+  return row;
+}
+
+static gboolean
+time_launch (SpGpu *gpu, const SpMeasuredRow *p, double *ret_s, GError **error)
+{
+  SpMeasuredRow op = sized (SP_MEASURED_GEMM, "cublaslt", 0, 128, 128, 128);
+  if (g_str_equal (p->variant, "copy"))
+    op = sized (SP_MEASURED_COPY, "device-to-device", 1024, 0, 0, 0);
+  else if (g_str_equal (p->variant, "all-reduce"))
+    op = sized (SP_MEASURED_ALL_REDUCE, "", 1024, 0, 0, 0);
+  if (!issue (gpu, &op, 0, error) || !CUDA (cudaEventRecord (gpu->events[1], gpu->streams[0])) ||
+      !wait_event (gpu, gpu->events[1], error) || !barrier (gpu, error))
+    return FALSE;
+  gint64 start = g_get_monotonic_time ();
+  for (int i = 0; i < N_LAUNCHES; i++)
+    if (!issue (gpu, &op, 0, error))
+      return FALSE;
+  *ret_s = (double) (g_get_monotonic_time () - start) * 1e-6 / N_LAUNCHES;
+  return CUDA (cudaEventRecord (gpu->events[1], gpu->streams[0])) && wait_event (gpu, gpu->events[1], error);
+}
+
+gboolean
+sp_gpu_time (SpGpu *gpu, const SpMeasuredRow *p, double *ret_time_s, gboolean *ret_partial, GError **error)
+{
+  *ret_partial = FALSE;
+  if (p->op == SP_MEASURED_LAUNCH)
+    return time_launch (gpu, p, ret_time_s, error);
+  gboolean beside = p->beside != SP_MEASURED_NONE;
+  SpMeasuredRow cover = p->beside == SP_MEASURED_GEMM ? sized (SP_MEASURED_GEMM, "cublaslt", 0, p->m, p->n, p->k)
+                                                      : sized (p->beside, "", p->bytes, 0, 0, 0);
+  int batch = batch_of (p);
+  cudaGraphExec_t graph = NULL;
+  double time_s = 0;
+  /* Once outside a graph first: NCCL connects, and the library loads its kernel. */
+  gboolean good = sp_gpu_connect (gpu, p->op == SP_MEASURED_GEMM ? "" : p->variant, error) &&
+                  issue (gpu, p, 0, error) && (!beside || issue (gpu, &cover, 0, error)) &&
+                  CUDA (cudaEventRecord (gpu->events[1], gpu->streams[0])) && wait_event (gpu, gpu->events[1], error) &&
+                  capture (gpu, p, 0, batch, &graph, error) && time_alone (gpu, p, graph, 0, &time_s, error) &&
+                  (!beside || time_beside (gpu, graph, &cover, time_s, &time_s, ret_partial, error));
+  if (graph != NULL)
+    cudaGraphExecDestroy (graph);
+  *ret_time_s = time_s / batch;
+  return good && sp_ranks_check (gpu->rank, TRUE, error);
+}

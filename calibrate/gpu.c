@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/gpu-private.h"
+
+#include <gio/gio.h>
+#include <string.h>
+
+gboolean
+sp_gpu_check_cuda (cudaError_t status, const char *call, GError **error)
+{
+  if (status != cudaSuccess)
+    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: %s", call, cudaGetErrorString (status));
+  return status == cudaSuccess;
+}
+
+gboolean
+sp_gpu_check_lt (cublasStatus_t status, const char *call, GError **error)
+{
+  if (status != CUBLAS_STATUS_SUCCESS)
+    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: %s", call, cublasLtGetStatusString (status));
+  return status == CUBLAS_STATUS_SUCCESS;
+}
+
+int
+sp_gpu_count (GError **error)
+{
+  int count = 0;
+  cudaError_t status = cudaGetDeviceCount (&count);
+
+  if (status == cudaSuccess && count > 0)
+    return count;
+  g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_FOUND, "no GPU was found (%s): measuring needs one, planning does not",
+               status == cudaSuccess ? "0 devices" : cudaGetErrorString (status));
+  return 0;
+}
+
+gint64
+sp_gpu_used_bytes (void)
+{
+  size_t free_bytes = 0, total = 0;
+
+  cudaMemGetInfo (&free_bytes, &total);
+  return (gint64) (total - free_bytes);
+}
+
+void
+sp_gpu_say (const SpGpu *gpu, SpMeasured *measured)
+{
+  g_autofree char *driver = NULL, *cuda = NULL;
+  int version = 0;
+
+  sp_measured_say (measured, "card", gpu->card);
+  if (g_file_get_contents ("/sys/module/nvidia/version", &driver, NULL, NULL))
+    sp_measured_say (measured, "driver", driver);
+  cudaRuntimeGetVersion (&version);
+  cuda = g_strdup_printf ("%d.%d", version / 1000, version % 1000 / 10);
+  sp_measured_say (measured, "cuda", cuda);
+#if HAVE_NCCL
+  if (gpu->comms->len > 0 && ncclGetVersion (&version) == ncclSuccess) {
+    g_autofree char *nccl = g_strdup_printf ("%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+    sp_measured_say (measured, "nccl", nccl);
+  }
+#endif
+  sp_measured_say (measured, "host", g_get_host_name ());
+}
+
+/* Sign and mantissa by chance: magnitudes from 0.5 to 2. */
+static gboolean
+fill (char *buffer, gsize bytes, guint32 seed, GError **error)
+{
+  enum { BLOCK = 4 << 20 };
+  g_autofree guint16 *block = g_malloc (BLOCK);
+  g_autoptr (GRand) random = g_rand_new_with_seed (seed);
+
+  for (guint i = 0; i < BLOCK / 2; i++)
+    block[i] = (guint16) (0x3f00 | (g_rand_int (random) & 0x80ff));
+  for (gsize at = 0; at < bytes; at += BLOCK)
+    if (!CUDA (cudaMemcpy (buffer + at, block, MIN (bytes - at, (gsize) BLOCK), cudaMemcpyHostToDevice)))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+start (SpGpu *gpu, gboolean nccl, GError **error)
+{
+  struct cudaDeviceProp properties;
+  int device = gpu->rank->local_rank;
+
+  if (!CUDA (cudaSetDevice (device)) || !CUDA (cudaGetDeviceProperties (&properties, device)) ||
+      !CUDA (cudaFree (NULL)))
+    return FALSE;
+  g_strlcpy (gpu->card, properties.name, sizeof gpu->card);
+  gpu->context_bytes = sp_gpu_used_bytes ();
+  for (int i = 0; i < 2; i++)
+    if (!CUDA (cudaStreamCreateWithFlags (&gpu->streams[i], cudaStreamNonBlocking)) ||
+        !CUDA (cudaMalloc (&gpu->workspaces[i], SP_GPU_WORKSPACE_BYTES)))
+      return FALSE;
+  for (int i = 0; i < 4; i++)
+    if (!CUDA (cudaEventCreate (&gpu->events[i])))
+      return FALSE;
+  return (!nccl || sp_gpu_connect (gpu, "", error)) && LT (cublasLtCreate (&gpu->lt));
+}
+
+SpGpu *
+sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error)
+{
+  g_autoptr (SpGpu) gpu = g_new0 (SpGpu, 1);
+
+  gpu->rank = rank;
+  gpu->bytes = bytes;
+  gpu->plans = sp_gpu_plans_new ();
+#if HAVE_NCCL
+  gpu->comms = g_ptr_array_new ();
+  gpu->comm_variants = g_ptr_array_new_with_free_func (g_free);
+#endif
+  if (!start (gpu, nccl, error) || !CUDA (cudaMalloc ((void **) &gpu->send, bytes)) ||
+      !CUDA (cudaMalloc ((void **) &gpu->receive, bytes)) || !CUDA (cudaMallocHost ((void **) &gpu->host, bytes)) ||
+      !fill (gpu->send, bytes, 1, error) || !fill (gpu->receive, bytes, 2, error))
+    return NULL;
+  memset (gpu->host, 1, bytes);
+  return g_steal_pointer (&gpu);
+}
+
+void
+sp_gpu_free (SpGpu *gpu)
+{
+  sp_gpu_disconnect (gpu);
+  g_hash_table_unref (gpu->plans);
+  if (gpu->lt != NULL)
+    cublasLtDestroy (gpu->lt);
+  cudaFree (gpu->send);
+  cudaFree (gpu->receive);
+  cudaFreeHost (gpu->host);
+  for (int i = 0; i < 2; i++) {
+    cudaFree (gpu->workspaces[i]);
+    if (gpu->streams[i] != NULL)
+      cudaStreamDestroy (gpu->streams[i]);
+  }
+  for (int i = 0; i < 4; i++)
+    if (gpu->events[i] != NULL)
+      cudaEventDestroy (gpu->events[i]);
+  g_free (gpu);
+}
+
+gint64
+sp_gpu_context_bytes (const SpGpu *gpu)
+{
+  return gpu->context_bytes;
+}
+
+gint64
+sp_gpu_communicator_bytes (const SpGpu *gpu)
+{
+  return gpu->communicator_bytes;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar-measure: its commands and their options. */
+#include <gio/gio.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "calibrate/sweep.h"
+
+typedef struct {
+  SpSweep sweep;
+  char *what, *shapes, *least, *most, *forced;
+  int timeout_s, threads;
+} Options;
+
+static gboolean fail (GError **error, const char *format, ...) G_GNUC_PRINTF (2, 3);
+
+static gboolean
+fail (GError **error, const char *format, ...)
+{
+  va_list args;
+
+  va_start (args, format);
+  g_propagate_error (error, g_error_new_valist (G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT, format, args));
+  va_end (args);
+  return FALSE;
+}
+
+static gboolean
+read_bytes (const char *option, const char *text, gint64 *ret_bytes, GError **error)
+{
+  static const char units[] = "KMG";
+  char *end = NULL;
+  guint64 value = g_ascii_strtoull (text, &end, 10);
+  const char *unit = *end != '\0' ? strchr (units, *end) : NULL;
+  int shift = unit ? 10 * (int) (unit - units + 1) : 0;
+
+  if (unit != NULL)
+    end += g_str_has_prefix (end + 1, "iB") ? 3 : 1;
+  if (!g_ascii_isdigit (*text) || *end != '\0' || value == 0 || value > (G_GUINT64_CONSTANT (1) << 36 >> shift))
+    return fail (error, "%s %s: a size from 1 to 64G was expected, as 1K, 64M, 1GiB", option, text);
+  *ret_bytes = (gint64) (value << shift);
+  return TRUE;
+}
+
+static gboolean
+read_kinds (Options *options, GError **error)
+{
+  if (options->what == NULL) {
+    options->sweep.kinds = SP_SWEEP_GEMM | SP_SWEEP_COPY | SP_SWEEP_LAUNCH | SP_SWEEP_MEMORY;
+    return TRUE; /* NCCL where there are two GPUs */
+  }
+  g_auto (GStrv) words = g_strsplit (options->what, ",", -1);
+  for (guint i = 0; words[i] != NULL; i++) {
+    int kind = sp_measured_index (words[i], sp_sweep_kind_names);
+    if (kind < 0)
+      return fail (error, "--what %s: gemm, copy, nccl, launch and memory were expected", words[i]);
+    options->sweep.kinds |= 1u << kind;
+  }
+  return TRUE;
+}
+
+static gboolean
+read_forced (Options *options, GError **error)
+{
+  static const char *const known[] = { "ring/simple", "ring/ll",    "ring/ll128", "tree/simple",
+                                       "tree/ll",     "tree/ll128", NULL };
+  if (options->forced == NULL)
+    return TRUE;
+  options->sweep.forced = g_strsplit (options->forced, ",", -1);
+  for (guint i = 0; options->sweep.forced[i] != NULL; i++)
+    if (sp_measured_index (options->sweep.forced[i], known) < 0)
+      return fail (error, "--force %s: ring/ or tree/ and simple, ll or ll128 were expected", options->sweep.forced[i]);
+  return TRUE;
+}
+
+static gboolean
+check_options (Options *options, GError **error)
+{
+  SpSweep *sweep = &options->sweep;
+  g_autofree char *text = NULL;
+
+  if (sweep->output == NULL)
+    return fail (error, "-o FILE was expected");
+  if (sweep->repeats < 1 || options->timeout_s < 1 || options->threads < 0 || !(sweep->time_limit_s >= 0))
+    return fail (error, "--repeats and --timeout take 1 or more, --gpus and --time-limit 0 or more");
+  if (!read_kinds (options, error) || !read_forced (options, error) ||
+      !read_bytes ("--min-bytes", options->least, &sweep->min_bytes, error) ||
+      !read_bytes ("--max-bytes", options->most, &sweep->max_bytes, error))
+    return FALSE;
+  if (sweep->min_bytes > sweep->max_bytes)
+    return fail (error, "--min-bytes %s is above --max-bytes %s", options->least, options->most);
+  if (options->shapes != NULL && !g_file_get_contents (options->shapes, &text, NULL, error))
+    return FALSE;
+  return sp_sweep_read_shapes (sweep, options->shapes != NULL ? options->shapes : "shapes", text, error);
+}
+
+static gboolean
+run_sweep (Options *options, GError **error)
+{
+  SpSweep *sweep = &options->sweep;
+  int rank = 0, size = 0, local = 0;
+  GError *wrong = NULL;
+
+  if (!check_options (options, error))
+    return FALSE;
+  gboolean launched = sp_ranks_launched (&rank, &size, &local, &wrong);
+  if (wrong != NULL) {
+    g_propagate_error (error, wrong);
+    return FALSE;
+  }
+  if (!HAVE_NCCL && sweep->kinds & SP_SWEEP_NCCL)
+    return fail (error,
+                 "--what nccl: this program was built without NCCL (meson setup -Dnccl=enabled says what lacks)");
+  int gpus = sp_gpu_count (error);
+  if (gpus == 0)
+    return FALSE;
+  if (launched && local >= gpus)
+    return fail (error, "rank %d is number %d of its node, which has %d GPUs: start one process a GPU", rank, local,
+                 gpus);
+  if (options->threads > gpus)
+    return fail (error, "--gpus %d: this machine has %d", options->threads, gpus);
+  int threads = options->threads > 0 ? options->threads : gpus;
+  if (!launched)
+    size = threads;
+  if (sweep->kinds & SP_SWEEP_NCCL && size < 2)
+    return fail (error, "--what nccl needs two GPUs, and here is one: leave nccl out of --what");
+  sweep->nccl = HAVE_NCCL && size > 1;
+  if (options->what == NULL && sweep->nccl)
+    sweep->kinds |= SP_SWEEP_NCCL;
+  return sp_ranks_run (threads, options->timeout_s, sp_sweep_rank, sweep, error);
+}
+
+int
+main (int argc, char **argv)
+{
+  Options o = { .sweep = { .repeats = 5, .seed = 1, .shapes = sp_measured_new () }, .timeout_s = 120 };
+  const GOptionEntry entries[] = {
+    { "what", 0, 0, G_OPTION_ARG_STRING, &o.what, "of gemm, copy, nccl, launch, memory; default: all that can be",
+      "LIST" },
+    { "shapes", 0, 0, G_OPTION_ARG_FILENAME, &o.shapes, "GEMM shapes, m,n,k a line, and nn or tn if not A B^T",
+      "FILE" },
+    { "force", 0, 0, G_OPTION_ARG_STRING, &o.forced, "NCCL's ALGORITHM/PROTOCOL too, as ring/ll,tree/simple", "LIST" },
+    { "min-bytes", 0, 0, G_OPTION_ARG_STRING, &o.least, "smallest size, default 1K", "SIZE" },
+    { "max-bytes", 0, 0, G_OPTION_ARG_STRING, &o.most, "largest size, default 1G", "SIZE" },
+    { "repeats", 0, 0, G_OPTION_ARG_INT, &o.sweep.repeats, "samples of a point, default 5", "N" },
+    { "gpus", 0, 0, G_OPTION_ARG_INT, &o.threads, "without a launcher: how many; default all", "N" },
+    { "time-limit", 0, 0, G_OPTION_ARG_DOUBLE, &o.sweep.time_limit_s, "stop before a new point after so long",
+      "SECONDS" },
+    { "timeout", 0, 0, G_OPTION_ARG_INT, &o.timeout_s, "give up after so long without progress, default 120",
+      "SECONDS" },
+    { "seed", 0, 0, G_OPTION_ARG_INT, &o.sweep.seed, "of the order of points, default 1", "N" },
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o.sweep.output, "the measured CSV; one that is there is resumed",
+      "FILE" },
+    { NULL },
+  };
+  g_autoptr (GOptionContext) context = g_option_context_new ("sweep");
+  g_autoptr (GError) error = NULL;
+
+  g_option_context_add_main_entries (context, entries, NULL);
+  gboolean good = g_option_context_parse (context, &argc, &argv, &error);
+  if (good && (argc != 2 || !g_str_equal (argv[1], "sweep")))
+    good = fail (&error, "usage: seqpar-measure sweep [OPTIONS] -o FILE (see --help)");
+  o.least = o.least ? o.least : g_strdup ("1K");
+  o.most = o.most ? o.most : g_strdup ("1G");
+  if (good)
+    good = run_sweep (&o, &error);
+  if (!good)
+    fprintf (stderr, "seqpar-measure: %s\n", error->message);
+  return good ? 0 : 1;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/sweep.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "calibrate/rows.h"
+
+const char *const sp_sweep_kind_names[] = { "gemm", "copy", "nccl", "launch", "memory", NULL };
+
+/* What runs beside the other: some tens of microseconds on an H100, and a message of a layer's size. */
+enum { BESIDE_SIDE = 4096, BESIDE_BYTES = 64 << 20 };
+
+/* --- shapes ------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+read_shape (SpSweep *sweep, const char *path, guint line, char **fields, GError **error)
+{
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_GEMM);
+  gint64 *sizes[] = { &row.m, &row.n, &row.k };
+  guint n = g_strv_length (fields);
+  gboolean good = n == 3 || n == 4;
+
+  for (guint i = 0; good && i < 3; i++)
+    good = sp_measured_whole (g_strstrip (fields[i]), 8, 1 << 20, sizes[i]) && *sizes[i] % 8 == 0;
+  row.variant = "cublaslt";
+  if (good && n == 4) {
+    const char *form = g_strstrip (fields[3]);
+    good = g_str_equal (form, "nn") || g_str_equal (form, "nt") || g_str_equal (form, "tn");
+    row.variant = g_str_equal (form, "nn") ? "cublaslt/nn" : g_str_equal (form, "tn") ? "cublaslt/tn" : "cublaslt";
+  }
+  if (!good)
+    return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, path, line,
+                             "m,n,k was expected, multiples of 8 from 8 to 1048576, and nn, nt or tn behind them if "
+                             "the product is not A B^T");
+  row.dtype = "bf16";
+  row.ranks = row.nodes = 1;
+  sp_measured_add (sweep->shapes, &row);
+  return TRUE;
+}
+
+gboolean
+sp_sweep_read_shapes (SpSweep *sweep, const char *path, const char *text, GError **error)
+{
+  /* Layers of models of width 1024 to 8192 on few and many tokens, in the three forms that a step has of each, and
+   * shapes off the tiles. */
+  static const char common[] =
+      "128,4096,4096\n512,4096,4096\n2048,1024,1024\n2048,2048,2048\n2048,4096,4096\n2048,11008,4096\n"
+      "2048,4096,11008\n8192,4096,4096\n8192,12288,4096\n8192,11008,4096\n8192,4096,11008\n8192,8192,8192\n"
+      "16384,1024,1024\n3000,3000,3000\n8192,32000,4096\n8192,4096,4096,nn\n8192,4096,11008,nn\n8192,11008,4096,nn\n"
+      "4096,4096,8192,tn\n11008,4096,8192,tn\n4096,11008,8192,tn\n1024,1024,16384,tn\n2048,1024,1024,nn\n";
+  g_auto (GStrv) lines = g_strsplit (text != NULL ? text : common, "\n", -1);
+
+  for (guint i = 0; lines[i] != NULL; i++) {
+    g_strstrip (lines[i]);
+    if (lines[i][0] == '\0' || lines[i][0] == '#')
+      continue;
+    g_auto (GStrv) fields = g_strsplit (lines[i], ",", -1);
+    if (!read_shape (sweep, path, i + 1, fields, error))
+      return FALSE;
+  }
+  return sweep->shapes->rows->len > 0 || sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, path, 0, "has no shape");
+}
+
+/* --- points ------------------------------------------------------------------------------------------------------- */
+
+static void
+add_sizes (const SpSweep *sweep, SpMeasuredRow row, GArray *points)
+{
+  /* A rank's part of a buffer is at least one element. */
+  for (row.bytes = sweep->min_bytes; row.bytes <= sweep->max_bytes; row.bytes *= 2)
+    if (row.op == SP_MEASURED_COPY || row.bytes >= 2 * row.ranks)
+      g_array_append_val (points, row);
+}
+
+static void
+add_nccl (const SpSweep *sweep, int ranks, int nodes, GArray *points)
+{
+  static const SpMeasuredOp ops[] = { SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_GATHER, SP_MEASURED_REDUCE_SCATTER,
+                                      SP_MEASURED_ALL_REDUCE, SP_MEASURED_ALL_TO_ALL };
+
+  for (guint i = 0; i < G_N_ELEMENTS (ops); i++) {
+    SpMeasuredRow row = sp_measured_row (ops[i]);
+    gboolean reduces = ops[i] == SP_MEASURED_REDUCE_SCATTER || ops[i] == SP_MEASURED_ALL_REDUCE;
+    row.variant = "out-of-place";
+    row.dtype = reduces || ops[i] == SP_MEASURED_ALL_GATHER ? "bf16" : "";
+    row.ranks = ranks;
+    row.nodes = nodes;
+    add_sizes (sweep, row, points);
+    for (guint j = 0; sweep->forced != NULL && sweep->forced[j] != NULL; j++) {
+      SpMeasuredRow forced = row;
+      forced.variant = sweep->forced[j];
+      if (ops[i] == SP_MEASURED_ALL_REDUCE || (row.dtype[0] != '\0' && g_str_has_prefix (forced.variant, "ring/")))
+        add_sizes (sweep, forced, points);
+    }
+    row.beside = SP_MEASURED_GEMM;
+    row.m = row.n = row.k = BESIDE_SIDE;
+    add_sizes (sweep, row, points);
+    SpMeasuredRow gemm = row;
+    gemm.op = SP_MEASURED_GEMM;
+    gemm.variant = "cublaslt";
+    gemm.dtype = "bf16";
+    gemm.beside = ops[i];
+    gemm.bytes = CLAMP (BESIDE_BYTES, sweep->min_bytes, sweep->max_bytes);
+    g_array_append_val (points, gemm);
+  }
+}
+
+GArray *
+sp_sweep_points (const SpSweep *sweep, int ranks, int nodes)
+{
+  static const char *const copies[] = { "device-to-device", "host-to-device", "device-to-host" };
+  static const char *const launches[] = { "gemm", "copy", "all-reduce" };
+  GArray *points = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
+  SpMeasuredRow one = sp_measured_row (SP_MEASURED_COPY);
+
+  one.ranks = one.nodes = 1;
+  if (sweep->kinds & SP_SWEEP_GEMM)
+    g_array_append_vals (points, sweep->shapes->rows->data, sweep->shapes->rows->len);
+  for (guint i = 0; sweep->kinds & SP_SWEEP_COPY && i < G_N_ELEMENTS (copies); i++) {
+    one.variant = copies[i];
+    add_sizes (sweep, one, points);
+  }
+  one.op = SP_MEASURED_LAUNCH;
+  for (guint i = 0; sweep->kinds & SP_SWEEP_LAUNCH && i < (sweep->nccl ? 3 : 2); i++) {
+    one.variant = launches[i];
+    one.ranks = i == 2 ? ranks : 1;
+    one.nodes = i == 2 ? nodes : 1;
+    g_array_append_val (points, one);
+  }
+  if (sweep->kinds & SP_SWEEP_NCCL)
+    add_nccl (sweep, ranks, nodes, points);
+  return points;
+}
+
+static void
+shuffle (GArray *points, guint32 seed)
+{
+  g_autoptr (GRand) random = g_rand_new_with_seed (seed);
+
+  for (guint i = points->len; i > 1; i--) {
+    guint j = (guint) g_rand_int_range (random, 0, (gint32) i);
+    SpMeasuredRow swap = g_array_index (points, SpMeasuredRow, j);
+    g_array_index (points, SpMeasuredRow, j) = g_array_index (points, SpMeasuredRow, i - 1);
+    g_array_index (points, SpMeasuredRow, i - 1) = swap;
+  }
+}
+
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  const SpSweep *sweep;
+  SpRank *rank;
+  SpGpu *gpu;
+  SpRows *rows; /* of rank 0 */
+  gint64 end_us;
+  gboolean stop;
+} Loop;
+
+static gsize
+buffer_bytes (const SpSweep *sweep)
+{
+  gsize bytes = MAX ((gsize) sweep->max_bytes, (gsize) 2 * 2 * BESIDE_SIDE * BESIDE_SIDE + 256);
+
+  for (guint i = 0; i < sweep->shapes->rows->len; i++) {
+    const SpMeasuredRow *s = &g_array_index (sweep->shapes->rows, SpMeasuredRow, i);
+    bytes = MAX (bytes, (gsize) (2 * MAX (s->m * s->n, (s->m + s->n) * s->k) + 256));
+  }
+  return bytes;
+}
+
+static int
+count_nodes (SpRank *rank, GError **error)
+{
+  enum { NAME = 64 };
+  int size = sp_ranks_size (rank);
+  char mine[NAME] = "";
+  g_autofree char *all = g_malloc0 ((gsize) size * NAME);
+  g_autoptr (GHashTable) names = g_hash_table_new (g_str_hash, g_str_equal);
+
+  g_strlcpy (mine, g_get_host_name (), NAME);
+  if (!sp_ranks_gather (rank, mine, NAME, all, error))
+    return 0;
+  for (int i = 0; i < size; i++)
+    g_hash_table_add (names, all + (gsize) i * NAME);
+  return (int) g_hash_table_size (names);
+}
+
+static SpRows *
+open_rows (const SpSweep *sweep, const SpGpu *gpu, GError **error)
+{
+  g_autoptr (SpMeasured) head = sp_measured_new ();
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  g_autofree char *date = g_date_time_format_iso8601 (now);
+
+  sp_measured_say (head, "date", date);
+  sp_gpu_say (gpu, head);
+  sp_measured_note (head, "a sample is the slowest rank's, of a captured batch; order by seed %d", sweep->seed);
+  sp_measured_note (head, "memory of the context is all that the card had in use");
+  return sp_rows_open (sweep->output, head, error);
+}
+
+static gboolean
+add_memory (const Loop *loop, int ranks, int nodes, GError **error)
+{
+  SpMeasuredRow context = sp_measured_row (SP_MEASURED_MEMORY), comm = context;
+
+  context.variant = "context", context.ranks = context.nodes = 1;
+  context.bytes = sp_gpu_context_bytes (loop->gpu);
+  comm.variant = "communicator", comm.ranks = ranks, comm.nodes = nodes;
+  comm.bytes = sp_gpu_communicator_bytes (loop->gpu);
+  return (sp_rows_has (loop->rows, &context) || sp_rows_add (loop->rows, &context, error)) &&
+         (!loop->sweep->nccl || sp_rows_has (loop->rows, &comm) || sp_rows_add (loop->rows, &comm, error));
+}
+
+static gboolean
+time_point (Loop *loop, SpMeasuredRow *row, GError **error)
+{
+  int size = sp_ranks_size (loop->rank);
+  g_autofree double *all = g_new (double, 2 * size);
+  double mine[2] = { 0 };
+  gboolean partial = FALSE;
+
+  if (!sp_gpu_time (loop->gpu, row, &mine[0], &partial, error))
+    return FALSE;
+  mine[1] = partial;
+  if (!sp_ranks_gather (loop->rank, mine, sizeof mine, all, error))
+    return FALSE;
+  for (int i = 0; i < size; i++) {
+    mine[0] = MAX (mine[0], all[2 * i]);
+    mine[1] = MAX (mine[1], all[2 * i + 1]);
+  }
+  row->time_s = mine[0];
+  row->mark = mine[1] > 0 ? SP_MARK_PARTIAL : SP_MARK_NONE;
+  return loop->rows == NULL || sp_rows_add (loop->rows, row, error);
+}
+
+static gboolean
+run_repeat (Loop *loop, GArray *points, int repeat, GError **error)
+{
+  shuffle (points, (guint32) (loop->sweep->seed + repeat));
+  for (guint i = 0; i < points->len; i++) {
+    SpMeasuredRow row = g_array_index (points, SpMeasuredRow, i);
+    char order = 'm'; /* rank 0's: measure, skip or end */
+    row.repeat = repeat;
+    if (loop->rows != NULL && sp_rows_has (loop->rows, &row))
+      order = 's';
+    if (loop->rows != NULL && loop->end_us > 0 && g_get_monotonic_time () > loop->end_us)
+      order = 'e';
+    if (!sp_ranks_broadcast (loop->rank, &order, 1, error))
+      return FALSE;
+    loop->stop = order == 'e';
+    if (loop->stop)
+      return TRUE;
+    if (order == 'm' && !time_point (loop, &row, error))
+      return FALSE;
+    if (loop->rows != NULL)
+      fprintf (stderr, "\rrepeat %d of %d: point %u of %u   ", repeat + 1, loop->sweep->repeats, i + 1, points->len);
+  }
+  return TRUE;
+}
+
+gboolean
+sp_sweep_rank (SpRank *rank, gpointer data, GError **error)
+{
+  const SpSweep *sweep = data;
+  int size = sp_ranks_size (rank), nodes = count_nodes (rank, error);
+  if (nodes == 0)
+    return FALSE;
+  g_autoptr (SpGpu) gpu = sp_gpu_new (rank, sweep->nccl, buffer_bytes (sweep), error);
+  if (gpu == NULL)
+    return FALSE;
+  g_autoptr (SpRows) rows = NULL;
+  g_autoptr (GArray) points = sp_sweep_points (sweep, size, nodes);
+  Loop loop = { .sweep = sweep, .rank = rank, .gpu = gpu };
+  if (rank->rank == 0) {
+    loop.rows = rows = open_rows (sweep, gpu, error);
+    if (rows == NULL || (sweep->kinds & SP_SWEEP_MEMORY && !add_memory (&loop, size, nodes, error)))
+      return FALSE;
+  }
+  if (sweep->time_limit_s > 0)
+    loop.end_us = g_get_monotonic_time () + (gint64) (sweep->time_limit_s * 1e6);
+  for (int repeat = 0; repeat < sweep->repeats && !loop.stop; repeat++)
+    if (!run_repeat (&loop, points, repeat, error))
+      return FALSE;
+  if (rows != NULL)
+    fprintf (stderr, "\n%s: %u samples%s\n", sweep->output, sp_rows_count (rows),
+             loop.stop ? "; the time limit came first: the same command goes on" : "");
+  return TRUE;
+}

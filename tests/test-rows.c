@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a measurement and the ranks that take it, where no GPU is. */
+#include <gio/gio.h>
+#include <glib/gstdio.h>
+#include <string.h>
+
+#include "calibrate/ranks.h"
+#include "calibrate/rows.h"
+
+static SpMeasuredRow
+row_of (gint64 repeat, double time_s)
+{
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_ALL_GATHER);
+  row.variant = "out-of-place", row.dtype = "bf16", row.beside = SP_MEASURED_GEMM;
+  row.ranks = 2, row.nodes = 1, row.bytes = 4096, row.m = row.n = row.k = 64;
+  row.repeat = repeat, row.time_s = time_s;
+  return row;
+}
+
+static SpMeasured *
+head_of (const char *card)
+{
+  SpMeasured *head = sp_measured_new ();
+  sp_measured_say (head, "card", card);
+  return head;
+}
+
+static void
+test_resume (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpMeasured) a = head_of ("A"), b = head_of ("B");
+  g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *path = g_build_filename (folder, "a.csv", NULL);
+  g_autoptr (SpRows) rows = sp_rows_open (path, a, &error);
+  g_assert_no_error (error);
+  SpMeasuredRow first = row_of (0, 1.25e-6), second = row_of (1, 1.5e-6);
+  SpMeasuredRow memory = sp_measured_row (SP_MEASURED_MEMORY), other = memory;
+  memory.bytes = 512 << 20, other.bytes = 513 << 20;
+  g_assert_false (sp_rows_has (rows, &first));
+  g_assert_true (sp_rows_add (rows, &first, &error));
+  g_assert_true (sp_rows_add (rows, &memory, &error));
+  g_autofree char *text = NULL;
+  g_assert_true (g_file_get_contents (path, &text, NULL, NULL));
+  g_assert_nonnull (strstr (text, "\nall-gather,out-of-place,bf16,2,1,,,4096,64,64,64,,,,gemm,sample,0,1.25e-06,,\n"));
+
+  /* Cut short in the next row: the whole rows are done, the half one is not, and is gone. */
+  g_autofree char *cut =
+      g_strconcat (text, "all-gather,out-of-place,bf16,2,1,,,4096,64,64,64,,,,gemm,sample,1,1.", NULL);
+  g_assert_true (g_file_set_contents (path, cut, -1, NULL));
+  g_autoptr (SpRows) again = sp_rows_open (path, a, &error);
+  g_assert_no_error (error);
+  g_assert_true (sp_rows_has (again, &first));
+  g_assert_true (sp_rows_has (again, &other));
+  g_assert_false (sp_rows_has (again, &second));
+  g_assert_cmpuint (sp_rows_count (again), ==, 2);
+  g_autofree char *left = NULL;
+  g_assert_true (g_file_get_contents (path, &left, NULL, NULL));
+  g_assert_cmpstr (left, ==, text);
+
+  g_assert_null (sp_rows_open (path, b, &error));
+  g_assert_nonnull (strstr (error->message, "a.csv: was measured on \"A\", this is \"B\""));
+  g_remove (path);
+  g_rmdir (folder);
+}
+
+static void
+test_refused (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpMeasured) a = head_of ("A");
+  g_assert_null (sp_rows_open ("/nowhere/a.csv", a, &error));
+  g_assert_nonnull (strstr (error->message, "/nowhere/a.csv: cannot write"));
+  g_clear_error (&error);
+  g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *path = g_build_filename (folder, "a.csv", NULL);
+  g_autoptr (GFile) file = g_file_new_for_path (path);
+  g_assert_true (g_file_make_symbolic_link (file, "/nowhere/b.csv", NULL, NULL));
+  g_assert_null (sp_rows_open (path, a, &error));
+  g_assert_nonnull (strstr (error->message, "cannot write"));
+  g_clear_error (&error);
+  g_remove (path);
+
+  /* What is no measured CSV is refused and left as it was. */
+  g_assert_true (g_file_set_contents (path, "a letter\nto nobody\n", -1, NULL));
+  g_assert_null (sp_rows_open (path, a, &error));
+  g_assert_error (error, SP_MEASURED_ERROR, SP_MEASURED_ERROR_SYNTAX);
+  g_autofree char *left = NULL;
+  g_assert_true (g_file_get_contents (path, &left, NULL, NULL));
+  g_assert_cmpstr (left, ==, "a letter\nto nobody\n");
+  g_remove (path);
+  g_rmdir (folder);
+}
+
+static gboolean
+gather (SpRank *rank, gpointer data, GError **error)
+{
+  for (int turn = 0; turn < 1000; turn++) {
+    double mine = rank->rank * 1000 + turn, all[4] = { 0 };
+    if (!sp_ranks_gather (rank, &mine, sizeof mine, all, error))
+      return FALSE;
+    for (int i = 0; i < 4; i++)
+      g_assert_cmpfloat (all[i], ==, i * 1000 + turn);
+    if (turn == 900 && data != NULL && rank->rank == 2) {
+      g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "the test ended it");
+      return FALSE;
+    }
+  }
+  return TRUE;
+}
+
+static void
+test_threads (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_assert_true (sp_ranks_run (4, 60, gather, NULL, &error));
+  g_assert_false (sp_ranks_run (4, 60, gather, (gpointer) "dies", &error));
+  g_assert_cmpstr (error->message, ==, "rank 2: the test ended it");
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/rows/resume", test_resume);
+  g_test_add_func ("/rows/refused", test_refused);
+  g_test_add_func ("/ranks/threads", test_threads);
+  return g_test_run ();
+}
