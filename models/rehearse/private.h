@@ -114,6 +114,8 @@ gboolean sp_rank_is_over (const SpRank *rank);
 gint32 sp_recording_begin (SpRecording *recording, const SpBuffer *buffer);
 void sp_recording_end (SpRecording *recording, gint32 storage);
 void sp_record_call (SpCall *call);
+/* A storage begins the step with a flat's parameters, from element `first` of it on. */
+void sp_record_start (SpRank *rank, const SpStorage *storage, gint32 position, guint flat, gint64 first);
 /* Of a flat's gradients, when the optimizer begins. */
 void sp_record_gradients (SpRank *rank, gint32 position, guint flat, const SpStorage *gradients);
 

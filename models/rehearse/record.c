@@ -70,6 +70,14 @@ sp_recording_end (SpRecording *r, gint32 number)
 }
 
 void
+sp_record_start (SpRank *rank, const SpStorage *storage, gint32 position, guint flat, gint64 first)
+{
+  SpStart start = { storage->number, position, (gint32) flat, first };
+
+  g_array_append_val (rank->recording->starts, start);
+}
+
+void
 sp_record_gradients (SpRank *rank, gint32 position, guint flat, const SpStorage *gradients)
 {
   SpGradients kept = { (gint32) rank->recording->commands->len, position, (gint32) flat,

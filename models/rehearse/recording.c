@@ -360,6 +360,7 @@ recording_new (gint32 rank)
   r->storages = g_array_new (FALSE, FALSE, sizeof (SpStored));
   r->tables = g_array_new (FALSE, FALSE, sizeof (SpTable));
   r->waits = g_array_new (FALSE, FALSE, sizeof (guint32));
+  r->starts = g_array_new (FALSE, FALSE, sizeof (SpStart));
   r->gradients = g_array_new (FALSE, FALSE, sizeof (SpGradients));
   r->known = g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify) g_bytes_unref, NULL);
   return r;
@@ -372,6 +373,7 @@ sp_recording_free (SpRecording *r)
   g_array_unref (r->storages);
   g_array_unref (r->tables);
   g_array_unref (r->waits);
+  g_array_unref (r->starts);
   g_array_unref (r->gradients);
   g_hash_table_unref (r->known);
   g_free (r);

@@ -83,6 +83,13 @@ typedef struct {
   guint8 is_awaited;
 } SpCommand;
 
+/* A storage that begins the step with parameters: those of a flat (SpFlat of the block at a position of the stage's walk)
+ * from element `first` on. What else lives ALWAYS begins as zeros. */
+typedef struct {
+  gint32 storage, position, flat;
+  gint64 first;
+} SpStart;
+
 /* Where gradients are when the optimizer begins: before command `before`. */
 typedef struct {
   gint32 before, position, flat;
@@ -95,6 +102,7 @@ typedef struct _SpRecording {
   GArray *storages;  /* SpStored */
   GArray *tables;    /* SpTable */
   GArray *waits;     /* guint32 */
+  GArray *starts;    /* SpStart */
   GArray *gradients; /* SpGradients */
   gint64 arena_bytes, host_arena_bytes;
   gint64 peak_bytes; /* of what lives at once */
@@ -107,6 +115,10 @@ typedef struct _SpRecording {
 SpRecording *sp_record (const SpProgram *program, gint32 rank, guint64 seed, GError **error);
 void sp_recording_free (SpRecording *recording);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpRecording, sp_recording_free)
+
+/* A flat's parameters at the start of the step, as the rehearsal draws them: as many as the flat has on this rank. */
+double *sp_state_draw (const SpProgram *program, gint32 rank, guint64 seed, gint32 position, gint32 flat,
+                       GError **error);
 
 /* Checks that any order in which queues may run gives what the order of commands gives: every two commands that touch
  * the same bytes, of which one writes, follow each other by queues and waits. NULL, or what does not; free it. */

@@ -139,9 +139,9 @@ parts_of (const SpInterpreter *in, const SpFlat *flat)
 
 /* Fills a slot that lives ALWAYS with its part of the flat parameters. */
 static void
-fill (const SpInterpreter *in, SpRank *rank, SpFrame *frame, const SpFlat *of, guint8 slot, const double *flat,
-      gint64 n)
+fill (const SpInterpreter *in, SpRank *rank, gint32 index, const SpFlat *of, guint8 slot, const double *flat, gint64 n)
 {
+  SpFrame *frame = sp_rank_frame (rank, index, -1);
   SpStorage *storage = frame->slots[slot];
   gint64 first = sp_program_place (in->program, of->group, rank->number) * (n / parts_of (in, of));
 
@@ -149,7 +149,10 @@ fill (const SpInterpreter *in, SpRank *rank, SpFrame *frame, const SpFlat *of, g
     return;
   if (storage->elements == n)
     first = 0;
-  memcpy (storage->data, flat + first, MIN (storage->elements, n) * sizeof *flat);
+  if (rank->recording != NULL)
+    sp_record_start (rank, storage, index, (guint) (of - sp_agenda_block (in->program, rank->agenda, index)->flats), first);
+  else
+    memcpy (storage->data, flat + first, MIN (storage->elements, n) * sizeof *flat);
 }
 
 static gboolean
@@ -167,16 +170,14 @@ check_shard (SpInterpreter *in, const SpBlock *block, const SpFlat *flat, guint8
   return FALSE;
 }
 
-static gboolean
-start_flat (SpInterpreter *in, SpRank *rank, gint32 index, guint f)
+/* NULL, with the error set, where the weights are not what they should be; free it. */
+static double *
+draw_flat (SpInterpreter *in, const SpRank *rank, gint32 index, guint f)
 {
   const SpPosition *position = &rank->agenda->positions[index];
-  const SpBlock *block = &in->program->variants[0].blocks[position->block];
+  const SpBlock *block = sp_agenda_block (in->program, rank->agenda, index);
   const SpFlat *flat = &block->flats[f];
-  SpFrame *frame = sp_rank_frame (rank, index, -1);
-  gint64 n = block->buffers[flat->parameters].elements;
-  g_autofree double *values = g_new0 (double, MAX (n, 1));
-  const guint8 filled[] = { flat->parameters, flat->shard_parameters, flat->master };
+  g_autofree double *values = g_new0 (double, MAX (block->buffers[flat->parameters].elements, 1));
 
   for (guint i = 0; i < block->n_weights; i++) {
     Weight w;
@@ -186,18 +187,46 @@ start_flat (SpInterpreter *in, SpRank *rank, gint32 index, guint f)
       g_set_error (&in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_PROGRAM,
                    "%s block: weight %s is no part of the flat parameters", sp_block_name (block->kind),
                    block->weights[i].name);
-      return FALSE;
+      return NULL;
     }
     if (w.flat == flat)
       draw_weight (in, &w, values);
   }
+  return g_steal_pointer (&values);
+}
+
+static gboolean
+start_flat (SpInterpreter *in, SpRank *rank, gint32 index, guint f)
+{
+  const SpBlock *block = sp_agenda_block (in->program, rank->agenda, index);
+  const SpFlat *flat = &block->flats[f];
+  gint64 n = block->buffers[flat->parameters].elements;
+  g_autofree double *values = rank->recording == NULL ? draw_flat (in, rank, index, f) : NULL;
+  const guint8 filled[] = { flat->parameters, flat->shard_parameters, flat->master };
+
+  if (in->error != NULL)
+    return FALSE;
   for (guint i = 0; i < G_N_ELEMENTS (filled); i++) {
     if (!check_shard (in, block, flat, filled[i]))
       return FALSE;
     if (block->buffers[filled[i]].life == SP_LIFE_ALWAYS)
-      fill (in, rank, frame, flat, filled[i], values, n);
+      fill (in, rank, index, flat, filled[i], values, n);
   }
   return check_shard (in, block, flat, flat->shard_gradients);
+}
+
+double *
+sp_state_draw (const SpProgram *program, gint32 rank, guint64 seed, gint32 position, gint32 flat, GError **error)
+{
+  g_autofree SpInterpreter *in = g_new0 (SpInterpreter, 1);
+  g_autofree SpRehearsedRank *reports = g_new0 (SpRehearsedRank, program->world);
+
+  sp_interpreter_init (in, program, seed, SP_ORDER_EAGER, reports);
+  double *values = draw_flat (in, &in->ranks[rank], position, (guint) flat);
+  sp_interpreter_clear (in);
+  if (in->error != NULL)
+    g_propagate_error (error, in->error);
+  return values;
 }
 
 static gboolean
@@ -212,7 +241,7 @@ start_position (SpInterpreter *in, SpRank *rank, gint32 index)
     if (buffer->life == SP_LIFE_ALWAYS && buffer->alias == 0 && !(buffer->tied && sp_rank_has_both_ends (in, rank)))
       frame->slots[slot] = sp_storage_new (rank, buffer);
   }
-  for (guint f = 0; f < block->n_flats && rank->recording == NULL; f++)
+  for (guint f = 0; f < block->n_flats; f++)
     if (!start_flat (in, rank, index, f))
       return FALSE;
   return TRUE;
