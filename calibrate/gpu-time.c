@@ -8,13 +8,30 @@
 
 enum { N_LAUNCHES = 100, MAX_BATCH = 64, MAX_COVER = 4096 };
 
+/* A linear layer's is "cublaslt"; else op(A) and op(B) follow as n or t, then fp32 and add of C: "cublaslt/tn/fp32/add". */
+static SpGemmShape
+gemm_of (const SpMeasuredRow *row)
+{
+  SpGemmShape shape;
+  g_auto (GStrv) words = g_strsplit (row->variant, "/", -1);
+
+  memset (&shape, 0, sizeof shape);
+  shape.m = row->m, shape.n = row->n, shape.k = row->k, shape.batch = 1;
+  shape.trans_a = g_strv_contains ((const char *const *) words, "tn");
+  shape.trans_b = !shape.trans_a && !g_strv_contains ((const char *const *) words, "nn");
+  shape.fp32 = g_strv_contains ((const char *const *) words, "fp32");
+  shape.accumulates = g_strv_contains ((const char *const *) words, "add");
+  return shape;
+}
+
 static gboolean
 issue (SpGpu *gpu, const SpMeasuredRow *row, int stream, GError **error)
 {
   if (row->op == SP_MEASURED_GEMM) {
-    SpGemmShape shape = sp_gpu_gemm_of (row);
+    SpGemmShape shape = gemm_of (row);
     gsize a_bytes = (gsize) (row->m * row->k) * 2;
-    return sp_gpu_gemm (gpu, &shape, gpu->send, gpu->send + (a_bytes + 255) / 256 * 256, gpu->receive, stream, error);
+    return sp_gemms_run (gpu->gemms, &shape, gpu->send, gpu->send + (a_bytes + 255) / 256 * 256, NULL, gpu->receive,
+                         gpu->workspaces[stream], gpu->streams[stream], error);
   }
   if (row->op == SP_MEASURED_COPY) {
     gboolean up = g_str_equal (row->variant, "host-to-device"), down = g_str_equal (row->variant, "device-to-host");

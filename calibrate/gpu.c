@@ -4,22 +4,6 @@
 #include <gio/gio.h>
 #include <string.h>
 
-gboolean
-sp_gpu_check_cuda (cudaError_t status, const char *call, GError **error)
-{
-  if (status != cudaSuccess)
-    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: %s", call, cudaGetErrorString (status));
-  return status == cudaSuccess;
-}
-
-gboolean
-sp_gpu_check_lt (cublasStatus_t status, const char *call, GError **error)
-{
-  if (status != CUBLAS_STATUS_SUCCESS)
-    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: %s", call, cublasLtGetStatusString (status));
-  return status == CUBLAS_STATUS_SUCCESS;
-}
-
 int
 sp_gpu_count (GError **error)
 {
@@ -92,12 +76,13 @@ start (SpGpu *gpu, gboolean nccl, GError **error)
   gpu->context_bytes = sp_gpu_used_bytes ();
   for (int i = 0; i < 2; i++)
     if (!CUDA (cudaStreamCreateWithFlags (&gpu->streams[i], cudaStreamNonBlocking)) ||
-        !CUDA (cudaMalloc (&gpu->workspaces[i], SP_GPU_WORKSPACE_BYTES)))
+        !CUDA (cudaMalloc (&gpu->workspaces[i], SP_GEMM_WORKSPACE_BYTES)))
       return FALSE;
   for (int i = 0; i < 4; i++)
     if (!CUDA (cudaEventCreate (&gpu->events[i])))
       return FALSE;
-  return (!nccl || sp_gpu_connect (gpu, "", error)) && LT (cublasLtCreate (&gpu->lt));
+  gpu->gemms = sp_gemms_new (error);
+  return gpu->gemms != NULL && (!nccl || sp_gpu_connect (gpu, "", error));
 }
 
 SpGpu *
@@ -107,7 +92,6 @@ sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error)
 
   gpu->rank = rank;
   gpu->bytes = bytes;
-  gpu->plans = sp_gpu_plans_new ();
 #if HAVE_NCCL
   gpu->comms = g_ptr_array_new ();
   gpu->comm_variants = g_ptr_array_new_with_free_func (g_free);
@@ -124,9 +108,7 @@ void
 sp_gpu_free (SpGpu *gpu)
 {
   sp_gpu_disconnect (gpu);
-  g_hash_table_unref (gpu->plans);
-  if (gpu->lt != NULL)
-    cublasLtDestroy (gpu->lt);
+  g_clear_pointer (&gpu->gemms, sp_gemms_free);
   cudaFree (gpu->send);
   cudaFree (gpu->receive);
   cudaFreeHost (gpu->host);

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products by cuBLASLt, each shape planned once, and one way of saying which call to CUDA failed. */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <glib.h>
+
+/* Both with the call's name and the library's word for what went wrong. */
+gboolean sp_check_cuda (cudaError_t status, const char *call, GError **error);
+#define CUDA(call) sp_check_cuda (call, #call, error)
+
+/* C[m,n] (+)= op(A) op(B) [+ bias[n]], row-major; A and B bf16, sums in fp32, `batch` times with all operands one behind
+ * the other. */
+typedef struct {
+  gint64 m, n, k, batch;
+  gint64 a_stride, c_stride;          /* elements from row to row, of batch 1; 0: as wide as the matrix */
+  gboolean trans_a, trans_b;          /* A is stored [k,m], B [n,k] */
+  gboolean accumulates, fp32, biased; /* fp32: C; the bias is bf16 */
+} SpGemmShape;
+
+enum { SP_GEMM_WORKSPACE_BYTES = 32 << 20 };
+
+typedef struct _SpGemms SpGemms;
+
+SpGemms *sp_gemms_new (GError **error);
+void sp_gemms_free (SpGemms *gemms);
+/* `workspace` is the stream's own. Errors name the shape for which the library has no kernel. */
+gboolean sp_gemms_run (SpGemms *gemms, const SpGemmShape *shape, const void *a, const void *b, const void *bias,
+                       void *c, void *workspace, cudaStream_t stream, GError **error);
+
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpGemms, sp_gemms_free)
