@@ -48,12 +48,11 @@ plan_free (gpointer data)
   g_free (plan);
 }
 
-/* A shape is compared as memory: zero it before it is filled in. */
 static guint
 shape_hash (gconstpointer key)
 {
   const SpGemmShape *s = key;
-  return (guint) (s->m * 73856093 ^ s->n * 19349663 ^ s->k * 83492791) ^ (guint) (s->trans_a << 1 | s->trans_b);
+  return (guint) (s->m * 73856093 ^ s->n * 19349663 ^ s->k * 83492791) ^ (guint) s->flags;
 }
 
 static gboolean
@@ -100,20 +99,23 @@ static gboolean
 describe (Plan *plan, GError **error)
 {
   const SpGemmShape *s = &plan->shape;
-  cublasOperation_t first = s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  cublasLtEpilogue_t epilogue = s->biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  gboolean trans_a = (s->flags & SP_GEMM_TRANS_A) != 0, trans_b = (s->flags & SP_GEMM_TRANS_B) != 0;
+  gboolean biased = (s->flags & SP_GEMM_BIAS) != 0;
+  cublasOperation_t first = trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   cudaDataType bias_type = CUDA_R_16BF;
 
   return LT (cublasLtMatmulDescCreate (&plan->op, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
          LT (cublasLtMatmulDescSetAttribute (plan->op, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first)) &&
          LT (cublasLtMatmulDescSetAttribute (plan->op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second)) &&
          LT (cublasLtMatmulDescSetAttribute (plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) &&
-         (!s->biased || LT (cublasLtMatmulDescSetAttribute (plan->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
-                                                            sizeof bias_type))) &&
-         make_layout (&plan->a, CUDA_R_16BF, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, 0, s->batch, error) &&
-         make_layout (&plan->b, CUDA_R_16BF, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->a_stride, s->batch,
+         (!biased || LT (cublasLtMatmulDescSetAttribute (plan->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
+                                                         sizeof bias_type))) &&
+         make_layout (&plan->a, CUDA_R_16BF, trans_b ? s->n : s->k, trans_b ? s->k : s->n, 0, s->batch, error) &&
+         make_layout (&plan->b, CUDA_R_16BF, trans_a ? s->k : s->m, trans_a ? s->m : s->k, s->a_stride, s->batch,
                       error) &&
-         make_layout (&plan->c, s->fp32 ? CUDA_R_32F : CUDA_R_16BF, s->m, s->n, s->c_stride, s->batch, error);
+         make_layout (&plan->c, s->flags & SP_GEMM_FP32 ? CUDA_R_32F : CUDA_R_16BF, s->m, s->n, s->c_stride, s->batch,
+                      error);
 }
 
 /* The kernel that the library's heuristic names first. */
@@ -161,9 +163,10 @@ sp_gemms_run (SpGemms *gemms, const SpGemmShape *shape, const void *a, const voi
     }
     g_hash_table_insert (gemms->plans, &plan->shape, plan);
   }
-  if (shape->biased &&
+  if (shape->flags & SP_GEMM_BIAS &&
       !LT (cublasLtMatmulDescSetAttribute (plan->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)))
     return FALSE;
-  return LT (cublasLtMatmul (gemms->lt, plan->op, &one, b, plan->a, a, plan->b, shape->accumulates ? &one : &zero, c,
-                             plan->c, c, plan->c, &plan->algo, workspace, SP_GEMM_WORKSPACE_BYTES, stream));
+  return LT (cublasLtMatmul (gemms->lt, plan->op, &one, b, plan->a, a, plan->b,
+                             shape->flags & SP_GEMM_ADD ? &one : &zero, c, plan->c, c, plan->c, &plan->algo, workspace,
+                             SP_GEMM_WORKSPACE_BYTES, stream));
 }

@@ -9,13 +9,20 @@
 gboolean sp_check_cuda (cudaError_t status, const char *call, GError **error);
 #define CUDA(call) sp_check_cuda (call, #call, error)
 
+typedef enum {
+  SP_GEMM_TRANS_A = 1 << 0, /* A is stored [k,m] */
+  SP_GEMM_TRANS_B = 1 << 1, /* B is stored [n,k] */
+  SP_GEMM_ADD = 1 << 2,
+  SP_GEMM_FP32 = 1 << 3, /* C */
+  SP_GEMM_BIAS = 1 << 4  /* bf16 */
+} SpGemmFlags;
+
 /* C[m,n] (+)= op(A) op(B) [+ bias[n]], row-major; A and B bf16, sums in fp32, `batch` times with all operands one behind
  * the other. */
 typedef struct {
   gint64 m, n, k, batch;
-  gint64 a_stride, c_stride;          /* elements from row to row, of batch 1; 0: as wide as the matrix */
-  gboolean trans_a, trans_b;          /* A is stored [k,m], B [n,k] */
-  gboolean accumulates, fp32, biased; /* fp32: C; the bias is bf16 */
+  gint64 a_stride, c_stride; /* elements from row to row, of batch 1; 0: as wide as the matrix */
+  guint64 flags;             /* SpGemmFlags */
 } SpGemmShape;
 
 enum { SP_GEMM_WORKSPACE_BYTES = 32 << 20 };

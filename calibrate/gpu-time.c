@@ -12,15 +12,18 @@ enum { N_LAUNCHES = 100, MAX_BATCH = 64, MAX_COVER = 4096 };
 static SpGemmShape
 gemm_of (const SpMeasuredRow *row)
 {
-  SpGemmShape shape;
-  g_auto (GStrv) words = g_strsplit (row->variant, "/", -1);
+  SpGemmShape shape = { .m = row->m, .n = row->n, .k = row->k, .batch = 1 };
+  g_auto (GStrv) split = g_strsplit (row->variant, "/", -1);
+  const char *const *words = (const char *const *) split;
 
-  memset (&shape, 0, sizeof shape);
-  shape.m = row->m, shape.n = row->n, shape.k = row->k, shape.batch = 1;
-  shape.trans_a = g_strv_contains ((const char *const *) words, "tn");
-  shape.trans_b = !shape.trans_a && !g_strv_contains ((const char *const *) words, "nn");
-  shape.fp32 = g_strv_contains ((const char *const *) words, "fp32");
-  shape.accumulates = g_strv_contains ((const char *const *) words, "add");
+  if (g_strv_contains (words, "tn"))
+    shape.flags |= SP_GEMM_TRANS_A;
+  else if (!g_strv_contains (words, "nn"))
+    shape.flags |= SP_GEMM_TRANS_B;
+  if (g_strv_contains (words, "fp32"))
+    shape.flags |= SP_GEMM_FP32;
+  if (g_strv_contains (words, "add"))
+    shape.flags |= SP_GEMM_ADD;
   return shape;
 }
 
