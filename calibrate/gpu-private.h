@@ -11,7 +11,6 @@
 
 struct _SpGpu {
   SpRank *rank;
-  char card[256];
   cudaStream_t streams[2];
   cudaEvent_t events[4]; /* start and end, on either stream */
   SpGemms *gemms;

@@ -26,25 +26,30 @@ sp_gpu_used_bytes (void)
   return (gint64) (total - free_bytes);
 }
 
-void
-sp_gpu_say (const SpGpu *gpu, SpMeasured *measured)
+gboolean
+sp_gpu_describe (int device, SpMeasured *measured, GError **error)
 {
-  g_autofree char *driver = NULL, *cuda = NULL;
+  struct cudaDeviceProp properties;
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  g_autofree char *date = g_date_time_format_iso8601 (now), *driver = NULL;
   int version = 0;
 
-  sp_measured_say (measured, "card", gpu->card);
+  if (!CUDA (cudaGetDeviceProperties (&properties, device)) || !CUDA (cudaRuntimeGetVersion (&version)))
+    return FALSE;
+  sp_measured_say (measured, "date", date);
+  sp_measured_say (measured, "card", properties.name);
   if (g_file_get_contents ("/sys/module/nvidia/version", &driver, NULL, NULL))
     sp_measured_say (measured, "driver", driver);
-  cudaRuntimeGetVersion (&version);
-  cuda = g_strdup_printf ("%d.%d", version / 1000, version % 1000 / 10);
+  g_autofree char *cuda = g_strdup_printf ("%d.%d", version / 1000, version % 1000 / 10);
   sp_measured_say (measured, "cuda", cuda);
 #if HAVE_NCCL
-  if (gpu->comms->len > 0 && ncclGetVersion (&version) == ncclSuccess) {
+  if (ncclGetVersion (&version) == ncclSuccess) {
     g_autofree char *nccl = g_strdup_printf ("%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
     sp_measured_say (measured, "nccl", nccl);
   }
 #endif
   sp_measured_say (measured, "host", g_get_host_name ());
+  return TRUE;
 }
 
 /* Sign and mantissa by chance: magnitudes from 0.5 to 2. */
@@ -66,13 +71,8 @@ fill (char *buffer, gsize bytes, guint32 seed, GError **error)
 static gboolean
 start (SpGpu *gpu, gboolean nccl, GError **error)
 {
-  struct cudaDeviceProp properties;
-  int device = gpu->rank->local_rank;
-
-  if (!CUDA (cudaSetDevice (device)) || !CUDA (cudaGetDeviceProperties (&properties, device)) ||
-      !CUDA (cudaFree (NULL)))
+  if (!CUDA (cudaSetDevice (gpu->rank->local_rank)) || !CUDA (cudaFree (NULL)))
     return FALSE;
-  g_strlcpy (gpu->card, properties.name, sizeof gpu->card);
   gpu->context_bytes = sp_gpu_used_bytes ();
   for (int i = 0; i < 2; i++)
     if (!CUDA (cudaStreamCreateWithFlags (&gpu->streams[i], cudaStreamNonBlocking)) ||

@@ -15,8 +15,8 @@ int sp_gpu_count (GError **error);
 /* Errors name the call. NCCL's communicator is made where `nccl`; `bytes` is that of each of the two buffers. */
 SpGpu *sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error);
 void sp_gpu_free (SpGpu *gpu);
-/* Fills in card, driver, cuda, nccl and host. */
-void sp_gpu_say (const SpGpu *gpu, SpMeasured *measured);
+/* Fills in date, card, driver, cuda, nccl and host. */
+gboolean sp_gpu_describe (int device, SpMeasured *measured, GError **error);
 gint64 sp_gpu_context_bytes (const SpGpu *gpu);
 gint64 sp_gpu_communicator_bytes (const SpGpu *gpu);
 /* Seconds on this rank of one op as a row says it: op, variant, ranks, sizes, beside. A variant of a collective that has

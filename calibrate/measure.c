@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calibrate/execute.h"
 #include "calibrate/sweep.h"
 
 typedef struct {
   SpSweep sweep;
+  SpExecution execution;
   char *what, *shapes, *least, *most, *forced;
   int timeout_s, threads;
 } Options;
@@ -94,34 +96,45 @@ check_options (Options *options, GError **error)
   return sp_sweep_read_shapes (sweep, options->shapes != NULL ? options->shapes : "shapes", text, error);
 }
 
+/* Ranks of this machine, or those that a launcher started; checked against its GPUs. */
 static gboolean
-run_sweep (Options *options, GError **error)
+count_ranks (int threads, int *ret_threads, int *ret_size, GError **error)
 {
-  SpSweep *sweep = &options->sweep;
-  int rank = 0, size = 0, local = 0;
+  int rank = 0, local = 0;
   GError *wrong = NULL;
 
-  if (!check_options (options, error))
-    return FALSE;
-  gboolean launched = sp_ranks_launched (&rank, &size, &local, &wrong);
+  gboolean launched = sp_ranks_launched (&rank, ret_size, &local, &wrong);
   if (wrong != NULL) {
     g_propagate_error (error, wrong);
     return FALSE;
   }
-  if (!HAVE_NCCL && sweep->kinds & SP_SWEEP_NCCL)
-    return fail (error,
-                 "--what nccl: this program was built without NCCL (meson setup -Dnccl=enabled says what lacks)");
   int gpus = sp_gpu_count (error);
   if (gpus == 0)
     return FALSE;
   if (launched && local >= gpus)
     return fail (error, "rank %d is number %d of its node, which has %d GPUs: start one process a GPU", rank, local,
                  gpus);
-  if (options->threads > gpus)
-    return fail (error, "--gpus %d: this machine has %d", options->threads, gpus);
-  int threads = options->threads > 0 ? options->threads : gpus;
+  if (threads > gpus)
+    return fail (error, "--gpus %d: this machine has %d", threads, gpus);
+  *ret_threads = threads > 0 ? threads : gpus;
   if (!launched)
-    size = threads;
+    *ret_size = *ret_threads;
+  return TRUE;
+}
+
+static gboolean
+run_sweep (Options *options, GError **error)
+{
+  SpSweep *sweep = &options->sweep;
+  int threads = 0, size = 0;
+
+  if (!check_options (options, error))
+    return FALSE;
+  if (!HAVE_NCCL && sweep->kinds & SP_SWEEP_NCCL)
+    return fail (error,
+                 "--what nccl: this program was built without NCCL (meson setup -Dnccl=enabled says what lacks)");
+  if (!count_ranks (options->threads, &threads, &size, error))
+    return FALSE;
   if (sweep->kinds & SP_SWEEP_NCCL && size < 2)
     return fail (error, "--what nccl needs two GPUs, and here is one: leave nccl out of --what");
   sweep->nccl = HAVE_NCCL && size > 1;
@@ -130,40 +143,88 @@ run_sweep (Options *options, GError **error)
   return sp_ranks_run (threads, options->timeout_s, sp_sweep_rank, sweep, error);
 }
 
-int
-main (int argc, char **argv)
+static gboolean
+run_execute (Options *options, char **programs, GError **error)
 {
-  Options o = { .sweep = { .repeats = 5, .seed = 1, .shapes = sp_measured_new () }, .timeout_s = 120 };
-  const GOptionEntry entries[] = {
-    { "what", 0, 0, G_OPTION_ARG_STRING, &o.what, "of gemm, copy, nccl, launch, memory; default: all that can be",
-      "LIST" },
-    { "shapes", 0, 0, G_OPTION_ARG_FILENAME, &o.shapes, "GEMM shapes, m,n,k a line, and nn or tn if not A B^T",
-      "FILE" },
-    { "force", 0, 0, G_OPTION_ARG_STRING, &o.forced, "NCCL's ALGORITHM/PROTOCOL too, as ring/ll,tree/simple", "LIST" },
-    { "min-bytes", 0, 0, G_OPTION_ARG_STRING, &o.least, "smallest size, default 1K", "SIZE" },
-    { "max-bytes", 0, 0, G_OPTION_ARG_STRING, &o.most, "largest size, default 1G", "SIZE" },
-    { "repeats", 0, 0, G_OPTION_ARG_INT, &o.sweep.repeats, "samples of a point, default 5", "N" },
-    { "gpus", 0, 0, G_OPTION_ARG_INT, &o.threads, "without a launcher: how many; default all", "N" },
-    { "time-limit", 0, 0, G_OPTION_ARG_DOUBLE, &o.sweep.time_limit_s, "stop before a new point after so long",
+  int threads = 0, size = 0;
+  SpExecution *execution = &options->execution;
+
+  execution->programs = programs;
+  execution->output = options->sweep.output;
+  if (execution->output == NULL)
+    return fail (error, "-o FILE was expected");
+  if (programs[0] == NULL)
+    return fail (error, "a program was expected: seqpar run SCENARIO --emit-program FILE writes one");
+  if (execution->steps < 1 || execution->warm_up < 0 || options->timeout_s < 1 || options->threads < 0)
+    return fail (error, "--steps and --timeout take 1 or more, --warm-up and --gpus 0 or more");
+  if (!count_ranks (options->threads, &threads, &size, error))
+    return FALSE;
+  if (execution->verifies && sp_ranks_launched (&threads, &size, &threads, NULL))
+    return fail (error, "--verify compares ranks within one process: start it without a launcher");
+  return sp_ranks_run (threads, options->timeout_s, sp_execute_rank, execution, error);
+}
+
+static gboolean
+parse (Options *o, int *argc, char ***argv, GError **error)
+{
+  const GOptionEntry shared[] = {
+    { "gpus", 0, 0, G_OPTION_ARG_INT, &o->threads, "without a launcher: how many; default all", "N" },
+    { "timeout", 0, 0, G_OPTION_ARG_INT, &o->timeout_s, "give up after so long without progress, default 120",
       "SECONDS" },
-    { "timeout", 0, 0, G_OPTION_ARG_INT, &o.timeout_s, "give up after so long without progress, default 120",
-      "SECONDS" },
-    { "seed", 0, 0, G_OPTION_ARG_INT, &o.sweep.seed, "of the order of points, default 1", "N" },
-    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o.sweep.output, "the measured CSV; one that is there is resumed",
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o->sweep.output, "the CSV; of a sweep one that is there is resumed",
       "FILE" },
     { NULL },
   };
-  g_autoptr (GOptionContext) context = g_option_context_new ("sweep");
+  const GOptionEntry sweep[] = {
+    { "what", 0, 0, G_OPTION_ARG_STRING, &o->what, "of gemm, copy, nccl, launch, memory; default: all that can be",
+      "LIST" },
+    { "shapes", 0, 0, G_OPTION_ARG_FILENAME, &o->shapes, "GEMM shapes, m,n,k a line, and nn or tn if not A B^T",
+      "FILE" },
+    { "force", 0, 0, G_OPTION_ARG_STRING, &o->forced, "NCCL's ALGORITHM/PROTOCOL too, as ring/ll,tree/simple", "LIST" },
+    { "min-bytes", 0, 0, G_OPTION_ARG_STRING, &o->least, "smallest size, default 1K", "SIZE" },
+    { "max-bytes", 0, 0, G_OPTION_ARG_STRING, &o->most, "largest size, default 1G", "SIZE" },
+    { "repeats", 0, 0, G_OPTION_ARG_INT, &o->sweep.repeats, "samples of a point, default 5", "N" },
+    { "time-limit", 0, 0, G_OPTION_ARG_DOUBLE, &o->sweep.time_limit_s, "stop before a new point after so long",
+      "SECONDS" },
+    { "seed", 0, 0, G_OPTION_ARG_INT, &o->sweep.seed, "of the order of points, default 1", "N" },
+    { NULL },
+  };
+  const GOptionEntry execute[] = {
+    { "steps", 0, 0, G_OPTION_ARG_INT, &o->execution.steps, "how many are timed, default 10", "N" },
+    { "warm-up", 0, 0, G_OPTION_ARG_INT, &o->execution.warm_up, "how many before them, default 3", "N" },
+    { "commands", 0, 0, G_OPTION_ARG_NONE, &o->execution.commands, "time each op of one more step", NULL },
+    { "verify", 0, 0, G_OPTION_ARG_NONE, &o->execution.verifies,
+      "loss and gradients of one step against the rehearsal's", NULL },
+    { NULL },
+  };
+  gboolean executes = *argc > 1 && g_str_equal ((*argv)[1], "execute");
+  gboolean sweeps = *argc > 1 && g_str_equal ((*argv)[1], "sweep");
+  g_autoptr (GOptionContext) context = g_option_context_new (executes ? "execute PROGRAM..."
+                                                             : sweeps ? "sweep"
+                                                                      : "sweep|execute ...");
+
+  g_option_context_add_main_entries (context, shared, NULL);
+  if (sweeps || executes)
+    g_option_context_add_main_entries (context, executes ? execute : sweep, NULL);
+  if (!g_option_context_parse (context, argc, argv, error))
+    return FALSE;
+  return executes || (sweeps && *argc == 2) ||
+         fail (error, "usage: seqpar-measure sweep|execute ... -o FILE (see seqpar-measure sweep --help)");
+}
+
+int
+main (int argc, char **argv)
+{
+  Options o = { .sweep = { .repeats = 5, .seed = 1, .shapes = sp_measured_new () },
+                .execution = { .steps = 10, .warm_up = 3 },
+                .timeout_s = 120 };
   g_autoptr (GError) error = NULL;
 
-  g_option_context_add_main_entries (context, entries, NULL);
-  gboolean good = g_option_context_parse (context, &argc, &argv, &error);
-  if (good && (argc != 2 || !g_str_equal (argv[1], "sweep")))
-    good = fail (&error, "usage: seqpar-measure sweep [OPTIONS] -o FILE (see --help)");
+  gboolean good = parse (&o, &argc, &argv, &error);
   o.least = o.least ? o.least : g_strdup ("1K");
   o.most = o.most ? o.most : g_strdup ("1G");
   if (good)
-    good = run_sweep (&o, &error);
+    good = g_str_equal (argv[1], "execute") ? run_execute (&o, argv + 2, &error) : run_sweep (&o, &error);
   if (!good)
     fprintf (stderr, "seqpar-measure: %s\n", error->message);
   return good ? 0 : 1;

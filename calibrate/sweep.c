@@ -187,14 +187,12 @@ count_nodes (SpRank *rank, GError **error)
 }
 
 static SpRows *
-open_rows (const SpSweep *sweep, const SpGpu *gpu, GError **error)
+open_rows (const SpSweep *sweep, const SpRank *rank, GError **error)
 {
   g_autoptr (SpMeasured) head = sp_measured_new ();
-  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
-  g_autofree char *date = g_date_time_format_iso8601 (now);
 
-  sp_measured_say (head, "date", date);
-  sp_gpu_say (gpu, head);
+  if (!sp_gpu_describe (rank->local_rank, head, error))
+    return NULL;
   sp_measured_note (head, "a sample is the slowest rank's, of a captured batch; order by seed %d", sweep->seed);
   sp_measured_note (head, "memory of the context is all that the card had in use");
   return sp_rows_open (sweep->output, head, error);
@@ -274,7 +272,7 @@ sp_sweep_rank (SpRank *rank, gpointer data, GError **error)
   g_autoptr (GArray) points = sp_sweep_points (sweep, size, nodes);
   Loop loop = { .sweep = sweep, .rank = rank, .gpu = gpu };
   if (rank->rank == 0) {
-    loop.rows = rows = open_rows (sweep, gpu, error);
+    loop.rows = rows = open_rows (sweep, rank, error);
     if (rows == NULL || (sweep->kinds & SP_SWEEP_MEMORY && !add_memory (&loop, size, nodes, error)))
       return FALSE;
   }

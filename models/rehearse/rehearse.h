@@ -90,6 +90,12 @@ typedef struct {
 
 SpRehearsal *sp_rehearse (const SpProgram *program, guint64 seed, GError **error);
 SpRehearsal *sp_rehearse_nudged (const SpProgram *program, guint64 seed, const SpNudge *nudge, GError **error);
+/* Gradients of a flat of a rank, as many as the rank keeps for the optimizer; NULL of what is frozen. Its to free. */
+typedef double *(*SpGradientsFunc) (gint32 rank, gint32 position, gint32 flat, gpointer data);
+/* Of a step that was run elsewhere: the tensors' gradients alone (parameters are zeros, and the loss 0). Ranks that hold
+ * the same may differ by `tolerance` of the largest. */
+SpRehearsal *sp_rehearsal_assemble (const SpProgram *program, double tolerance, SpGradientsFunc get, gpointer data,
+                                    GError **error);
 void sp_rehearsal_free (SpRehearsal *rehearsal);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpRehearsal, sp_rehearsal_free)
 

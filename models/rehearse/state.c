@@ -150,7 +150,8 @@ fill (const SpInterpreter *in, SpRank *rank, gint32 index, const SpFlat *of, gui
   if (storage->elements == n)
     first = 0;
   if (rank->recording != NULL)
-    sp_record_start (rank, storage, index, (guint) (of - sp_agenda_block (in->program, rank->agenda, index)->flats), first);
+    sp_record_start (rank, storage, index, (guint) (of - sp_agenda_block (in->program, rank->agenda, index)->flats),
+                     first);
   else
     memcpy (storage->data, flat + first, MIN (storage->elements, n) * sizeof *flat);
 }
@@ -294,6 +295,7 @@ typedef struct {
   SpInterpreter *in;
   GArray *tensors;
   GHashTable *index; /* "layer name" -> 1 + index in tensors */
+  double tolerance;  /* of copies on several ranks */
 } Collector;
 
 static SpRehearsedTensor *
@@ -326,7 +328,7 @@ put (Collector *c, const SpRank *rank, const Weight *w, const char *what, double
     g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_UNWRITTEN,
                  "rank %d: the %s of %s of layer %d is not a finite number at element %" G_GINT64_FORMAT, rank->number,
                  what, w->weight->name, w->layer, at);
-  else if (!isnan (whole[at]) && !(fabs (whole[at] - value) <= 1e-9 * scale))
+  else if (!isnan (whole[at]) && !(fabs (whole[at] - value) <= c->tolerance * scale))
     g_set_error (&c->in->error, SP_REHEARSE_ERROR, SP_REHEARSE_ERROR_MISMATCH,
                  "rank %d: the %s of %s of layer %d is %.17g at element %" G_GINT64_FORMAT
                  ", but another rank's copy is %.17g",
@@ -452,18 +454,67 @@ check_whole (SpInterpreter *in, const SpRehearsedTensor *tensor)
   return TRUE;
 }
 
-gboolean
-sp_state_collect (SpInterpreter *in, SpRehearsal *rehearsal)
+static gboolean
+collect (SpInterpreter *in, double tolerance, GArray *tensors)
 {
   Collector c = { .in = in,
-                  .tensors = rehearsal->tensors,
-                  .index = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL) };
+                  .tensors = tensors,
+                  .index = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL),
+                  .tolerance = tolerance };
 
   for (gint32 v = 0; v < sp_program_virtual_stages (in->program); v++)
     for (gint32 stage = 0; stage < in->program->stages; stage++)
       collect_stage (&c, stage, v);
   g_hash_table_unref (c.index);
-  for (guint i = 0; i < c.tensors->len && in->error == NULL; i++)
-    check_whole (in, &g_array_index (c.tensors, SpRehearsedTensor, i));
+  for (guint i = 0; i < tensors->len && in->error == NULL; i++)
+    check_whole (in, &g_array_index (tensors, SpRehearsedTensor, i));
   return in->error == NULL;
+}
+
+gboolean
+sp_state_collect (SpInterpreter *in, SpRehearsal *rehearsal)
+{
+  return collect (in, 1e-9, rehearsal->tensors);
+}
+
+/* Storage for parameters that nobody asks for. */
+static void
+make_parameters (SpInterpreter *in, SpRank *rank, gint32 index)
+{
+  const SpBlock *block = sp_agenda_block (in->program, rank->agenda, index);
+  SpFrame *frame = sp_rank_frame (rank, index, -1);
+
+  for (guint f = 0; f < block->n_flats; f++) {
+    guint8 slot = parameter_slot (block, &block->flats[f]);
+    if (frame->slots[slot] != NULL)
+      continue;
+    frame->slots[slot] = sp_storage_new (rank, &block->buffers[slot]);
+    memset (frame->slots[slot]->data, 0, (gsize) block->buffers[slot].elements * sizeof (double));
+  }
+}
+
+SpRehearsal *
+sp_rehearsal_assemble (const SpProgram *program, double tolerance, SpGradientsFunc get, gpointer data, GError **error)
+{
+  g_autoptr (SpRehearsal) rehearsal = g_new0 (SpRehearsal, 1);
+  g_autofree SpInterpreter *in = g_new0 (SpInterpreter, 1);
+
+  rehearsal->world = program->world;
+  rehearsal->ranks = g_new0 (SpRehearsedRank, program->world);
+  rehearsal->tensors = g_array_new (FALSE, FALSE, sizeof (SpRehearsedTensor));
+  sp_interpreter_init (in, program, 0, SP_ORDER_PROGRAM, rehearsal->ranks);
+  for (gint32 r = 0; r < program->world; r++)
+    for (guint i = 0; i < in->ranks[r].agenda->n_positions; i++) {
+      const SpBlock *block = sp_agenda_block (program, in->ranks[r].agenda, (gint32) i);
+      make_parameters (in, &in->ranks[r], (gint32) i);
+      for (guint f = 0; f < block->n_flats; f++)
+        in->ranks[r].gradients[SP_MAX_FLATS * i + f] = get (r, (gint32) i, (gint32) f, data);
+    }
+  collect (in, tolerance, rehearsal->tensors);
+  sp_interpreter_clear (in);
+  if (in->error != NULL) {
+    g_propagate_error (error, in->error);
+    return NULL;
+  }
+  return g_steal_pointer (&rehearsal);
 }

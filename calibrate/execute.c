@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/execute.h"
+
+#include <gio/gio.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "calibrate/gpu.h"
+#include "calibrate/player.h"
+#include "models/rehearse/rehearse.h"
+
+#define SEED 7 /* of token ids and, where they are drawn, parameters */
+
+/* A command as it goes to rank 0. */
+typedef struct {
+  SpOp op;
+  gint32 layer, micro_batch;
+  guint8 queue, phase;
+  double start_s, end_s;
+} Timed;
+
+typedef struct {
+  const SpExecution *execution;
+  SpRank *rank;
+  const char *file;
+  const SpProgram *program;
+  const SpRecording *recording;
+  SpPlayer *player;
+  FILE *out; /* of rank 0 */
+} Run;
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+static const char columns[] =
+    "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s\n";
+
+static void
+write_row (const Run *run, int rank, const char *row, const char *name, gint64 layer, gint64 m, gint64 bytes,
+           gint64 repeat, double start_s, double end_s)
+{
+  g_autofree char *program = g_path_get_basename (run->file);
+
+  fprintf (run->out, "%s,%d,%s,%s,,,", program, rank, row, name);
+  fprintf (run->out,
+           "%" G_GINT64_FORMAT ",,,%" G_GINT64_FORMAT ",,,,,,%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%.9g,%.9g\n",
+           layer, m, bytes, repeat, start_s, end_s);
+}
+
+static void
+write_command (const Run *run, int rank, const Timed *t)
+{
+  g_autofree char *program = g_path_get_basename (run->file);
+  const SpOp *op = &t->op;
+
+  fprintf (run->out, "%s,%d,command,%s,%s,%s,%d,%d,%s,%d,%d,%d,%d,%d,%d,%" G_GINT64_FORMAT ",,%.9g,%.9g\n", program,
+           rank, sp_op_name (op->kind), t->queue < SP_N_STREAMS ? sp_stream_name (t->queue) : "pipeline-back",
+           sp_phase_name (t->phase), t->layer, t->micro_batch, sp_group_name (op->group), op->m, op->n, op->k,
+           op->batch, op->heads, op->kv_heads, op->bytes, t->start_s, t->end_s);
+}
+
+/* --- what a run gives --------------------------------------------------------------------------------------------- */
+
+static gboolean
+run_steps (Run *run, GError **error)
+{
+  int size = sp_ranks_size (run->rank), all_steps = run->execution->warm_up + run->execution->steps;
+  g_autofree double *all = g_new (double, 2 * size);
+
+  for (int i = 0; i < all_steps; i++) {
+    double mine[2];
+    /* Ranks start together: what one waits for another before the step is no part of it. */
+    if (!sp_ranks_gather (run->rank, mine, sizeof mine, all, error) ||
+        !sp_player_step (run->player, FALSE, &mine[1], error))
+      return FALSE;
+    mine[0] = sp_player_issue_s (run->player);
+    if (!sp_ranks_gather (run->rank, mine, sizeof mine, all, error))
+      return FALSE;
+    for (int r = 0; r < size; r++) {
+      mine[0] = MAX (mine[0], all[2 * r]);
+      mine[1] = MAX (mine[1], all[2 * r + 1]);
+    }
+    if (run->out != NULL && i >= run->execution->warm_up)
+      write_row (run, -1, "step", "", 0, 0, 0, i - run->execution->warm_up, mine[0], mine[1]);
+  }
+  return TRUE;
+}
+
+static gboolean
+gather_commands (Run *run, GError **error)
+{
+  int size = sp_ranks_size (run->rank);
+  gint64 n = run->recording->commands->len, most = n;
+  g_autofree gint64 *counts = g_new (gint64, size);
+  double step_s = 0;
+
+  if (!sp_player_step (run->player, TRUE, &step_s, error) || !sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
+    return FALSE;
+  for (int r = 0; r < size; r++)
+    most = MAX (most, counts[r]);
+  g_autofree Timed *mine = g_new0 (Timed, most), *all = g_new0 (Timed, most * size);
+  for (gint64 i = 0; i < n; i++) {
+    const SpCommand *command = &g_array_index (run->recording->commands, SpCommand, i);
+    mine[i] = (Timed){ command->op, command->layer, command->micro_batch, command->queue, command->phase, 0, 0 };
+    sp_player_command_times (run->player, (guint) i, &mine[i].start_s, &mine[i].end_s);
+  }
+  if (!sp_ranks_gather (run->rank, mine, (gsize) most * sizeof *mine, all, error))
+    return FALSE;
+  for (int r = 0; run->out != NULL && r < size; r++)
+    for (gint64 i = 0; i < counts[r]; i++)
+      write_command (run, r, &all[r * most + i]);
+  return TRUE;
+}
+
+typedef struct {
+  gint64 payload[SP_N_AXES], used, arena, context, communicators;
+  guint n_communicators;
+  double loss;
+} Counts;
+
+static gboolean
+gather_counts (Run *run, double *ret_loss, GError **error)
+{
+  int size = sp_ranks_size (run->rank);
+  g_autofree Counts *all = g_new0 (Counts, size);
+  Counts mine;
+
+  memset (&mine, 0, sizeof mine);
+  sp_player_payload (run->player, mine.payload);
+  sp_player_memory (run->player, &mine.used, &mine.arena, &mine.context, &mine.communicators, &mine.n_communicators);
+  mine.loss = sp_player_loss (run->player);
+  if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
+    return FALSE;
+  *ret_loss = 0;
+  for (int r = 0; r < size; r++)
+    *ret_loss += all[r].loss;
+  for (int r = 0; run->out != NULL && r < size; r++) {
+    for (guint axis = 0; axis < SP_N_AXES; axis++)
+      if (all[r].payload[axis] > 0)
+        write_row (run, r, "payload", sp_axis_name (axis), 0, 0, all[r].payload[axis], 0, 0, 0);
+    write_row (run, r, "memory", "arena", 0, 0, all[r].arena, 0, 0, 0);
+    write_row (run, r, "memory", "context", 0, 0, all[r].context, 0, 0, 0);
+    write_row (run, r, "memory", "communicators", 0, all[r].n_communicators, all[r].communicators, 0, 0, 0);
+    write_row (run, r, "memory", "used", 0, 0, all[r].used, 0, 0, 0);
+  }
+  return TRUE;
+}
+
+/* --- verification ------------------------------------------------------------------------------------------------- */
+
+/* Of all ranks, which are threads of one process. */
+typedef struct {
+  const SpRecording **recordings;
+  SpPlayer **players;
+} Others;
+
+static double *
+get_gradients (gint32 rank, gint32 position, gint32 flat, gpointer data)
+{
+  const Others *others = data;
+  const GArray *kept = others->recordings[rank]->gradients;
+
+  for (guint i = 0; i < kept->len; i++) {
+    const SpGradients *g = &g_array_index (kept, SpGradients, i);
+    if (g->position == position && g->flat == flat)
+      return g_memdup2 (sp_player_gradients (others->players[rank], i),
+                        (gsize) g->gradients.elements * sizeof (double));
+  }
+  return NULL;
+}
+
+static double
+norm_of (const double *a, const double *b, gint64 n)
+{
+  double sum = 0;
+
+  for (gint64 i = 0; i < n; i++)
+    sum += (a[i] - (b != NULL ? b[i] : 0)) * (a[i] - (b != NULL ? b[i] : 0));
+  return sqrt (sum);
+}
+
+static gboolean
+compare (const Run *run, const Others *others, double loss, GError **error)
+{
+  g_autoptr (SpRehearsal) expected = sp_rehearse (run->program, SEED, error);
+  if (expected == NULL)
+    return FALSE;
+  g_autoptr (SpRehearsal) got = sp_rehearsal_assemble (run->program, 1e-6, get_gradients, (gpointer) others, error);
+  if (got == NULL)
+    return FALSE;
+  write_row (run, -1, "loss", "", 0, 0, 0, 0, expected->loss, loss);
+  for (guint i = 0; i < got->tensors->len; i++) {
+    const SpRehearsedTensor *a = &g_array_index (got->tensors, SpRehearsedTensor, i);
+    const SpRehearsedTensor *b = &g_array_index (expected->tensors, SpRehearsedTensor, i);
+    double all = norm_of (b->gradient, NULL, b->rows * b->cols);
+    double off = norm_of (a->gradient, b->gradient, b->rows * b->cols);
+    write_row (run, -1, "gradient", b->name, b->layer, 0, 0, 0, all, all > 0 ? off / all : off);
+  }
+  return TRUE;
+}
+
+static gboolean
+verify (Run *run, GError **error)
+{
+  int size = sp_ranks_size (run->rank);
+  g_autofree const SpRecording **recordings = g_new0 (const SpRecording *, size);
+  g_autofree SpPlayer **players = g_new0 (SpPlayer *, size);
+  Others others = { recordings, players };
+  double step_s = 0, loss = 0, *none = &step_s;
+  g_autofree double *all = g_new (double, size);
+
+  sp_player_keep_gradients (run->player, TRUE);
+  if (!sp_player_step (run->player, FALSE, &step_s, error) || !gather_counts (run, &loss, error) ||
+      !sp_ranks_gather (run->rank, &run->recording, sizeof run->recording, recordings, error) ||
+      !sp_ranks_gather (run->rank, &run->player, sizeof run->player, players, error))
+    return FALSE;
+  gboolean good = run->out == NULL || compare (run, &others, loss, error);
+  sp_player_keep_gradients (run->player, FALSE);
+  /* What rank 0 reads is the others'. */
+  return good && sp_ranks_gather (run->rank, none, sizeof *none, all, error);
+}
+
+/* --- runs --------------------------------------------------------------------------------------------------------- */
+
+static SpProgram *
+read_program (const char *file, int ranks, GError **error)
+{
+  g_autofree char *text = NULL;
+  gsize length = 0;
+
+  if (!g_file_get_contents (file, &text, &length, error))
+    return NULL;
+  g_autoptr (SpProgram) program = sp_program_read_text (text, length, file, error);
+  if (program != NULL && program->world != ranks) {
+    g_set_error (error, G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT, "%s: is for %d GPUs, and here are %d (--gpus)", file,
+                 program->world, ranks);
+    return NULL;
+  }
+  return g_steal_pointer (&program);
+}
+
+static gboolean
+run_program (Run *run, GError **error)
+{
+  const SpExecution *execution = run->execution;
+  double loss = 0;
+  g_autoptr (SpProgram) program = read_program (run->file, sp_ranks_size (run->rank), error);
+  if (program == NULL)
+    return FALSE;
+  g_autoptr (SpRecording) recording = sp_record (program, run->rank->rank, SEED, error);
+  if (recording == NULL)
+    return FALSE;
+  g_autoptr (SpPlayer) player = sp_player_new (run->rank, program, recording, error);
+  if (player == NULL)
+    return FALSE;
+  run->program = program;
+  run->recording = recording;
+  run->player = player;
+  if (!(execution->verifies ? sp_player_start (player, SEED, error) : sp_player_start_quick (player, error)))
+    return FALSE;
+  if (execution->verifies)
+    return verify (run, error);
+  return run_steps (run, error) && gather_counts (run, &loss, error) &&
+         (!execution->commands || gather_commands (run, error));
+}
+
+static FILE *
+open_output (const SpExecution *execution, SpRank *rank, GError **error)
+{
+  g_autoptr (SpMeasured) head = sp_measured_new ();
+  g_autoptr (GString) text = g_string_new ("# seqpar-executed: 1\n");
+  FILE *out = fopen (execution->output, "w");
+
+  if (out == NULL) {
+    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: cannot write", execution->output);
+    return NULL;
+  }
+  if (!sp_gpu_describe (rank->local_rank, head, error)) {
+    fclose (out);
+    return NULL;
+  }
+  for (guint i = 0; sp_measured_key_names[i] != NULL; i++)
+    if (head->fields[i] != NULL)
+      g_string_append_printf (text, "# %s: %s\n", sp_measured_key_names[i], head->fields[i]);
+  fputs (text->str, out);
+  fputs (columns, out);
+  return out;
+}
+
+gboolean
+sp_execute_rank (SpRank *rank, gpointer data, GError **error)
+{
+  const SpExecution *execution = data;
+  Run run = { .execution = execution, .rank = rank };
+  gboolean good = TRUE;
+
+  if (rank->rank == 0 && (run.out = open_output (execution, rank, error)) == NULL)
+    return FALSE;
+  for (guint i = 0; good && execution->programs[i] != NULL; i++) {
+    run.file = execution->programs[i];
+    good = run_program (&run, error);
+    if (!good)
+      g_prefix_error (error, "%s: ", run.file);
+    if (run.out != NULL && fflush (run.out) != 0 && good) {
+      g_set_error (error, G_IO_ERROR, G_IO_ERROR_NO_SPACE, "%s: cannot write; what is in it is kept",
+                   execution->output);
+      good = FALSE;
+    }
+    if (run.out != NULL)
+      fprintf (stderr, "%s: %s\n", run.file, good ? "done" : "failed");
+  }
+  if (run.out != NULL)
+    fclose (run.out);
+  return good;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The executor: programs run for real, one after the other, and what they took, as a CSV.
+ *
+ *   # seqpar-executed: 1          the version, first; then date, card, driver, cuda, nccl, host
+ *   program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s
+ *
+ * Rows, by the column of that name:
+ *   step      end_s = what a step took on the slowest rank, by repeat; start_s = what the host took to issue it
+ *   command   name = the op, of a step that was timed command by command; times from the step's start
+ *   payload   name = the axis, bytes = handed to NCCL or the host's copies in a step
+ *   memory    name = arena, context, communicators (all of them; m = how many), used (all that the card had in use)
+ *   loss      end_s = of all ranks; start_s = of the rehearsal, where verified
+ *   gradient  name = a tensor, layer; end_s = |executed - rehearsed| / |rehearsed|, both norms over its elements
+ */
+#pragma once
+
+#include "calibrate/ranks.h"
+
+typedef struct {
+  char **programs; /* files */
+  char *output;
+  int steps, warm_up;
+  gboolean commands; /* their times too */
+  gboolean verifies; /* against the rehearsal: small models alone, and one process */
+} SpExecution;
+
+/* SpRankFunc; data is an SpExecution. */
+gboolean sp_execute_rank (SpRank *rank, gpointer data, GError **error);

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the player's files share. */
+#pragma once
+
+#if HAVE_NCCL
+#include <nccl.h>
+#endif
+
+#include "calibrate/gemm.h"
+#include "calibrate/player.h"
+#include "kernels/device.h"
+
+struct _SpPlayer {
+  SpRank *rank;
+  const SpProgram *program;
+  const SpRecording *recording;
+
+  char *arena, *host_arena;
+  char *tables;     /* on the device, */
+  gint64 *table_at; /* each at this byte */
+  char *scratch;    /* of kernels on COMPUTE */
+  gint64 scratch_bytes;
+  char *added[SP_N_QUEUES]; /* where a reduce-scatter that adds puts its part first */
+  void *workspace;          /* of GEMMs */
+  double *loss;             /* on the device */
+  SpGemms *gemms;
+
+  cudaStream_t streams[SP_N_QUEUES];
+  cudaEvent_t begin, ends[SP_N_QUEUES];
+  cudaEvent_t *over;           /* of commands that others wait for; else NULL */
+  cudaEvent_t *starts, *stops; /* of all, once a step was timed */
+  float *start_ms, *stop_ms;
+  gint64 payload_bytes[SP_N_AXES];
+  gint64 context_bytes, communicators_bytes;
+  double loss_value, issue_s;
+  gboolean keeps;
+  double **gradients;
+#if HAVE_NCCL
+  ncclComm_t comms[SP_N_GROUPS][2]; /* [1]: the pipeline's way back */
+#endif
+};
+
+/* --- player-ops.c ------------------------------------------------------------------------------------------------- */
+
+typedef gboolean (*SpPlay) (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
+
+/* NULL: no kernel of the op yet. */
+SpPlay sp_player_kernel (const SpCommand *command);
+gint64 sp_player_scratch_bytes (const SpCommand *command);
+
+/* NULL of an operand that is not there. */
+void *sp_player_data (const SpPlayer *player, const SpOperand *operand);
+SpDevTensor sp_player_tensor (const SpPlayer *player, const SpOperand *operand);
+
+/* --- player-comm.c ------------------------------------------------------------------------------------------------ */
+
+gboolean sp_player_connect (SpPlayer *player, GError **error);
+void sp_player_disconnect (SpPlayer *player);
+gboolean sp_player_communicate (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
+/* Has NCCL or another rank failed? */
+gboolean sp_player_fine (SpPlayer *player, GError **error);
+guint sp_player_communicators (const SpPlayer *player);
+/* Bytes on `queue` beside the arena: of a reduce-scatter that adds. */
+gint64 sp_player_added_bytes (const SpCommand *command);

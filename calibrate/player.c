@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <gio/gio.h>
+#include <string.h>
+
+#include "calibrate/player-private.h"
+
+#define COMMAND(player, i) (&g_array_index ((player)->recording->commands, SpCommand, i))
+#define STORED(player, i) (&g_array_index ((player)->recording->storages, SpStored, i))
+
+static gint64
+used_bytes (void)
+{
+  size_t free_bytes = 0, total = 0;
+
+  cudaMemGetInfo (&free_bytes, &total);
+  return (gint64) (total - free_bytes);
+}
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+/* Before anything is allocated. */
+static gboolean
+check_commands (const SpPlayer *player, GError **error)
+{
+  for (guint i = 0; i < player->recording->commands->len; i++) {
+    const SpCommand *command = COMMAND (player, i);
+    if (!sp_op_is_communication (command->op.kind) && sp_player_kernel (command) == NULL) {
+      g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_SUPPORTED, "the op %s (layer %d, %s) cannot be executed yet%s",
+                   sp_op_name (command->op.kind), command->layer, sp_phase_name (command->phase),
+                   command->op.flags & SP_OP_ON_HOST ? " on the host" : "");
+      return FALSE;
+    }
+  }
+  return TRUE;
+}
+
+static gboolean
+allocate (SpPlayer *player, GError **error)
+{
+  const SpRecording *r = player->recording;
+  gint64 added[SP_N_QUEUES] = { 0 };
+
+  for (guint i = 0; i < r->commands->len; i++) {
+    const SpCommand *command = COMMAND (player, i);
+    player->scratch_bytes = MAX (player->scratch_bytes, sp_player_scratch_bytes (command));
+    added[command->queue] = MAX (added[command->queue], sp_player_added_bytes (command));
+  }
+  if (!CUDA (cudaMalloc ((void **) &player->arena, (gsize) MAX (r->arena_bytes, 1)))) {
+    g_prefix_error (error, "an arena of %.2f GiB: ", (double) r->arena_bytes / (1 << 30));
+    return FALSE;
+  }
+  for (guint q = 0; q < SP_N_QUEUES; q++)
+    if (added[q] > 0 && !CUDA (cudaMalloc ((void **) &player->added[q], (gsize) added[q])))
+      return FALSE;
+  return (r->host_arena_bytes == 0 ||
+          CUDA (cudaMallocHost ((void **) &player->host_arena, (gsize) r->host_arena_bytes))) &&
+         CUDA (cudaMalloc ((void **) &player->scratch, (gsize) MAX (player->scratch_bytes, 256))) &&
+         CUDA (cudaMalloc (&player->workspace, SP_GEMM_WORKSPACE_BYTES)) &&
+         CUDA (cudaMalloc ((void **) &player->loss, sizeof *player->loss));
+}
+
+static gboolean
+upload_tables (SpPlayer *player, GError **error)
+{
+  const GArray *tables = player->recording->tables;
+  gint64 bytes = 0;
+
+  player->table_at = g_new (gint64, MAX (tables->len, 1));
+  for (guint i = 0; i < tables->len; i++) {
+    player->table_at[i] = bytes;
+    bytes += (g_array_index (tables, SpTable, i).n * 4 + 255) / 256 * 256;
+  }
+  if (!CUDA (cudaMalloc ((void **) &player->tables, (gsize) MAX (bytes, 256))))
+    return FALSE;
+  for (guint i = 0; i < tables->len; i++) {
+    const SpTable *t = &g_array_index (tables, SpTable, i);
+    if (!CUDA (cudaMemcpy (player->tables + player->table_at[i], t->data, (gsize) t->n * 4, cudaMemcpyHostToDevice)))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static gboolean
+make_streams (SpPlayer *player, GError **error)
+{
+  guint n = player->recording->commands->len;
+
+  for (guint q = 0; q < SP_N_QUEUES; q++)
+    if (!CUDA (cudaStreamCreateWithFlags (&player->streams[q], cudaStreamNonBlocking)) ||
+        !CUDA (cudaEventCreate (&player->ends[q])))
+      return FALSE;
+  player->over = g_new0 (cudaEvent_t, MAX (n, 1));
+  for (guint i = 0; i < n; i++)
+    if (COMMAND (player, i)->is_awaited && !CUDA (cudaEventCreateWithFlags (&player->over[i], cudaEventDisableTiming)))
+      return FALSE;
+  return CUDA (cudaEventCreate (&player->begin));
+}
+
+SpPlayer *
+sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, GError **error)
+{
+  g_autoptr (SpPlayer) player = g_new0 (SpPlayer, 1);
+
+  player->rank = rank;
+  player->program = program;
+  player->recording = recording;
+  player->gradients = g_new0 (double *, MAX (recording->gradients->len, 1));
+  if (!check_commands (player, error) || !CUDA (cudaSetDevice (rank->local_rank)) || !CUDA (cudaFree (NULL)))
+    return NULL;
+  player->context_bytes = used_bytes ();
+  if (!sp_player_connect (player, error))
+    return NULL;
+  player->communicators_bytes = used_bytes () - player->context_bytes;
+  player->gemms = sp_gemms_new (error);
+  if (player->gemms == NULL || !allocate (player, error) || !upload_tables (player, error) ||
+      !make_streams (player, error))
+    return NULL;
+  return g_steal_pointer (&player);
+}
+
+static void
+destroy_events (cudaEvent_t *events, guint n)
+{
+  for (guint i = 0; events != NULL && i < n; i++)
+    if (events[i] != NULL)
+      cudaEventDestroy (events[i]);
+  g_free (events);
+}
+
+void
+sp_player_free (SpPlayer *player)
+{
+  guint n = player->recording->commands->len;
+
+  sp_player_disconnect (player);
+  destroy_events (player->over, n);
+  destroy_events (player->starts, n);
+  destroy_events (player->stops, n);
+  for (guint q = 0; q < SP_N_QUEUES; q++) {
+    if (player->streams[q] != NULL)
+      cudaStreamDestroy (player->streams[q]);
+    if (player->ends[q] != NULL)
+      cudaEventDestroy (player->ends[q]);
+    cudaFree (player->added[q]);
+  }
+  if (player->begin != NULL)
+    cudaEventDestroy (player->begin);
+  g_clear_pointer (&player->gemms, sp_gemms_free);
+  cudaFree (player->arena);
+  cudaFreeHost (player->host_arena);
+  cudaFree (player->tables);
+  cudaFree (player->scratch);
+  cudaFree (player->workspace);
+  cudaFree (player->loss);
+  for (guint i = 0; i < player->recording->gradients->len; i++)
+    g_free (player->gradients[i]);
+  g_free (player->gradients);
+  g_free (player->table_at);
+  g_free (player->start_ms);
+  g_free (player->stop_ms);
+  g_free (player);
+}
+
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
+
+static guint16
+to_bf16 (double value)
+{
+  float f = (float) value;
+  guint32 bits;
+
+  memcpy (&bits, &f, sizeof bits);
+  return (guint16) ((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static double
+from_bf16 (guint16 half)
+{
+  guint32 bits = (guint32) half << 16;
+  float f;
+
+  memcpy (&f, &bits, sizeof f);
+  return f;
+}
+
+static gboolean
+clear_always (SpPlayer *player, GError **error)
+{
+  for (guint i = 0; i < player->recording->storages->len; i++) {
+    const SpStored *s = STORED (player, i);
+    SpOperand all = { (gint32) i, s->dtype, s->bytes / (gint64) sp_dtype_bytes (s->dtype), 0 };
+    if (s->life != SP_LIFE_ALWAYS)
+      continue;
+    if (s->host)
+      memset (sp_player_data (player, &all), 0, (gsize) s->bytes);
+    else if (!CUDA (cudaMemset (sp_player_data (player, &all), 0, (gsize) s->bytes)))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static gboolean
+put (SpPlayer *player, gint32 storage, const double *values, GError **error)
+{
+  const SpStored *s = STORED (player, storage);
+  gint64 n = s->bytes / (gint64) sp_dtype_bytes (s->dtype);
+  SpOperand all = { storage, s->dtype, n, 0 };
+  g_autofree guint8 *converted = g_malloc ((gsize) MAX (s->bytes, 1));
+
+  for (gint64 i = 0; i < n; i++)
+    if (s->dtype == SP_DTYPE_BF16)
+      ((guint16 *) (gpointer) converted)[i] = to_bf16 (values[i]);
+    else
+      ((float *) (gpointer) converted)[i] = (float) values[i];
+  return CUDA (cudaMemcpy (sp_player_data (player, &all), converted, (gsize) s->bytes, cudaMemcpyDefault));
+}
+
+gboolean
+sp_player_start (SpPlayer *player, guint64 seed, GError **error)
+{
+  if (!clear_always (player, error))
+    return FALSE;
+  for (guint i = 0; i < player->recording->starts->len; i++) {
+    const SpStart *start = &g_array_index (player->recording->starts, SpStart, i);
+    g_autofree double *values =
+        sp_state_draw (player->program, player->recording->rank, seed, start->position, start->flat, error);
+    if (values == NULL || !put (player, start->storage, values + start->first, error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+gboolean
+sp_player_start_quick (SpPlayer *player, GError **error)
+{
+  enum { BLOCK = 1 << 20 };
+  g_autofree double *numbers = g_new (double, BLOCK);
+  g_autofree guint8 *block = g_malloc (BLOCK * 4);
+  g_autoptr (GRand) random = g_rand_new_with_seed (1);
+
+  if (!clear_always (player, error))
+    return FALSE;
+  for (guint i = 0; i < BLOCK; i++)
+    numbers[i] = g_rand_double_range (random, -0.03, 0.03);
+  for (guint i = 0; i < player->recording->starts->len; i++) {
+    const SpStart *start = &g_array_index (player->recording->starts, SpStart, i);
+    const SpStored *s = STORED (player, start->storage);
+    SpOperand all = { start->storage, s->dtype, 0, 0 };
+    char *at = sp_player_data (player, &all);
+    for (guint j = 0; j < BLOCK; j++)
+      if (s->dtype == SP_DTYPE_BF16)
+        ((guint16 *) (gpointer) block)[j] = to_bf16 (numbers[j]);
+      else
+        ((float *) (gpointer) block)[j] = (float) numbers[j];
+    gint64 bytes = BLOCK * (gint64) sp_dtype_bytes (s->dtype);
+    for (gint64 done = 0; done < s->bytes; done += bytes)
+      if (!CUDA (cudaMemcpy (at + done, block, (gsize) MIN (bytes, s->bytes - done), cudaMemcpyDefault)))
+        return FALSE;
+  }
+  return TRUE;
+}
+
+double *
+sp_player_read (SpPlayer *player, const SpOperand *operand, GError **error)
+{
+  gsize bytes = (gsize) operand->elements * sp_dtype_bytes (operand->dtype);
+  g_autofree guint8 *raw = g_malloc (MAX (bytes, 1));
+  g_autofree double *values = g_new (double, MAX (operand->elements, 1));
+
+  if (!CUDA (cudaMemcpy (raw, sp_player_data (player, operand), bytes, cudaMemcpyDefault)))
+    return NULL;
+  for (gint64 i = 0; i < operand->elements; i++)
+    values[i] = operand->dtype == SP_DTYPE_BF16 ? from_bf16 (((const guint16 *) (gpointer) raw)[i])
+                                                : (double) ((const float *) (gpointer) raw)[i];
+  return g_steal_pointer (&values);
+}
+
+/* --- a step ------------------------------------------------------------------------------------------------------- */
+
+/* Waits by looking, so that a rank that failed or an error of NCCL ends the wait. */
+static gboolean
+wait_event (SpPlayer *player, cudaEvent_t event, GError **error)
+{
+  cudaError_t status;
+
+  for (guint turn = 0; (status = cudaEventQuery (event)) == cudaErrorNotReady; turn++)
+    if (turn % 1024 == 1023 && !sp_player_fine (player, error))
+      return FALSE;
+  return CUDA (status);
+}
+
+static gboolean
+prepare_times (SpPlayer *player, GError **error)
+{
+  guint n = player->recording->commands->len;
+
+  if (player->starts != NULL)
+    return TRUE;
+  player->starts = g_new0 (cudaEvent_t, MAX (n, 1));
+  player->stops = g_new0 (cudaEvent_t, MAX (n, 1));
+  player->start_ms = g_new0 (float, MAX (n, 1));
+  player->stop_ms = g_new0 (float, MAX (n, 1));
+  for (guint i = 0; i < n; i++)
+    if (!CUDA (cudaEventCreate (&player->starts[i])) || !CUDA (cudaEventCreate (&player->stops[i])))
+      return FALSE;
+  return TRUE;
+}
+
+/* What the optimizer is about to use: everything before it is waited for. */
+static gboolean
+keep_gradients (SpPlayer *player, guint number, guint *at, GError **error)
+{
+  const GArray *kept = player->recording->gradients;
+
+  for (; *at < kept->len && g_array_index (kept, SpGradients, *at).before == (gint32) number; (*at)++) {
+    for (guint q = 0; q < SP_N_QUEUES; q++)
+      if (!CUDA (cudaEventRecord (player->ends[q], player->streams[q])) || !wait_event (player, player->ends[q], error))
+        return FALSE;
+    g_clear_pointer (&player->gradients[*at], g_free);
+    player->gradients[*at] = sp_player_read (player, &g_array_index (kept, SpGradients, *at).gradients, error);
+    if (player->gradients[*at] == NULL)
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static gboolean
+play (SpPlayer *player, guint number, gboolean timed, GError **error)
+{
+  const SpCommand *command = COMMAND (player, number);
+  cudaStream_t stream = player->streams[command->queue];
+
+  for (guint i = 0; i < command->n_waits; i++) {
+    guint32 wait = g_array_index (player->recording->waits, guint32, command->first_wait + i);
+    if (!CUDA (cudaStreamWaitEvent (stream, player->over[wait], 0)))
+      return FALSE;
+  }
+  if (timed && !CUDA (cudaEventRecord (player->starts[number], stream)))
+    return FALSE;
+  gboolean good = sp_op_is_communication (command->op.kind)
+                      ? sp_player_communicate (player, command, stream, error)
+                      : sp_player_kernel (command) (player, command, stream, error);
+  if (!good) {
+    g_prefix_error (error, "command %u, %s of layer %d, %s: ", number, sp_op_name (command->op.kind), command->layer,
+                    sp_phase_name (command->phase));
+    return FALSE;
+  }
+  return (!timed || CUDA (cudaEventRecord (player->stops[number], stream))) &&
+         (player->over[number] == NULL || CUDA (cudaEventRecord (player->over[number], stream)));
+}
+
+static gboolean
+begin (SpPlayer *player, GError **error)
+{
+  cudaStream_t first = player->streams[SP_STREAM_COMPUTE];
+
+  memset (player->payload_bytes, 0, sizeof player->payload_bytes);
+  if (!CUDA (cudaMemsetAsync (player->loss, 0, sizeof *player->loss, first)) ||
+      !CUDA (cudaEventRecord (player->begin, first)))
+    return FALSE;
+  for (guint q = 1; q < SP_N_QUEUES; q++)
+    if (!CUDA (cudaStreamWaitEvent (player->streams[q], player->begin, 0)))
+      return FALSE;
+  return TRUE;
+}
+
+/* COMPUTE ends last: it waits for all. */
+static gboolean
+end (SpPlayer *player, double *ret_s, GError **error)
+{
+  cudaStream_t first = player->streams[SP_STREAM_COMPUTE];
+  float ms = 0;
+
+  for (guint q = 1; q < SP_N_QUEUES; q++)
+    if (!CUDA (cudaEventRecord (player->ends[q], player->streams[q])) ||
+        !CUDA (cudaStreamWaitEvent (first, player->ends[q], 0)))
+      return FALSE;
+  if (!CUDA (cudaEventRecord (player->ends[0], first)) || !wait_event (player, player->ends[0], error) ||
+      !CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0])) ||
+      !CUDA (cudaMemcpy (&player->loss_value, player->loss, sizeof player->loss_value, cudaMemcpyDeviceToHost)))
+    return FALSE;
+  *ret_s = ms * 1e-3;
+  return sp_ranks_check (player->rank, TRUE, error);
+}
+
+gboolean
+sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error)
+{
+  guint n = player->recording->commands->len, kept = 0;
+  gint64 start_us = g_get_monotonic_time ();
+
+  if ((timed && !prepare_times (player, error)) || !begin (player, error))
+    return FALSE;
+  for (guint i = 0; i < n; i++)
+    if ((player->keeps && !keep_gradients (player, i, &kept, error)) || !play (player, i, timed, error))
+      return FALSE;
+  player->issue_s = (double) (g_get_monotonic_time () - start_us) * 1e-6;
+  if (!end (player, ret_s, error))
+    return FALSE;
+  for (guint i = 0; timed && i < n; i++)
+    if (!CUDA (cudaEventElapsedTime (&player->start_ms[i], player->begin, player->starts[i])) ||
+        !CUDA (cudaEventElapsedTime (&player->stop_ms[i], player->begin, player->stops[i])))
+      return FALSE;
+  return TRUE;
+}
+
+/* --- results ------------------------------------------------------------------------------------------------------ */
+
+void
+sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s)
+{
+  *ret_start_s = player->start_ms[command] * 1e-3;
+  *ret_end_s = player->stop_ms[command] * 1e-3;
+}
+
+double
+sp_player_loss (const SpPlayer *player)
+{
+  return player->loss_value;
+}
+
+double
+sp_player_issue_s (const SpPlayer *player)
+{
+  return player->issue_s;
+}
+
+void
+sp_player_payload (const SpPlayer *player, gint64 ret_bytes[SP_N_AXES])
+{
+  memcpy (ret_bytes, player->payload_bytes, sizeof player->payload_bytes);
+}
+
+void
+sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_arena_bytes, gint64 *ret_context_bytes,
+                  gint64 *ret_communicators_bytes, guint *ret_communicators)
+{
+  *ret_used_bytes = used_bytes ();
+  *ret_arena_bytes = player->recording->arena_bytes;
+  *ret_context_bytes = player->context_bytes;
+  *ret_communicators_bytes = player->communicators_bytes;
+  *ret_communicators = sp_player_communicators (player);
+}
+
+void
+sp_player_keep_gradients (SpPlayer *player, gboolean keep)
+{
+  player->keeps = keep;
+}
+
+const double *
+sp_player_gradients (const SpPlayer *player, guint index)
+{
+  return player->gradients[index];
+}

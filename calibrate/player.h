@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The player: one rank's recording (models/rehearse/recording.h) on its GPU. The fourth reader's hands: cuBLASLt for
+ * products, kernels/device.h for the rest, NCCL for what goes between GPUs, a stream for each queue, events for waits,
+ * one arena in which every storage lies where the recording says.
+ *
+ * Bytes handed to NCCL are counted beside its calls, by the definition of payload in sim/program.h.
+ *
+ * Errors name the call or the op. An op that has no kernel yet is refused when the player is made, before anything runs.
+ */
+
+#include "calibrate/ranks.h"
+#include "models/rehearse/recording.h"
+
+G_BEGIN_DECLS
+
+typedef struct _SpPlayer SpPlayer;
+
+/* Borrows program and recording. All ranks make theirs together: communicators are made among them. */
+SpPlayer *sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, GError **error);
+void sp_player_free (SpPlayer *player);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlayer, sp_player_free)
+
+/* What lives ALWAYS as at the start of training: parameters drawn as the rehearsal draws them for `seed`; or, quicker,
+ * repeated small numbers, with which only time and memory mean anything. */
+gboolean sp_player_start (SpPlayer *player, guint64 seed, GError **error);
+gboolean sp_player_start_quick (SpPlayer *player, GError **error);
+
+/* A step: issued, and waited for. ret_s: from the first command to the last, on the device. `timed`: each command's own
+ * time is taken, which costs a little of the step's. */
+gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error);
+/* Of the last timed step: seconds from its start. */
+void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);
+
+/* Of the last step: this rank's part of the loss; the host's time to issue it. */
+double sp_player_loss (const SpPlayer *player);
+double sp_player_issue_s (const SpPlayer *player);
+/* Of the last step, by axis. */
+void sp_player_payload (const SpPlayer *player, gint64 ret_bytes[SP_N_AXES]);
+/* What this process has on the card: all, of it the arena, and what was there before anything of this. */
+void sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_arena_bytes,
+                       gint64 *ret_context_bytes, gint64 *ret_communicators_bytes, guint *ret_communicators);
+
+/* The numbers of an operand after a step, as doubles; free them. */
+double *sp_player_read (SpPlayer *player, const SpOperand *operand, GError **error);
+/* Those of recording->gradients, kept by the last step when the optimizer began, if asked for before it. */
+void sp_player_keep_gradients (SpPlayer *player, gboolean keep);
+const double *sp_player_gradients (const SpPlayer *player, guint index);
+
+G_END_DECLS
