@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The embedding and the head: tables, positions, the loss. */
+#include "kernels/device-private.cuh"
+
+/* --- tables ------------------------------------------------------------------------------------------------------- */
+
+struct Embed {
+  int64_t n, k, first;
+  const int32_t *ids;
+  SpDevTensor table, x;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t token = divide (i, k), row = ids[token] - first;
+
+    store<V> (x, i, row >= 0 && row < n ? load<V> (table, row * k + i - token * k) : Vec<V>{});
+  }
+};
+
+cudaError_t
+sp_dev_embed (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t first, SpDevTensor table, SpDevTensor x,
+              cudaStream_t stream)
+{
+  if (!are_floats ({ table, x }))
+    return cudaErrorInvalidValue;
+  return each (Embed{ n, k, first, ids, table, x }, m * k, width_of ({ k }, { table, x }), stream);
+}
+
+struct Position {
+  int64_t n, k;
+  const int32_t *pos;
+  SpDevTensor x, table, out;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t token = divide (i, k), row = pos[token];
+    Vec<V> v = load<V> (x, i), t = row >= 0 && row < n ? load<V> (table, row * k + i - token * k) : Vec<V>{};
+
+#pragma unroll
+    for (int j = 0; j < V; j++)
+      v.x[j] += t.x[j];
+    store<V> (out, i, v);
+  }
+};
+
+cudaError_t
+sp_dev_position (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevTensor x, SpDevTensor table, SpDevTensor out,
+                 cudaStream_t stream)
+{
+  if (!are_floats ({ x, table, out }))
+    return cudaErrorInvalidValue;
+  return each (Position{ n, k, pos, x, table, out }, m * k, width_of ({ k }, { x, table, out }), stream);
+}
+
+/* --- their gradients ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Tokens are grouped by their row of the table with integer atomics, so in any order; then a block sums the tokens of a
+ * row in the order of tokens: a short list is sorted first, of a long one the ids are gone through again.
+ */
+
+#define EMBED_THREADS 128
+#define MOST_SORTED 1024 /* tokens of a list that is sorted */
+
+/* In the scratch: [n] each, but for tokens[m] and total[1]. */
+struct Groups {
+  int32_t *count, *start, *filled, *total, *tokens;
+};
+
+static Groups
+groups_in (void *scratch, int64_t n)
+{
+  int32_t *p = (int32_t *) scratch;
+
+  return { p, p + n, p + 2 * n, p + 3 * n, p + 3 * n + 1 };
+}
+
+static __global__ void
+group_count_kernel (int64_t m, int64_t n, const int32_t *ids, int64_t first, Groups g)
+{
+  int64_t i = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x, row = i < m ? ids[i] - first : -1;
+
+  if (row >= 0 && row < n)
+    atomicAdd (&g.count[row], 1);
+}
+
+static __global__ void
+group_start_kernel (int64_t n, Groups g)
+{
+  int64_t row = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x;
+
+  if (row < n && g.count[row] > 0)
+    g.start[row] = atomicAdd (g.total, g.count[row]);
+}
+
+static __global__ void
+group_fill_kernel (int64_t m, int64_t n, const int32_t *ids, int64_t first, Groups g)
+{
+  int64_t i = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x, row = i < m ? ids[i] - first : -1;
+
+  if (row >= 0 && row < n)
+    g.tokens[g.start[row] + atomicAdd (&g.filled[row], 1)] = (int32_t) i;
+}
+
+/* The next tokens of the row among ids[from .. from + threads), in order; returns how many. All threads call it. */
+static __device__ inline int
+tokens_among (int64_t m, const int32_t *ids, int64_t id, int64_t from, int32_t *sorted, int *counts)
+{
+  int64_t i = from + threadIdx.x;
+  bool is_ours = i < m && ids[i] == id;
+  unsigned ours = __ballot_sync (0xffffffffu, is_ours);
+  int warp = threadIdx.x / 32, before = __popc (ours & ((1u << threadIdx.x % 32) - 1)), all = 0;
+
+  if (threadIdx.x % 32 == 0)
+    counts[warp] = __popc (ours);
+  __syncthreads ();
+  for (int w = 0; w < EMBED_THREADS / 32; w++) {
+    before += w < warp ? counts[w] : 0;
+    all += counts[w];
+  }
+  if (is_ours)
+    sorted[before] = (int32_t) i;
+  __syncthreads ();
+  return all;
+}
+
+/* The token of each place in the list by its rank among them. */
+static __device__ inline void
+sort_tokens (const int32_t *tokens, int count, int32_t *unsorted, int32_t *sorted)
+{
+  for (int i = threadIdx.x; i < count; i += EMBED_THREADS)
+    unsorted[i] = tokens[i];
+  __syncthreads ();
+  for (int i = threadIdx.x; i < count; i += EMBED_THREADS) {
+    int rank = 0;
+    for (int j = 0; j < count; j++)
+      rank += unsorted[j] < unsorted[i];
+    sorted[rank] = unsorted[i];
+  }
+  __syncthreads ();
+}
+
+/* A block has a row of the table, and V columns a thread. */
+template <int V>
+static __global__ void
+__launch_bounds__ (EMBED_THREADS) group_sum_kernel (int64_t m, int64_t k, const int32_t *ids, int64_t first,
+                                                    SpDevTensor dx, SpDevTensor dtable, Groups g)
+{
+  __shared__ int32_t unsorted[MOST_SORTED], sorted[MOST_SORTED];
+  __shared__ int counts[EMBED_THREADS / 32];
+  int64_t row = blockIdx.x, column = ((int64_t) blockIdx.y * EMBED_THREADS + threadIdx.x) * V;
+  int count = g.count[row];
+  Vec<V> sum = {};
+
+  if (count == 0)
+    return;
+  bool is_short = count <= MOST_SORTED;
+  if (is_short)
+    sort_tokens (g.tokens + g.start[row], count, unsorted, sorted);
+  for (int64_t from = 0; from < (is_short ? 1 : m); from += EMBED_THREADS) {
+    int here = is_short ? count : tokens_among (m, ids, first + row, from, sorted, counts);
+    for (int i = 0; i < here && column < k; i++) {
+      Vec<V> v = load<V> (dx, sorted[i] * k + column);
+#pragma unroll
+      for (int l = 0; l < V; l++)
+        sum.x[l] += v.x[l];
+    }
+    __syncthreads ();
+  }
+  if (column < k) {
+    Vec<V> v = load<V> (dtable, row * k + column);
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      v.x[l] += sum.x[l];
+    store<V> (dtable, row * k + column, v);
+  }
+}
+
+size_t
+sp_dev_embed_bwd_scratch_bytes (int64_t m, int64_t n)
+{
+  return (size_t) (3 * n + 1 + m) * sizeof (int32_t);
+}
+
+cudaError_t
+sp_dev_embed_bwd (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t first, SpDevTensor dx,
+                  SpDevTensor dtable, void *scratch, cudaStream_t stream)
+{
+  Groups g = groups_in (scratch, n);
+  int width = width_of ({ k }, { dx, dtable });
+  int64_t columns = div_up (k, EMBED_THREADS * width);
+
+  if (!are_floats ({ dx, dtable }) || m > INT32_MAX || n > INT32_MAX || columns > 65535)
+    return cudaErrorInvalidValue;
+  if (m == 0 || n == 0 || k == 0)
+    return cudaSuccess;
+
+  dim3 by_token ((unsigned) div_up (m, EMBED_THREADS)), by_row ((unsigned) div_up (n, EMBED_THREADS));
+  cudaError_t error = cudaMemsetAsync (scratch, 0, (size_t) (3 * n + 1) * sizeof (int32_t), stream);
+  if (error == cudaSuccess)
+    error = launch (group_count_kernel, by_token, EMBED_THREADS, 0, stream, m, n, ids, first, g);
+  if (error == cudaSuccess)
+    error = launch (group_start_kernel, by_row, EMBED_THREADS, 0, stream, n, g);
+  if (error == cudaSuccess)
+    error = launch (group_fill_kernel, by_token, EMBED_THREADS, 0, stream, m, n, ids, first, g);
+  if (error == cudaSuccess)
+    error = launch (width == 8 ? group_sum_kernel<8> : group_sum_kernel<1>,
+                    dim3 ((unsigned) n, (unsigned) columns), EMBED_THREADS, 0, stream, m, k, ids, first, dx, dtable, g);
+  return error;
+}
+
+cudaError_t
+sp_dev_position_bwd (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevTensor dx, SpDevTensor dtable,
+                     void *scratch, cudaStream_t stream)
+{
+  return sp_dev_embed_bwd (m, n, k, pos, 0, dx, dtable, scratch, stream);
+}
+
+/* --- loss --------------------------------------------------------------------------------------------------------- */
+
+/* A block a row. Columns from `columns` on are padding. */
+
+#define LOSS_THREADS 512
+
+template <int V>
+static __global__ void
+__launch_bounds__ (LOSS_THREADS) loss_max_kernel (int64_t n, int64_t columns, SpDevTensor logits, float *ret_max)
+{
+  __shared__ float parts[32];
+  float most = -INFINITY;
+
+  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += (int64_t) blockDim.x * V) {
+    Vec<V> v = load<V> (logits, blockIdx.x * n + j);
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      if (j + l < columns)
+        most = fmaxf (most, v.x[l]);
+  }
+  most = block_max (most, parts);
+  if (threadIdx.x == 0)
+    ret_max[blockIdx.x] = most;
+}
+
+cudaError_t
+sp_dev_loss_max (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, float *max, cudaStream_t stream)
+{
+  int width = width_of ({ n }, { logits });
+
+  if (!are_floats ({ logits }) || m > INT32_MAX)
+    return cudaErrorInvalidValue;
+  if (m == 0 || n == 0)
+    return cudaSuccess;
+  return launch (width == 8 ? loss_max_kernel<8> : loss_max_kernel<1>, dim3 ((unsigned) m),
+                 row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max);
+}
+
+/* The label's column in this part, or -1. */
+static __device__ inline int64_t
+target_column (int32_t label, int64_t first, int64_t n)
+{
+  return label >= first && label < first + n ? label - first : -1;
+}
+
+template <int V>
+static __global__ void
+__launch_bounds__ (LOSS_THREADS) loss_sum_kernel (int64_t n, int64_t columns, SpDevTensor logits, const float *max,
+                                                  const int32_t *labels, int64_t first, float *sums)
+{
+  __shared__ float parts[32];
+  int64_t row = blockIdx.x;
+  float most = max[row], sum = 0;
+
+  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += (int64_t) blockDim.x * V) {
+    Vec<V> v = load<V> (logits, row * n + j);
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      if (j + l < columns)
+        sum += expf (v.x[l] - most);
+  }
+  sum = block_sum (sum, parts);
+  if (threadIdx.x == 0) {
+    int64_t target = target_column (labels[row], first, columns < n ? columns : n);
+    sums[2 * row] = sum;
+    sums[2 * row + 1] = target >= 0 ? load1 (logits, row * n + target) : 0;
+  }
+}
+
+cudaError_t
+sp_dev_loss_sum (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, const float *max, const int32_t *labels,
+                 int64_t first, float *sums, cudaStream_t stream)
+{
+  int width = width_of ({ n }, { logits });
+
+  if (!are_floats ({ logits }) || m > INT32_MAX)
+    return cudaErrorInvalidValue;
+  if (m == 0 || n == 0)
+    return cudaSuccess;
+  return launch (width == 8 ? loss_sum_kernel<8> : loss_sum_kernel<1>, dim3 ((unsigned) m),
+                 row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max, labels, first, sums);
+}
+
+template <int V>
+static __global__ void
+__launch_bounds__ (LOSS_THREADS) loss_kernel (int64_t n, int64_t columns, SpDevTensor logits, const float *max,
+                                              const float *sums, const int32_t *labels, int64_t first,
+                                              const float *weights, SpDevTensor dlogits)
+{
+  int64_t row = blockIdx.x, target = target_column (labels[row], first, n);
+  float most = max[row], share = 1 / sums[2 * row], weight = weights[row];
+
+  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += (int64_t) blockDim.x * V) {
+    Vec<V> v = load<V> (logits, row * n + j);
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      v.x[l] = j + l < columns ? weight * (expf (v.x[l] - most) * share - (j + l == target ? 1 : 0)) : 0;
+    store<V> (dlogits, row * n + j, v);
+  }
+}
+
+/* One block: the rows' losses are few beside their logits. */
+static __global__ void
+__launch_bounds__ (LOSS_THREADS) loss_total_kernel (int64_t m, const float *max, const float *sums,
+                                                    const float *weights, double *loss)
+{
+  __shared__ double parts[LOSS_THREADS];
+  double sum = 0;
+
+  for (int64_t i = threadIdx.x; i < m; i += LOSS_THREADS)
+    sum += weights[i] * (max[i] + log ((double) sums[2 * i]) - sums[2 * i + 1]);
+  parts[threadIdx.x] = sum;
+  for (int half = LOSS_THREADS / 2; half > 0; half /= 2) {
+    __syncthreads ();
+    if ((int) threadIdx.x < half)
+      parts[threadIdx.x] += parts[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0)
+    *loss += parts[0];
+}
+
+cudaError_t
+sp_dev_loss (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, const float *max, const float *sums,
+             const int32_t *labels, int64_t first, const float *weights, double *loss, SpDevTensor dlogits,
+             cudaStream_t stream)
+{
+  int width = width_of ({ n }, { logits, dlogits });
+
+  if (!are_floats ({ logits, dlogits }) || m > INT32_MAX)
+    return cudaErrorInvalidValue;
+  if (m == 0 || n == 0)
+    return cudaSuccess;
+
+  cudaError_t error =
+      launch (width == 8 ? loss_kernel<8> : loss_kernel<1>, dim3 ((unsigned) m), row_threads (n, width, LOSS_THREADS),
+              0, stream, n, columns, logits, max, sums, labels, first, weights, dlogits);
+  if (error == cudaSuccess && loss != nullptr)
+    error = launch (loss_total_kernel, dim3 (1), LOSS_THREADS, 0, stream, m, max, sums, weights, loss);
+  return error;
+}

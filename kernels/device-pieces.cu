@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows cut in pieces and joined, the features of linear attention, and the parts of an all-to-all. */
+#include "kernels/device-private.cuh"
+
+/* --- split and join ----------------------------------------------------------------------------------------------- */
+
+/* x[m, n + k] on one side, a[m,n] and b[m,k] on the other. */
+struct Split {
+  int64_t n, k;
+  bool joins;
+  SpDevTensor x, a, b;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t row = divide (i, n + k), column = i - row * (n + k);
+    SpDevTensor piece = column < n ? a : b;
+    int64_t in_piece = column < n ? row * n + column : row * k + column - n;
+
+    if (joins)
+      store<V> (x, i, load<V> (piece, in_piece));
+    else
+      store<V> (piece, in_piece, load<V> (x, i));
+  }
+};
+
+cudaError_t
+sp_dev_split (int64_t m, int64_t n, int64_t k, SpDevTensor x, SpDevTensor a, SpDevTensor b, cudaStream_t stream)
+{
+  if (!are_floats ({ x, a, b }))
+    return cudaErrorInvalidValue;
+  return each (Split{ n, k, false, x, a, b }, m * (n + k), width_of ({ n, k }, { x, a, b }), stream);
+}
+
+cudaError_t
+sp_dev_join (int64_t m, int64_t n, int64_t k, SpDevTensor a, SpDevTensor b, SpDevTensor x, cudaStream_t stream)
+{
+  if (!are_floats ({ x, a, b }))
+    return cudaErrorInvalidValue;
+  return each (Split{ n, k, true, x, a, b }, m * (n + k), width_of ({ n, k }, { x, a, b }), stream);
+}
+
+/* --- features of linear attention --------------------------------------------------------------------------------- */
+
+static __device__ inline float
+silu (float x)
+{
+  return x / (1 + expf (-x));
+}
+
+static __device__ inline float
+silu_slope (float x)
+{
+  float s = 1 / (1 + expf (-x));
+  return s + x * s * (1 - s);
+}
+
+struct Feature {
+  int64_t w;
+  SpDevTensor qkvu, q, keys, values;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t from = i + 3 * divide (i, w) * w;
+    Vec<V> a = load<V> (qkvu, from), b = load<V> (qkvu, from + w);
+
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      a.x[j] = silu (a.x[j]);
+      b.x[j] = silu (b.x[j]);
+    }
+    store<V> (q, i, a);
+    store<V> (keys, i, b);
+    store<V> (values, i, load<V> (qkvu, from + 2 * w));
+  }
+};
+
+cudaError_t
+sp_dev_feature (int64_t m, int64_t w, SpDevTensor qkvu, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
+                cudaStream_t stream)
+{
+  if (!are_floats ({ qkvu, q, keys, values }))
+    return cudaErrorInvalidValue;
+  return each (Feature{ w, qkvu, q, keys, values }, m * w, width_of ({ w }, { qkvu, q, keys, values }), stream);
+}
+
+struct FeatureBwd {
+  int64_t w;
+  SpDevTensor qkvu, dq, dkeys, dvalues, du, dqkvu;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t to = i + 3 * divide (i, w) * w;
+    Vec<V> a = load<V> (dq, i), b = load<V> (dkeys, i), x = load<V> (qkvu, to), y = load<V> (qkvu, to + w);
+
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      a.x[j] *= silu_slope (x.x[j]);
+      b.x[j] *= silu_slope (y.x[j]);
+    }
+    store<V> (dqkvu, to, a);
+    store<V> (dqkvu, to + w, b);
+    store<V> (dqkvu, to + 2 * w, load<V> (dvalues, i));
+    store<V> (dqkvu, to + 3 * w, load<V> (du, i));
+  }
+};
+
+cudaError_t
+sp_dev_feature_bwd (int64_t m, int64_t w, SpDevTensor qkvu, SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues,
+                    SpDevTensor du, SpDevTensor dqkvu, cudaStream_t stream)
+{
+  if (!are_floats ({ qkvu, dq, dkeys, dvalues, du, dqkvu }))
+    return cudaErrorInvalidValue;
+  return each (FeatureBwd{ w, qkvu, dq, dkeys, dvalues, du, dqkvu }, m * w,
+               width_of ({ w }, { qkvu, dq, dkeys, dvalues, du, dqkvu }), stream);
+}
+
+/* --- parts for an all-to-all -------------------------------------------------------------------------------------- */
+
+/* By elements of out[n][m][k]. */
+struct Pack {
+  int64_t m, n, k, parts;
+  SpDevTensor x, out;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t row = divide (i, k), to = divide (row, m), token = row - to * m;
+
+    store<V> (out, i, load<V> (x, (token * parts + to * parts / n) * k + i - row * k));
+  }
+};
+
+cudaError_t
+sp_dev_pack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDevTensor x, SpDevTensor out, cudaStream_t stream)
+{
+  if (!are_floats ({ x, out }) || parts < 1 || n % parts != 0)
+    return cudaErrorInvalidValue;
+  return each (Pack{ m, n, k, parts, x, out }, n * m * k, width_of ({ k }, { x, out }), stream);
+}
+
+/* By elements of x[m, parts * k]: its n / parts copies follow each other. */
+struct Unpack {
+  int64_t m, k, parts, copies;
+  SpDevTensor in, x;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t head = divide (i, k), token = divide (head, parts), first = (head - token * parts) * copies;
+    Vec<V> sum = load<V> (in, (first * m + token) * k + i - head * k);
+
+    for (int64_t j = first + 1; j < first + copies; j++) {
+      Vec<V> v = load<V> (in, (j * m + token) * k + i - head * k);
+#pragma unroll
+      for (int l = 0; l < V; l++)
+        sum.x[l] += v.x[l];
+    }
+    store<V> (x, i, sum);
+  }
+};
+
+cudaError_t
+sp_dev_unpack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDevTensor in, SpDevTensor x, cudaStream_t stream)
+{
+  if (!are_floats ({ in, x }) || parts < 1 || n % parts != 0)
+    return cudaErrorInvalidValue;
+  return each (Unpack{ m, k, parts, n / parts, in, x }, m * parts * k, width_of ({ k }, { in, x }), stream);
+}
+
+struct Part {
+  int64_t n, parts, place;
+  SpDevTensor x, out;
+
+  template <int V>
+  __device__ void
+  at (int64_t i) const
+  {
+    int64_t row = divide (i, n);
+
+    store<V> (out, i, load<V> (x, (row * parts + place) * n + i - row * n));
+  }
+};
+
+cudaError_t
+sp_dev_part (int64_t m, int64_t n, int64_t parts, int64_t place, SpDevTensor x, SpDevTensor out, cudaStream_t stream)
+{
+  if (!are_floats ({ x, out }) || place < 0 || place >= parts)
+    return cudaErrorInvalidValue;
+  return each (Part{ n, parts, place, x, out }, m * n, width_of ({ n }, { x, out }), stream);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The CUDA kernels: what kernels/reference.h has in double on the host, on a GPU's memory, for sm_80 and later.
+ *
+ * One function for each compute kind, named after its reference and with the operands in the same order; what a shape or a
+ * formula is stands there and not here. They are correct and fused (each operand goes over the memory bus about once), and
+ * simple: no tuning by size or card.
+ *
+ * Call. Every function launches on `stream` and returns at once: cudaSuccess, cudaErrorInvalidValue for a dtype or a size
+ * that it has no kernel for (then nothing was launched), or what the launch gave. Nothing is allocated, nothing waits,
+ * so all of them can be captured into a graph. Scratch is the caller's, of at least as many bytes as the function beside
+ * it says, aligned to 256; its contents mean nothing before and after. It may be NULL where that function says 0.
+ *
+ * Types. A tensor says its own: SP_DEV_BF16 or SP_DEV_FP32 in any mix, unless a function says otherwise; arithmetic is fp32. An
+ * operand that the reference lets be NULL may have data = NULL. Statistics, lse, delta, sums and slopes are fp32, ids,
+ * labels and positions int32, masks uint8. All of them lie in device memory. A tensor's data is aligned to its element;
+ * where it is aligned to 16 bytes and rows are multiples of 8 elements, the kernels move 16 bytes at a time. The attentions take bf16,
+ * aligned to 16 bytes.
+ *
+ * Writing. As the reference: outputs whole, "+=" where it says so, in place where it says so. Two runs on the same input
+ * give the same bytes, whatever the card's number of SMs: sums have a fixed order, and no kernel adds floats by atomics.
+ *
+ * Sizes. Elements are counted in 64 bits. A size of 0 is an empty tensor: nothing is launched.
+ *
+ * Known lies. Sums are in fp32, of rounded inputs; probabilities, their gradients and the states of linear attention
+ * enter tensor cores rounded to bf16 (the states themselves stay fp32).
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Numbered as the program's dtypes. */
+typedef enum { SP_DEV_BF16 = 0, SP_DEV_FP32 = 2, SP_DEV_UINT8 = 3, SP_DEV_INT32 = 4 } SpDevDtype;
+
+typedef struct {
+  void *data; /* NULL: an operand that is not there */
+  SpDevDtype dtype;
+} SpDevTensor;
+
+/* As SpRefShape. */
+typedef struct {
+  int64_t m, n, k, batch, heads, kv_heads;
+  int64_t v;                  /* 0: k */
+  int64_t window;             /* of causal attention, 0: none */
+  const int32_t *first, *end; /* [m,batch], or NULL */
+} SpDevShape;
+
+/* --- elementwise: device-elementwise.cu --------------------------------------------------------------------------- */
+
+typedef enum { SP_DEV_SILU, SP_DEV_IDENTITY, SP_DEV_GELU } SpDevGate;
+
+cudaError_t sp_dev_glu (SpDevGate f, int64_t m, int64_t n, SpDevTensor gu, SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_glu_bwd (SpDevGate f, int64_t m, int64_t n, SpDevTensor da, SpDevTensor gu, SpDevTensor dgu,
+                            cudaStream_t stream);
+cudaError_t sp_dev_gelu (int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_gelu_bwd (int64_t n, SpDevTensor da, SpDevTensor x, SpDevTensor dx, cudaStream_t stream);
+cudaError_t sp_dev_relu (bool squared, int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_relu_bwd (bool squared, int64_t n, SpDevTensor da, SpDevTensor x, SpDevTensor dx,
+                             cudaStream_t stream);
+cudaError_t sp_dev_sigmoid_rows (int64_t n, SpDevTensor x, SpDevTensor y, cudaStream_t stream);
+cudaError_t sp_dev_sigmoid_rows_bwd (int64_t n, SpDevTensor dy, SpDevTensor y, SpDevTensor dx, cudaStream_t stream);
+
+cudaError_t sp_dev_gate (bool silu, int64_t m, int64_t n, int64_t width, SpDevTensor o, SpDevTensor gates,
+                         SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_gate_bwd (bool silu, int64_t m, int64_t n, int64_t width, SpDevTensor d, SpDevTensor o,
+                             SpDevTensor gates, SpDevTensor d_o, SpDevTensor du, cudaStream_t stream);
+
+cudaError_t sp_dev_row_gate (int64_t m, int64_t n, SpDevTensor x, SpDevTensor u, SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_row_gate_bwd (int64_t m, int64_t n, SpDevTensor d, SpDevTensor x, SpDevTensor u, SpDevTensor dx,
+                                 SpDevTensor du, cudaStream_t stream);
+
+/* out[m,n] = a + b [+ bias[n]] [+ more[n]] */
+cudaError_t sp_dev_add (int64_t m, int64_t n, SpDevTensor a, SpDevTensor b, SpDevTensor bias, SpDevTensor more,
+                        SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_accumulate (int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t stream); /* out += x */
+/* The two may differ in dtype; of the same dtype any is taken. */
+cudaError_t sp_dev_copy (int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_zero (int64_t n, SpDevTensor out, cudaStream_t stream);
+
+/* --- dropout: device-dropout.cu ------------------------------------------------------------------------------------ */
+
+/* mask is uint8; bias[n] may be absent: it is added first. Ids are int64, because those on scores name (sequence, head,
+ * position). The mask is the reference's, bit for bit. */
+cudaError_t sp_dev_dropout (int64_t m, int64_t n, SpDevTensor x, SpDevTensor bias, uint64_t seed,
+                            const int64_t *row_ids, const int64_t *col_ids, double p, SpDevTensor y, SpDevTensor mask,
+                            cudaStream_t stream);
+cudaError_t sp_dev_dropout_bwd (int64_t m, int64_t n, SpDevTensor dy, SpDevTensor mask, double p, SpDevTensor dx,
+                                cudaStream_t stream);
+
+/* --- norms and sums over rows: device-norm.cu --------------------------------------------------------------------- */
+
+cudaError_t sp_dev_norm (bool layernorm, int64_t m, int64_t n, int64_t whole, SpDevTensor x, SpDevTensor gain,
+                         SpDevTensor bias, const float *sum_of_squares, double epsilon, SpDevTensor y, float *stat,
+                         cudaStream_t stream);
+cudaError_t sp_dev_norm_stat (int64_t m, int64_t n, SpDevTensor x, float *sum_of_squares, cudaStream_t stream);
+size_t sp_dev_norm_bwd_scratch_bytes (int64_t m, int64_t n);
+cudaError_t sp_dev_norm_bwd (bool layernorm, int64_t m, int64_t n, int64_t whole, SpDevTensor dy, SpDevTensor x,
+                             const float *stat, SpDevTensor gain, SpDevTensor dr, const float *dot, SpDevTensor dx,
+                             SpDevTensor dgain, SpDevTensor dbias, void *scratch, cudaStream_t stream);
+cudaError_t sp_dev_norm_stat_bwd (int64_t m, int64_t n, SpDevTensor dy, SpDevTensor x, SpDevTensor gain, float *dot,
+                                  cudaStream_t stream);
+
+/* out[batch,n] += sum over m of x[batch,m,n] */
+size_t sp_dev_column_sum_scratch_bytes (int64_t batch, int64_t m, int64_t n);
+cudaError_t sp_dev_column_sum (int64_t batch, int64_t m, int64_t n, SpDevTensor x, SpDevTensor out, void *scratch,
+                               cudaStream_t stream);
+
+/* --- between the projections and the attention: device-layout.cu -------------------------------------------------- */
+
+/* As SpRefHeads. Angles are computed in double, so that long sequences are turned right. k is at most 512. */
+typedef struct {
+  int64_t rotated;
+  int64_t gate;
+  double theta;
+  double epsilon;
+  SpDevTensor q_gain, key_gain; /* [k], or absent: no norms */
+} SpDevHeads;
+
+/* stat[m, heads + kv_heads] is written with gains alone. */
+cudaError_t sp_dev_rope (SpDevShape shape, const SpDevHeads *how, SpDevTensor qkv, const int32_t *pos, SpDevTensor q,
+                         SpDevTensor keys, SpDevTensor values, float *stat, cudaStream_t stream);
+size_t sp_dev_rope_bwd_scratch_bytes (SpDevShape shape, const SpDevHeads *how);
+cudaError_t sp_dev_rope_bwd (SpDevShape shape, const SpDevHeads *how, SpDevTensor dq, SpDevTensor dkeys,
+                             SpDevTensor dvalues, SpDevTensor qkv, const float *stat, SpDevTensor du,
+                             const int32_t *pos, SpDevTensor dqkv, SpDevTensor dq_gain, SpDevTensor dkey_gain,
+                             void *scratch, cudaStream_t stream);
+
+cudaError_t sp_dev_split (int64_t m, int64_t n, int64_t k, SpDevTensor x, SpDevTensor a, SpDevTensor b,
+                          cudaStream_t stream);
+cudaError_t sp_dev_join (int64_t m, int64_t n, int64_t k, SpDevTensor a, SpDevTensor b, SpDevTensor x,
+                         cudaStream_t stream);
+
+cudaError_t sp_dev_feature (int64_t m, int64_t w, SpDevTensor qkvu, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
+                            cudaStream_t stream);
+cudaError_t sp_dev_feature_bwd (int64_t m, int64_t w, SpDevTensor qkvu, SpDevTensor dq, SpDevTensor dkeys,
+                                SpDevTensor dvalues, SpDevTensor du, SpDevTensor dqkvu, cudaStream_t stream);
+
+cudaError_t sp_dev_pack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDevTensor x, SpDevTensor out,
+                         cudaStream_t stream);
+cudaError_t sp_dev_unpack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDevTensor in, SpDevTensor x,
+                           cudaStream_t stream);
+cudaError_t sp_dev_part (int64_t m, int64_t n, int64_t parts, int64_t place, SpDevTensor x, SpDevTensor out,
+                         cudaStream_t stream);
+
+/* --- softmax attention: device-attention.cu, device-attention-bwd.cu ---------------------------------------------- */
+
+/* q, keys, values, d_o: bf16. k and v are multiples of 8 up to 256. qpos[m] and kpos[n] are read if `causal` or with
+ * documents. Blocks of 64 by 64 that no query sees are skipped: causal costs half, a window or documents what they are.
+ * The scratch holds first and last positions of each 64 queries and keys. */
+size_t sp_dev_attention_scratch_bytes (SpDevShape shape);
+cudaError_t sp_dev_attention (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values, bool causal,
+                              const int32_t *qpos, const int32_t *kpos, SpDevTensor o, float *lse, void *scratch,
+                              cudaStream_t stream);
+/* Without `accumulate` the block is the first: it is copied. */
+cudaError_t sp_dev_attention_merge (int64_t rows, int64_t k, bool accumulate, SpDevTensor block_o,
+                                    const float *block_lse, SpDevTensor o, float *lse, cudaStream_t stream);
+cudaError_t sp_dev_attention_delta (int64_t rows, int64_t k, SpDevTensor d_o, SpDevTensor o, float *delta,
+                                    cudaStream_t stream);
+/* The scratch is as the forward's. No pass needs dq of the other: one kernel makes dq by queries, one dkeys and dvalues
+ * by keys, 7 products where 5 would do. */
+cudaError_t sp_dev_attention_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
+                                  SpDevTensor d_o, const float *lse, const float *delta, bool causal,
+                                  const int32_t *qpos, const int32_t *kpos, SpDevTensor dq, SpDevTensor dkeys,
+                                  SpDevTensor dvalues, void *scratch, cudaStream_t stream);
+cudaError_t sp_dev_attention_sink (int64_t rows, int64_t k, int64_t heads, SpDevTensor sinks, SpDevTensor o, float *lse,
+                                   cudaStream_t stream);
+cudaError_t sp_dev_attention_sink_bwd (int64_t rows, int64_t heads, const float *lse, const float *delta,
+                                       SpDevTensor sinks, SpDevTensor dsinks, cudaStream_t stream);
+
+/* --- linear attention with a decay: device-linear.cu -------------------------------------------------------------- */
+
+/* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256. Chunks of 64 tokens by tensor cores; the chain of
+ * states is cut in segments of 1024 tokens, whose states are the scratch. */
+size_t sp_dev_linear_scratch_bytes (SpDevShape shape); /* of local and local_bwd */
+/* Either output may be absent (o.data, state NULL); without o q is not read. */
+cudaError_t sp_dev_linear_local (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys,
+                                 SpDevTensor values, SpDevTensor o, float *state, void *scratch, cudaStream_t stream);
+cudaError_t sp_dev_linear_inter (SpDevShape shape, const float *slopes, SpDevTensor q, const float *state_in,
+                                 SpDevTensor o, cudaStream_t stream);
+/* dq, dkeys and dvalues may be absent together (dq.data NULL), and keys and values are then not read; so may dstate. */
+cudaError_t sp_dev_linear_local_bwd (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys,
+                                     SpDevTensor values, SpDevTensor d_o, SpDevTensor dq, SpDevTensor dkeys,
+                                     SpDevTensor dvalues, float *dstate, void *scratch, cudaStream_t stream);
+/* Either state may be NULL for zero. */
+cudaError_t sp_dev_linear_inter_bwd (SpDevShape shape, const float *slopes, SpDevTensor keys, SpDevTensor values,
+                                     SpDevTensor d_o, const float *state_in, const float *dstate_out, SpDevTensor dq,
+                                     SpDevTensor dkeys, SpDevTensor dvalues, cudaStream_t stream);
+cudaError_t sp_dev_state_update (SpDevShape shape, const float *slopes, const float *in, const float *own, float *out,
+                                 cudaStream_t stream);
+cudaError_t sp_dev_state_prefix (SpDevShape shape, const float *slopes, int64_t places, int64_t place, bool reverse,
+                                 const float *states, float *out, cudaStream_t stream);
+
+/* --- the ends of a model: device-ends.cu -------------------------------------------------------------------------- */
+
+cudaError_t sp_dev_embed (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t first, SpDevTensor table,
+                          SpDevTensor x, cudaStream_t stream);
+size_t sp_dev_embed_bwd_scratch_bytes (int64_t m, int64_t n); /* of position_bwd too */
+cudaError_t sp_dev_embed_bwd (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t first, SpDevTensor dx,
+                              SpDevTensor dtable, void *scratch, cudaStream_t stream);
+/* A position outside the table is the caller's bug; here nothing is added for it. */
+cudaError_t sp_dev_position (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevTensor x, SpDevTensor table,
+                             SpDevTensor out, cudaStream_t stream);
+cudaError_t sp_dev_position_bwd (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevTensor dx,
+                                 SpDevTensor dtable, void *scratch, cudaStream_t stream);
+
+/* Of the n columns of logits those from `columns` on are padding: they count as -inf, and their dlogits are 0. */
+cudaError_t sp_dev_loss_max (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, float *max,
+                             cudaStream_t stream);
+cudaError_t sp_dev_loss_sum (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, const float *max,
+                             const int32_t *labels, int64_t first, float *sums, cudaStream_t stream);
+/* *loss += the rows' sum, unless loss is NULL. */
+cudaError_t sp_dev_loss (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, const float *max, const float *sums,
+                         const int32_t *labels, int64_t first, const float *weights, double *loss, SpDevTensor dlogits,
+                         cudaStream_t stream);
+
+/* --- optimizer: device-optimizer.cu ------------------------------------------------------------------------------- */
+
+/* Any of the tensors in fp32 or bf16; parameter may be absent. */
+cudaError_t sp_dev_adam (int64_t n, SpDevTensor gradient, int64_t step, double rate, double beta1, double beta2,
+                         double epsilon, SpDevTensor master, SpDevTensor moment1, SpDevTensor moment2,
+                         SpDevTensor parameter, cudaStream_t stream);
+cudaError_t sp_dev_momentum (int64_t n, SpDevTensor gradient, double beta, SpDevTensor momentum, SpDevTensor update,
+                             cudaStream_t stream);
+cudaError_t sp_dev_descend (int64_t n, SpDevTensor update, double rate, SpDevTensor master, SpDevTensor parameter,
+                            cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
