@@ -222,21 +222,26 @@ verify (Run *run, GError **error)
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
 
-static SpProgram *
-read_program (const char *file, int ranks, GError **error)
+gboolean
+sp_execution_read (SpExecution *execution, int ranks, GError **error)
 {
-  g_autofree char *text = NULL;
-  gsize length = 0;
+  for (guint i = 0; i < execution->files->len; i++) {
+    const char *file = execution->files->pdata[i];
+    g_autofree char *text = NULL;
+    gsize length = 0;
+    SpProgram *program;
 
-  if (!g_file_get_contents (file, &text, &length, error))
-    return NULL;
-  g_autoptr (SpProgram) program = sp_program_read_text (text, length, file, error);
-  if (program != NULL && program->world != ranks) {
-    g_set_error (error, G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT, "%s: is for %d GPUs, and here are %d (--gpus)", file,
-                 program->world, ranks);
-    return NULL;
+    if (!g_file_get_contents (file, &text, &length, error) ||
+        (program = sp_program_read_text (text, length, file, error)) == NULL)
+      return FALSE;
+    g_ptr_array_add (execution->programs, program);
+    if (program->world != ranks) {
+      g_set_error (error, G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT, "%s: is for %d GPUs, and here are %d (--gpus)", file,
+                   program->world, ranks);
+      return FALSE;
+    }
   }
-  return g_steal_pointer (&program);
+  return TRUE;
 }
 
 static gboolean
@@ -244,16 +249,12 @@ run_program (Run *run, GError **error)
 {
   const SpExecution *execution = run->execution;
   double loss = 0;
-  g_autoptr (SpProgram) program = read_program (run->file, sp_ranks_size (run->rank), error);
-  if (program == NULL)
-    return FALSE;
-  g_autoptr (SpRecording) recording = sp_record (program, run->rank->rank, SEED, error);
+  g_autoptr (SpRecording) recording = sp_record (run->program, run->rank->rank, SEED, error);
   if (recording == NULL)
     return FALSE;
-  g_autoptr (SpPlayer) player = sp_player_new (run->rank, program, recording, error);
+  g_autoptr (SpPlayer) player = sp_player_new (run->rank, run->program, recording, error);
   if (player == NULL)
     return FALSE;
-  run->program = program;
   run->recording = recording;
   run->player = player;
   if (!(execution->verifies ? sp_player_start (player, SEED, error) : sp_player_start_quick (player, error)))
@@ -296,8 +297,9 @@ sp_execute_rank (SpRank *rank, gpointer data, GError **error)
 
   if (rank->rank == 0 && (run.out = open_output (execution, rank, error)) == NULL)
     return FALSE;
-  for (guint i = 0; good && execution->programs[i] != NULL; i++) {
-    run.file = execution->programs[i];
+  for (guint i = 0; good && i < execution->programs->len; i++) {
+    run.file = execution->files->pdata[i];
+    run.program = execution->programs->pdata[i];
     good = run_program (&run, error);
     if (!good)
       g_prefix_error (error, "%s: ", run.file);

@@ -15,14 +15,18 @@
 #pragma once
 
 #include "calibrate/ranks.h"
+#include "sim/program.h"
 
 typedef struct {
-  char **programs; /* files */
+  GPtrArray *files;    /* char * */
+  GPtrArray *programs; /* SpProgram *, as many: read once, shared by the threads of a process */
   char *output;
   int steps, warm_up;
   gboolean commands; /* their times too */
   gboolean verifies; /* against the rehearsal: small models alone, and one process */
 } SpExecution;
 
+/* Those of the files; each must be for as many GPUs as there are ranks. */
+gboolean sp_execution_read (SpExecution *execution, int ranks, GError **error);
 /* SpRankFunc; data is an SpExecution. */
 gboolean sp_execute_rank (SpRank *rank, gpointer data, GError **error);

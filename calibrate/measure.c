@@ -149,7 +149,10 @@ run_execute (Options *options, char **programs, GError **error)
   int threads = 0, size = 0;
   SpExecution *execution = &options->execution;
 
-  execution->programs = programs;
+  execution->files = g_ptr_array_new ();
+  execution->programs = g_ptr_array_new ();
+  for (guint i = 0; programs[i] != NULL; i++)
+    g_ptr_array_add (execution->files, programs[i]);
   execution->output = options->sweep.output;
   if (execution->output == NULL)
     return fail (error, "-o FILE was expected");
@@ -157,7 +160,7 @@ run_execute (Options *options, char **programs, GError **error)
     return fail (error, "a program was expected: seqpar run SCENARIO --emit-program FILE writes one");
   if (execution->steps < 1 || execution->warm_up < 0 || options->timeout_s < 1 || options->threads < 0)
     return fail (error, "--steps and --timeout take 1 or more, --warm-up and --gpus 0 or more");
-  if (!count_ranks (options->threads, &threads, &size, error))
+  if (!count_ranks (options->threads, &threads, &size, error) || !sp_execution_read (execution, size, error))
     return FALSE;
   if (execution->verifies && sp_ranks_launched (&threads, &size, &threads, NULL))
     return fail (error, "--verify compares ranks within one process: start it without a launcher");

@@ -13,7 +13,8 @@
  * (state.c).
  *
  * Numbers. Parameters, token ids and dropout are pure functions of (seed, what they belong to, global row, global
- * column), whatever the layout: norm gains around 1, all else around 0 with a standard deviation of 0.2. The label of a
+ * column), whatever the layout: norm gains around 1, all else around 0 with a standard deviation of 0.2, of wide matrices
+ * 1 / sqrt (columns); all as bf16 has it. The label of a
  * token is the next id. Sequences beyond the global batch are padding and weigh nothing. One optimizer step is run.
  *
  * Memory. Storage is made when it is first written and full of NaN (gradients and the optimizer's: zero), so that what

@@ -114,18 +114,29 @@ nudge_of (const SpInterpreter *in, const Weight *w, gint64 index)
   return nudge->delta;
 }
 
+/* As bf16 has it, so that a GPU starts with the same. */
+static double
+rounded (double value)
+{
+  int exponent;
+  double mantissa = frexp (value, &exponent);
+
+  return ldexp (rint (mantissa * 256) / 256, exponent);
+}
+
 static void
 draw_weight (const SpInterpreter *in, const Weight *w, double *flat)
 {
   guint64 key = sp_mix (sp_mix (in->seed, (guint64) (w->layer + 3)), g_str_hash (w->weight->name));
   gboolean is_gain = w->rows == 1 && !g_str_has_suffix (w->weight->name, "bias");
+  double spread = MIN (0.35, 1.75 / sqrt ((double) MAX (w->cols, 1)));
 
   for (gint64 row = 0; row < w->weight->rows; row++)
     for (gint64 col = 0; col < w->weight->cols; col++) {
       gint64 index = global_index (w, row, col);
-      double value = is_gain ? 1 + 0.2 * draw (key, index) : 0.35 * draw (key, index);
+      double value = is_gain ? 1 + 0.2 * draw (key, index) : spread * draw (key, index);
 
-      flat[w->offset + row * w->weight->cols + col] = value + nudge_of (in, w, index);
+      flat[w->offset + row * w->weight->cols + col] = rounded (value) + nudge_of (in, w, index);
     }
 }
 
