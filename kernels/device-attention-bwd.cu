@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax attention, backward, and the kernels of rows around it. One kernel has a tile of queries and goes through keys
- * for dQ, one has a tile of keys and goes through queries for dK and dV; both make the scores again, from the lse. So no
- * sum crosses blocks.
+ * Softmax attention, backward, and the kernels of rows around it. One kernel has a tile of queries and goes through
+ * keys for dQ, one has a tile of keys and goes through queries for dK and dV; both make the scores again, from the lse.
+ * So no sum crosses blocks.
  */
 #include "kernels/device-attention.cuh"
 
@@ -103,7 +103,8 @@ __launch_bounds__ (TILE_THREADS) query_pass_kernel (Attention a)
     multiply_kept<D, 8, D / 8> (dq, s, k_tile, 0, 0);
     __syncthreads ();
     if (next >= 0)
-      tile_load<D> (k_tile, a.keys + head_at (a, next * TILE, b, a.kv_heads, hk, a.k), k_stride, a.n - next * TILE, a.k);
+      tile_load<D> (k_tile, a.keys + head_at (a, next * TILE, b, a.kv_heads, hk, a.k), k_stride, a.n - next * TILE,
+                    a.k);
     copy_commit ();
   }
   copy_wait<0> ();
@@ -117,7 +118,8 @@ __launch_bounds__ (TILE_THREADS) query_pass_kernel (Attention a)
 
 /*
  * A warp has 16 keys, so scores stand here with keys in rows: s^T = K Q^T. Of D features a block makes the gradients of
- * C, from blockIdx.y's part on: with 256 both at once would not fit a thread's registers, and the scores are made twice.
+ * C, from blockIdx.y's part on: with 256 both at once would not fit a thread's registers, and the scores are made
+ * twice.
  */
 
 #define QUERIES 32 /* that are done at once, of a tile's */
@@ -182,6 +184,7 @@ __launch_bounds__ (TILE_THREADS) key_pass_kernel (Attention a)
                 a.n - tile * TILE, a.k);
   tile_load<D> (v_tile, a.values + head_at (a, tile * TILE, b, a.kv_heads, hk, a.v), a.batch * a.kv_heads * a.v,
                 a.n - tile * TILE, a.v);
+  copy_commit ();
 
   for (int64_t h = first_head; h < end_head; h++) {
     Walk<QueryRange> walk = walk_begin (a.query_tiles ? a.query_tiles + b * div_up (a.m, TILE) : nullptr, a.m);

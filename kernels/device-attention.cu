@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax attention, forward: FlashAttention-2's tiling (Dao, 2307.08691) with 64 queries a block, 16 a warp, and 64 keys at a
- * time. While a tile of keys is multiplied its values are under way, and the other way round.
+ * Softmax attention, forward: FlashAttention-2's tiling (Dao, 2307.08691) with 64 queries a block, 16 a warp, and 64
+ * keys at a time. While a tile of keys is multiplied its values are under way, and the other way round.
  */
 #include "kernels/device-attention.cuh"
 
@@ -75,7 +75,8 @@ mask_kernel (Mask a)
     range = { min (range.low_min, see.low), max (range.low_max, see.low), min (range.high_min, see.high),
               max (range.high_max, see.high) };
   }
-  range = { warp_min (range.low_min), warp_most (range.low_max), warp_min (range.high_min), warp_most (range.high_max) };
+  range = { warp_min (range.low_min), warp_most (range.low_max), warp_min (range.high_min),
+            warp_most (range.high_max) };
   if (threadIdx.x == 0 && tile * TILE < a.m)
     a.query_tiles[b * div_up (a.m, TILE) + tile] = range;
 }
@@ -104,8 +105,8 @@ sp_attention_prepare (Attention *a, SpDevShape shape, bool causal, const int32_t
   a->query_tiles = query_tiles;
   a->key_tiles = key_tiles;
   return launch (mask_kernel, dim3 ((unsigned) tiles, (unsigned) shape.batch + 1), 32, 0, stream,
-                 Mask{ shape.m, shape.n, shape.batch, shape.window, causal, qpos, kpos, shape.first, shape.end, intervals,
-                       query_tiles, key_tiles });
+                 Mask{ shape.m, shape.n, shape.batch, shape.window, causal, qpos, kpos, shape.first, shape.end,
+                       intervals, query_tiles, key_tiles });
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
@@ -199,7 +200,8 @@ static __global__ void
 __launch_bounds__ (TILE_THREADS) attention_kernel (Attention a)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
-  uint16_t *q_tile = (uint16_t *) dynamic, *k_tile = q_tile + Stride<D>::elements, *v_tile = k_tile + Stride<D>::elements;
+  uint16_t *q_tile = (uint16_t *) dynamic, *k_tile = q_tile + Stride<D>::elements,
+           *v_tile = k_tile + Stride<D>::elements;
   int32_t *positions = (int32_t *) (v_tile + Stride<D>::elements);
   /* The last queries first: under a causal mask they have most to do. */
   int64_t tile = gridDim.x - 1 - blockIdx.x, h = blockIdx.y, b = blockIdx.z, hk = kv_head (a, h);
@@ -236,7 +238,8 @@ __launch_bounds__ (TILE_THREADS) attention_kernel (Attention a)
     __syncthreads ();
     next = walk_next (walk, range, &next_whole);
     if (next >= 0) {
-      tile_load<D> (k_tile, a.keys + head_at (a, next * TILE, b, a.kv_heads, hk, a.k), k_stride, a.n - next * TILE, a.k);
+      tile_load<D> (k_tile, a.keys + head_at (a, next * TILE, b, a.kv_heads, hk, a.k), k_stride, a.n - next * TILE,
+                    a.k);
       if (threadIdx.x < TILE)
         positions[(turn ^ 1) * TILE + threadIdx.x] = key_position (a, next * TILE + threadIdx.x);
     }
@@ -285,5 +288,7 @@ sp_dev_attention (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor
   if (error != cudaSuccess)
     return error;
   int64_t features = attention_features (a);
-  return features <= 64 ? forward<64> (a, stream) : features <= 128 ? forward<128> (a, stream) : forward<256> (a, stream);
+  return features <= 64    ? forward<64> (a, stream)
+         : features <= 128 ? forward<128> (a, stream)
+                           : forward<256> (a, stream);
 }

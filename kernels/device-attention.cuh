@@ -185,8 +185,8 @@ are_tiles (std::initializer_list<SpDevTensor> tensors)
 static inline bool
 attention_is_legal (const Attention &a)
 {
-  return a.k % 8 == 0 && a.v % 8 == 0 && a.k > 0 && a.k <= 256 && a.v <= 256 && a.kv_heads > 0 && a.heads <= 65535 / 2 &&
-         a.batch <= 65535 && a.m <= INT32_MAX && a.n <= INT32_MAX;
+  return a.k % 8 == 0 && a.v % 8 == 0 && a.k > 0 && a.k <= 256 && a.v <= 256 && a.kv_heads > 0 &&
+         a.heads <= 65535 / 2 && a.batch <= 65535 && a.m <= INT32_MAX && a.n <= INT32_MAX;
 }
 
 static inline int64_t

@@ -21,9 +21,7 @@ struct Dropout {
   float scale;
   SpDevTensor y, mask;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t row = divide (i, n), column = i - row * n;
     uint64_t key = mix (mix (seed + GOLDEN_GAMMA) + ((uint64_t) row_ids[row] + 1) * GOLDEN_GAMMA);
@@ -59,9 +57,7 @@ struct DropoutBwd {
   SpDevTensor dy, mask, dx;
   float scale;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> v = load<V> (dy, i), kept = load<V> (mask, i);
 

@@ -57,9 +57,7 @@ struct Glu {
   int64_t n;
   SpDevTensor gu, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t in = i + divide (i, n) * n;
     Vec<V> g = load<V> (gu, in), u = load<V> (gu, in + n);
@@ -84,9 +82,7 @@ struct GluBwd {
   int64_t n;
   SpDevTensor da, gu, dgu;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t in = i + divide (i, n) * n;
     Vec<V> d = load<V> (da, i), g = load<V> (gu, in), u = load<V> (gu, in + n);
@@ -150,9 +146,7 @@ struct MapEach {
   Map map;
   SpDevTensor x, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> v = load<V> (x, i);
 
@@ -167,9 +161,7 @@ struct MapBwdEach {
   Map map;
   SpDevTensor d, x, dx;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> a = load<V> (d, i), b = load<V> (x, i);
 
@@ -239,9 +231,7 @@ struct Gate {
   int64_t n, width;
   SpDevTensor o, gates, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t row = divide (i, n);
     Vec<V> a = load<V> (o, i), u = load<V> (gates, (row + 1) * width - n + i - row * n);
@@ -267,9 +257,7 @@ struct GateBwd {
   int64_t n, width;
   SpDevTensor d, o, gates, d_o, du;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t row = divide (i, n);
     Vec<V> a = load<V> (d, i), b = load<V> (o, i), u = load<V> (gates, (row + 1) * width - n + i - row * n);
@@ -299,9 +287,7 @@ struct RowGate {
   int64_t n;
   SpDevTensor x, u, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> v = load<V> (x, i);
     float s = sigmoid (load1 (u, divide (i, n)));
@@ -364,9 +350,7 @@ struct Add {
   int64_t n;
   SpDevTensor a, b, bias, more, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t column = i - divide (i, n) * n;
     Vec<V> x = load<V> (a, i), y = load<V> (b, i);
@@ -397,9 +381,7 @@ sp_dev_accumulate (int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t strea
 struct Copy {
   SpDevTensor x, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     store<V> (out, i, load<V> (x, i));
   }

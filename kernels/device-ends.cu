@@ -9,9 +9,7 @@ struct Embed {
   const int32_t *ids;
   SpDevTensor table, x;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t token = divide (i, k), row = ids[token] - first;
 
@@ -33,9 +31,7 @@ struct Position {
   const int32_t *pos;
   SpDevTensor x, table, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t token = divide (i, k), row = pos[token];
     Vec<V> v = load<V> (x, i), t = row >= 0 && row < n ? load<V> (table, row * k + i - token * k) : Vec<V>{};
@@ -208,8 +204,8 @@ sp_dev_embed_bwd (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t f
   if (error == cudaSuccess)
     error = launch (group_fill_kernel, by_token, EMBED_THREADS, 0, stream, m, n, ids, first, g);
   if (error == cudaSuccess)
-    error = launch (width == 8 ? group_sum_kernel<8> : group_sum_kernel<1>,
-                    dim3 ((unsigned) n, (unsigned) columns), EMBED_THREADS, 0, stream, m, k, ids, first, dx, dtable, g);
+    error = launch (width == 8 ? group_sum_kernel<8> : group_sum_kernel<1>, dim3 ((unsigned) n, (unsigned) columns),
+                    EMBED_THREADS, 0, stream, m, k, ids, first, dx, dtable, g);
   return error;
 }
 
@@ -305,9 +301,9 @@ sp_dev_loss_sum (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, cons
 
 template <int V>
 static __global__ void
-__launch_bounds__ (LOSS_THREADS) loss_kernel (int64_t n, int64_t columns, SpDevTensor logits, const float *max,
-                                              const float *sums, const int32_t *labels, int64_t first,
-                                              const float *weights, SpDevTensor dlogits)
+__launch_bounds__ (LOSS_THREADS)
+    loss_kernel (int64_t n, int64_t columns, SpDevTensor logits, const float *max, const float *sums,
+                 const int32_t *labels, int64_t first, const float *weights, SpDevTensor dlogits)
 {
   int64_t row = blockIdx.x, target = target_column (labels[row], first, n);
   float most = max[row], share = 1 / sums[2 * row], weight = weights[row];
@@ -323,8 +319,8 @@ __launch_bounds__ (LOSS_THREADS) loss_kernel (int64_t n, int64_t columns, SpDevT
 
 /* One block: the rows' losses are few beside their logits. */
 static __global__ void
-__launch_bounds__ (LOSS_THREADS) loss_total_kernel (int64_t m, const float *max, const float *sums,
-                                                    const float *weights, double *loss)
+__launch_bounds__ (LOSS_THREADS)
+    loss_total_kernel (int64_t m, const float *max, const float *sums, const float *weights, double *loss)
 {
   __shared__ double parts[LOSS_THREADS];
   double sum = 0;

@@ -14,8 +14,8 @@ decay (float slope, int64_t power)
 
 /* --- states and tokens -------------------------------------------------------------------------------------------- */
 
-/* out[c] += weight * sum over d of x[d] state[d,c], weight = lambda^(i + 1), or from the end lambda^(m - 1 - i); the state is stored
- * [c,d] if `transposed`. */
+/* out[c] += weight * sum over d of x[d] state[d,c], weight = lambda^(i + 1), or from the end lambda^(m - 1 - i); the
+ * state is stored [c,d] if `transposed`. */
 struct Apply {
   int64_t m, batch, heads, d, c;
   bool from_end, transposed;
@@ -101,8 +101,9 @@ static cudaError_t
 apply (SpDevShape s, bool values_are_x, bool from_end, const float *slopes, SpDevTensor x, const float *state,
        SpDevTensor out, cudaStream_t stream)
 {
-  Apply a = { s.m, s.batch, s.heads, values_are_x ? s.n : s.k, values_are_x ? s.k : s.n, from_end, values_are_x, slopes,
-              (const uint16_t *) x.data, state, out };
+  Apply a = { s.m,      s.batch,      s.heads, values_are_x ? s.n : s.k,  values_are_x ? s.k : s.n,
+              from_end, values_are_x, slopes,  (const uint16_t *) x.data, state,
+              out };
   dim3 grid ((unsigned) div_up (s.m, ROWS), (unsigned) (s.batch * s.heads), (unsigned) div_up (a.c, TILE));
 
   if (x.dtype != SP_DEV_BF16 || !is_aligned (x.data, 16) || !are_floats ({ out }) || s.k % 8 != 0 || s.n % 8 != 0 ||
@@ -147,9 +148,7 @@ struct Prefix {
   const float *slopes, *states;
   float *out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     float factor = decay (slopes[i / size % heads], m), sum = 0;
 
@@ -177,9 +176,7 @@ struct Update {
   const float *slopes, *in, *own;
   float *out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     out[i] = (in != nullptr ? decay (slopes[i / size % heads], m) * in[i] : 0) + own[i];
   }

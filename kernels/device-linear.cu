@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear attention with a decay. All of it is one form: with keys x[D], values y[C] and queries z[D], in the order of tokens or
- * against it,
- *     o_i = sum over j up to i of lambda^|i-j| (z_i . x_j) y_j,      state = sum over j of lambda^(distance to the end) x_j y_j^T
+ * Linear attention with a decay. All of it is one form: with keys x[D], values y[C] and queries z[D], in the order of
+ * tokens or against it,
+ *     o_i   = sum over j up to i of lambda^|i-j| (z_i . x_j) y_j
+ *     state = sum over j of lambda^(distance to the end) x_j y_j^T
  * which is the forward with (z, x, y) = (q, k, v), dq with (dO, v, k), and, against the order, dk with (v, dO, q), dv
  * with (k, q, dO), whose state is dM but for one lambda.
  *
  * Tokens are cut in chunks of 64, and these in segments. First the state of each segment alone, then the chain of
  * segments, then the outputs: a block goes through the chunks of a segment from the state before it, which it has in
- * fp32 in registers. Within a chunk o comes from the products z x^T, decayed, and from the state. Blocks have 64 of the C
- * columns each.
+ * fp32 in registers. Within a chunk o comes from the products z x^T, decayed, and from the state. Blocks have 64 of the
+ * C columns each.
  */
 #include "kernels/device-tile.cuh"
 
@@ -206,9 +207,7 @@ struct Chain {
   const float *slopes;
   float *states, *last; /* last may be NULL */
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     float slope = slopes[i / size % heads], running = 0;
     int64_t segments = segments_of (m);

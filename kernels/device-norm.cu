@@ -243,8 +243,8 @@ sp_dev_norm_bwd (bool layernorm, int64_t m, int64_t n, int64_t whole, SpDevTenso
   if (m == 0 || n == 0)
     return cudaSuccess;
 
-  NormBwd a = { layernorm, m, n, rows_per_block (m), (float) whole, dy, x, stat, gain, dr, dot, dx, sums_gain, sums_bias,
-                is_shared, (float *) scratch };
+  NormBwd a = { layernorm, m,         n,         rows_per_block (m), (float) whole,    dy, x, stat, gain, dr, dot,
+                dx,        sums_gain, sums_bias, is_shared,          (float *) scratch };
   cudaError_t error = launch (width == 8 ? norm_bwd_kernel<8> : norm_bwd_kernel<1>, dim3 ((unsigned) blocks),
                               row_threads (n, width, 512), is_shared ? sum_bytes : 0, stream, a);
   if (error == cudaSuccess && sums_gain)
@@ -268,8 +268,8 @@ column_rows (int64_t m)
 
 /* parts[batch,pieces,n]: 32 V columns of one piece of the rows. */
 template <int V>
-static __global__ void
-__launch_bounds__ (32 * SUM_ROWS) column_sum_kernel (int64_t m, int64_t n, int64_t rows, SpDevTensor x, float *parts)
+static __global__ void __launch_bounds__ (32 * SUM_ROWS)
+    column_sum_kernel (int64_t m, int64_t n, int64_t rows, SpDevTensor x, float *parts)
 {
   __shared__ float sums[SUM_ROWS][32 * V];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

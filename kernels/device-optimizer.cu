@@ -8,9 +8,7 @@ struct Adam {
   float rate, beta1, beta2, rest1, rest2, correction1, correction2, epsilon;
   SpDevTensor gradient, master, moment1, moment2, parameter;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> g = load<V> (gradient, i), p = load<V> (master, i), a = load<V> (moment1, i), b = load<V> (moment2, i);
 
@@ -55,9 +53,7 @@ struct Momentum {
   float beta;
   SpDevTensor gradient, momentum, update;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> g = load<V> (gradient, i), a = load<V> (momentum, i);
 
@@ -77,17 +73,15 @@ sp_dev_momentum (int64_t n, SpDevTensor gradient, double beta, SpDevTensor momen
 {
   if (!are_floats ({ gradient, momentum, update }))
     return cudaErrorInvalidValue;
-  return each (Momentum{ (float) beta, gradient, momentum, update }, n, width_of ({ n }, { gradient, momentum, update }),
-               stream);
+  return each (Momentum{ (float) beta, gradient, momentum, update }, n,
+               width_of ({ n }, { gradient, momentum, update }), stream);
 }
 
 struct Descend {
   float rate;
   SpDevTensor update, master, parameter;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> u = load<V> (update, i), p = load<V> (master, i);
 

@@ -10,9 +10,7 @@ struct Split {
   bool joins;
   SpDevTensor x, a, b;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t row = divide (i, n + k), column = i - row * (n + k);
     SpDevTensor piece = column < n ? a : b;
@@ -60,9 +58,7 @@ struct Feature {
   int64_t w;
   SpDevTensor qkvu, q, keys, values;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t from = i + 3 * divide (i, w) * w;
     Vec<V> a = load<V> (qkvu, from), b = load<V> (qkvu, from + w);
@@ -91,9 +87,7 @@ struct FeatureBwd {
   int64_t w;
   SpDevTensor qkvu, dq, dkeys, dvalues, du, dqkvu;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t to = i + 3 * divide (i, w) * w;
     Vec<V> a = load<V> (dq, i), b = load<V> (dkeys, i), x = load<V> (qkvu, to), y = load<V> (qkvu, to + w);
@@ -127,9 +121,7 @@ struct Pack {
   int64_t m, n, k, parts;
   SpDevTensor x, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t row = divide (i, k), to = divide (row, m), token = row - to * m;
 
@@ -150,9 +142,7 @@ struct Unpack {
   int64_t m, k, parts, copies;
   SpDevTensor in, x;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t head = divide (i, k), token = divide (head, parts), first = (head - token * parts) * copies;
     Vec<V> sum = load<V> (in, (first * m + token) * k + i - head * k);
@@ -179,9 +169,7 @@ struct Part {
   int64_t n, parts, place;
   SpDevTensor x, out;
 
-  template <int V>
-  __device__ void
-  at (int64_t i) const
+  template <int V> __device__ void at (int64_t i) const
   {
     int64_t row = divide (i, n);
 

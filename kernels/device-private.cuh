@@ -326,9 +326,7 @@ struct AddParts {
   int64_t blocks, stride;
   SpDevTensor out;
 
-  template <int V>
-  __device__ void
-  at (int64_t j) const
+  template <int V> __device__ void at (int64_t j) const
   {
     float sum = 0;
 

@@ -6,7 +6,7 @@
 #include "kernels/device-mma.cuh"
 #include "kernels/device-private.cuh"
 
-#define TILE 64 /* rows */
+#define TILE 64          /* rows */
 #define TILE_THREADS 128 /* a warp for each 16 rows */
 
 /* Of a tile of D features. */
@@ -48,8 +48,8 @@ tile_a_transposed (uint32_t a[4], const uint16_t *tile, int row, int column)
   load_matrices_transposed (a, tile + (row + lane / 16 * 8 + lane % 8) * Stride<D>::value + column + lane / 8 % 2 * 8);
 }
 
-/* b of two products side by side, b[0], b[1] and b[2], b[3]: 16 rows by 16 columns of what is there (its rows are summed
- * over), or of its transpose (its columns are). */
+/* b of two products side by side, b[0], b[1] and b[2], b[3]: 16 rows by 16 columns of what is there (its rows are
+ * summed over), or of its transpose (its columns are). */
 template <int D>
 static __device__ inline void
 tile_b (uint32_t b[4], const uint16_t *tile, int row, int column)
@@ -95,8 +95,8 @@ multiply_kept (float c[N][4], const float p[K][4], const uint16_t *y, int y_row,
 {
 #pragma unroll
   for (int k = 0; k < K; k += 2) {
-    uint32_t a[4] = { bf16_pair (p[k][0], p[k][1]), bf16_pair (p[k][2], p[k][3]),
-                      bf16_pair (p[k + 1][0], p[k + 1][1]), bf16_pair (p[k + 1][2], p[k + 1][3]) },
+    uint32_t a[4] = { bf16_pair (p[k][0], p[k][1]), bf16_pair (p[k][2], p[k][3]), bf16_pair (p[k + 1][0], p[k + 1][1]),
+                      bf16_pair (p[k + 1][2], p[k + 1][3]) },
              b[4];
 #pragma unroll
     for (int j = 0; j < N; j += 2) {

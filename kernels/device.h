@@ -4,23 +4,25 @@
 /*
  * The CUDA kernels: what kernels/reference.h has in double on the host, on a GPU's memory, for sm_80 and later.
  *
- * One function for each compute kind, named after its reference and with the operands in the same order; what a shape or a
- * formula is stands there and not here. They are correct and fused (each operand goes over the memory bus about once), and
- * simple: no tuning by size or card.
+ * One function for each compute kind, named after its reference and with the operands in the same order; what a shape
+ * or a formula is stands there and not here. They are correct and fused (each operand goes over the memory bus about
+ * once), and simple: no tuning by size or card.
  *
- * Call. Every function launches on `stream` and returns at once: cudaSuccess, cudaErrorInvalidValue for a dtype or a size
- * that it has no kernel for (then nothing was launched), or what the launch gave. Nothing is allocated, nothing waits,
- * so all of them can be captured into a graph. Scratch is the caller's, of at least as many bytes as the function beside
- * it says, aligned to 256; its contents mean nothing before and after. It may be NULL where that function says 0.
+ * Call. Every function launches on `stream` and returns at once: cudaSuccess, cudaErrorInvalidValue for a dtype or a
+ * size that it has no kernel for (then nothing was launched), or what the launch gave. Nothing is allocated, nothing
+ * waits, so all of them can be captured into a graph. Scratch is the caller's, of at least as many bytes as the
+ * function beside it says, aligned to 256; its contents mean nothing before and after. It may be NULL where that
+ * function says 0.
  *
- * Types. A tensor says its own: SP_DEV_BF16 or SP_DEV_FP32 in any mix, unless a function says otherwise; arithmetic is fp32. An
- * operand that the reference lets be NULL may have data = NULL. Statistics, lse, delta, sums and slopes are fp32, ids,
- * labels and positions int32, masks uint8. All of them lie in device memory. A tensor's data is aligned to its element;
- * where it is aligned to 16 bytes and rows are multiples of 8 elements, the kernels move 16 bytes at a time. The attentions take bf16,
- * aligned to 16 bytes.
+ * Types. A tensor says its own: SP_DEV_BF16 or SP_DEV_FP32 in any mix, unless a function says otherwise; arithmetic is
+ * fp32. An operand that the reference lets be NULL may have data = NULL. Statistics, lse, delta, sums and slopes are
+ * fp32, ids, labels and positions int32, masks uint8. All of them lie in device memory. A tensor's data is aligned to
+ * its element; where it is aligned to 16 bytes and rows are multiples of 8 elements, the kernels move 16 bytes at a
+ * time. The attentions take bf16, aligned to 16 bytes.
  *
- * Writing. As the reference: outputs whole, "+=" where it says so, in place where it says so. Two runs on the same input
- * give the same bytes, whatever the card's number of SMs: sums have a fixed order, and no kernel adds floats by atomics.
+ * Writing. As the reference: outputs whole, "+=" where it says so, in place where it says so. Two runs on the same
+ * input give the same bytes, whatever the card's number of SMs: sums have a fixed order, and no kernel adds floats by
+ * atomics.
  *
  * Sizes. Elements are counted in 64 bits. A size of 0 is an empty tensor: nothing is launched.
  *
@@ -86,7 +88,7 @@ cudaError_t sp_dev_accumulate (int64_t n, SpDevTensor x, SpDevTensor out, cudaSt
 cudaError_t sp_dev_copy (int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t stream);
 cudaError_t sp_dev_zero (int64_t n, SpDevTensor out, cudaStream_t stream);
 
-/* --- dropout: device-dropout.cu ------------------------------------------------------------------------------------ */
+/* --- dropout: device-dropout.cu ----------------------------------------------------------------------------------- */
 
 /* mask is uint8; bias[n] may be absent: it is added first. Ids are int64, because those on scores name (sequence, head,
  * position). The mask is the reference's, bit for bit. */

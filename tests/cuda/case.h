@@ -4,23 +4,25 @@
 /*
  * One launch of a CUDA kernel beside its reference.
  *
- * A case owns arrays in device memory and what they ought to hold after the launch, in double: inputs are random numbers
- * rounded to their dtype, so that both start from the same; outputs are what the reference makes of them. The kernel runs
- * twice. Checked are: each output against the reference, inputs byte for byte, a zone before and behind each array, and
- * that both runs gave the same bytes. Outputs and scratch are full of NaN before the first run, and of other bytes
- * before the second.
+ * A case owns arrays in device memory and what they ought to hold after the launch, in double: inputs are random
+ * numbers rounded to their dtype, so that both start from the same; outputs are what the reference makes of them. The
+ * kernel runs twice. Checked are: each output against the reference, inputs byte for byte, a zone before and behind
+ * each array, and that both runs gave the same bytes. Outputs and scratch are full of NaN before the first run, and of
+ * other bytes before the second.
  *
  *     SpCase *c = sp_case_new ("glu", "m = %d", m);
  *     const double *x = sp_case_in (c, "gu", SP_DEV_BF16, n, 1, &gu);
  *     sp_ref_glu (..., x, sp_case_out (c, "out", SP_DEV_BF16, n, &out));
  *     SP_CASE_RUN (c, sp_dev_glu (..., gu, out, NULL));
  *
- * Tolerance. u = 2^-9 is half a unit in the last place of bf16, 2^-24 of fp32. An element may be off by twice the rounding
- * of its own dtype, relative to itself, and by what the sums before it may lose, relative to the array's largest:
+ * Tolerance. u is the largest relative error of a rounding: 2^-8 to bf16, 2^-24 to fp32. An element may be off by u of
+ * its own dtype (by 64 u of fp32), relative to itself, and by what was lost before it was rounded, relative to the
+ * array's largest:
  *  - plain kernels compute in fp32 from exact inputs: 2^-18, 64 roundings in one direction;
  *  - those that use tensor cores round what they compute between two products to bf16. A sum of p_j v_j with each p_j off
- *    by up to u p_j is off by at most u max |v|, and by far less in the mean, as the roundings are independent: 4 u for
- *    any element, and 2 u for the root of the mean square over the array, which no lost key or wrong mask would pass.
+ *    by up to u p_j is off by at most u max |v|, and by far less in the mean, as the roundings are independent: 2 u for
+ *    any element, and u for the root of the mean square over the array, which no lost key or wrong mask would pass. An
+ *    array of less than 256 may have one rounding in all its elements: 2 u there.
  *  - exact ones move numbers: 0.
  */
 

@@ -20,9 +20,8 @@ any (void)
 static SpCase *
 new_case (const char *kernel, guint i, int variant)
 {
-  SpCase *c = sp_case_new (SP_CASE_PLAIN, kernel,
-                           "m = %" G_GINT64_FORMAT ", n = %" G_GINT64_FORMAT ", variant %d%s", M (i), N (i), variant,
-                           i % 2 ? ", misaligned" : "");
+  SpCase *c = sp_case_new (SP_CASE_PLAIN, kernel, "m = %" G_GINT64_FORMAT ", n = %" G_GINT64_FORMAT ", variant %d%s",
+                           M (i), N (i), variant, i % 2 ? ", misaligned" : "");
 
   if (i % 2)
     sp_case_misalign (c);
@@ -36,20 +35,20 @@ test_glu (void)
   static const SpDevGate device_gates[] = { SP_DEV_SILU, SP_DEV_IDENTITY, SP_DEV_GELU };
 
   EACH_SHAPE (i)
-    for (int f = 0; f < 3; f++) {
-      gint64 m = M (i), n = N (i);
-      SpDevTensor gu, da, out;
-      SpCase *c = new_case ("glu", i, f);
-      const double *in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
-      sp_ref_glu (gates[f], m, n, in, sp_case_out (c, "out", any (), m * n, &out));
-      SP_CASE_RUN (c, sp_dev_glu (device_gates[f], m, n, gu, out, NULL));
+  for (int f = 0; f < 3; f++) {
+    gint64 m = M (i), n = N (i);
+    SpDevTensor gu, da, out;
+    SpCase *c = new_case ("glu", i, f);
+    const double *in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
+    sp_ref_glu (gates[f], m, n, in, sp_case_out (c, "out", any (), m * n, &out));
+    SP_CASE_RUN (c, sp_dev_glu (device_gates[f], m, n, gu, out, NULL));
 
-      c = new_case ("glu-bwd", i, f);
-      in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
-      const double *d = sp_case_in (c, "da", any (), m * n, 1, &da);
-      sp_ref_glu_bwd (gates[f], m, n, d, in, sp_case_out (c, "dgu", any (), 2 * m * n, &out));
-      SP_CASE_RUN (c, sp_dev_glu_bwd (device_gates[f], m, n, da, gu, out, NULL));
-    }
+    c = new_case ("glu-bwd", i, f);
+    in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
+    const double *d = sp_case_in (c, "da", any (), m * n, 1, &da);
+    sp_ref_glu_bwd (gates[f], m, n, d, in, sp_case_out (c, "dgu", any (), 2 * m * n, &out));
+    SP_CASE_RUN (c, sp_dev_glu_bwd (device_gates[f], m, n, da, gu, out, NULL));
+  }
 }
 
 typedef struct {
@@ -94,49 +93,50 @@ test_maps (void)
   };
 
   EACH_SHAPE (i)
-    for (guint f = 0; f < G_N_ELEMENTS (maps); f++) {
-      gint64 n = M (i) * N (i);
-      SpDevTensor x, d, out;
-      SpCase *c = new_case (maps[f].name, i, (int) f);
-      const double *in = sp_case_in (c, "x", any (), n, 4, &x);
-      maps[f].ref (n, in, sp_case_out (c, "out", any (), n, &out));
-      SP_CASE_RUN (c, maps[f].dev (n, x, out, NULL));
+  for (guint f = 0; f < G_N_ELEMENTS (maps); f++) {
+    gint64 n = M (i) * N (i);
+    SpDevTensor x, d, out;
+    SpCase *c = new_case (maps[f].name, i, (int) f);
+    const double *in = sp_case_in (c, "x", any (), n, 4, &x);
+    maps[f].ref (n, in, sp_case_out (c, "out", any (), n, &out));
+    SP_CASE_RUN (c, maps[f].dev (n, x, out, NULL));
 
-      c = new_case (maps[f].bwd_name, i, (int) f);
-      in = sp_case_in (c, "x", any (), n, 4, &x);
-      const double *d_in = sp_case_in (c, "d", any (), n, 1, &d);
-      maps[f].ref_bwd (n, d_in, in, sp_case_out (c, "dx", any (), n, &out));
-      SP_CASE_RUN (c, maps[f].dev_bwd (n, d, x, out, NULL));
-    }
+    c = new_case (maps[f].bwd_name, i, (int) f);
+    in = sp_case_in (c, "x", any (), n, 4, &x);
+    const double *d_in = sp_case_in (c, "d", any (), n, 1, &d);
+    maps[f].ref_bwd (n, d_in, in, sp_case_out (c, "dx", any (), n, &out));
+    SP_CASE_RUN (c, maps[f].dev_bwd (n, d, x, out, NULL));
+  }
 }
 
 static void
 test_gate (void)
 {
   EACH_SHAPE (i)
-    for (int silu = 0; silu < 2; silu++) {
-      gint64 m = M (i), n = N (i), width = n + (silu ? n : 3 * n);
-      SpDevTensor o, gates, d, out, du;
-      SpCase *c = new_case ("gate", i, silu);
-      const double *a = sp_case_in (c, "o", any (), m * n, 1, &o);
-      const double *u = sp_case_in (c, "gates", any (), m * width, 3, &gates);
-      sp_ref_gate (silu, m, n, width, a, u, sp_case_out (c, "out", any (), m * n, &out));
-      SP_CASE_RUN (c, sp_dev_gate (silu, m, n, width, o, gates, out, NULL));
+  for (int silu = 0; silu < 2; silu++) {
+    gint64 m = M (i), n = N (i), width = n + (silu ? n : 3 * n);
+    SpDevTensor o, gates, d, out, du;
+    SpCase *c = new_case ("gate", i, silu);
+    const double *a = sp_case_in (c, "o", any (), m * n, 1, &o);
+    const double *u = sp_case_in (c, "gates", any (), m * width, 3, &gates);
+    sp_ref_gate (silu, m, n, width, a, u, sp_case_out (c, "out", any (), m * n, &out));
+    SP_CASE_RUN (c, sp_dev_gate (silu, m, n, width, o, gates, out, NULL));
 
-      c = new_case ("gate-bwd", i, silu);
-      const double *dy = sp_case_in (c, "d", any (), m * n, 1, &d);
-      a = sp_case_in (c, "o", any (), m * n, 1, &o);
-      u = sp_case_in (c, "gates", any (), m * width, 3, &gates);
-      double *d_o = sp_case_out (c, "d_o", any (), m * n, &out);
-      sp_ref_gate_bwd (silu, m, n, width, dy, a, u, d_o, sp_case_out (c, "du", any (), m * n, &du));
-      SP_CASE_RUN (c, sp_dev_gate_bwd (silu, m, n, width, d, o, gates, out, du, NULL));
-    }
+    c = new_case ("gate-bwd", i, silu);
+    const double *dy = sp_case_in (c, "d", any (), m * n, 1, &d);
+    a = sp_case_in (c, "o", any (), m * n, 1, &o);
+    u = sp_case_in (c, "gates", any (), m * width, 3, &gates);
+    double *d_o = sp_case_out (c, "d_o", any (), m * n, &out);
+    sp_ref_gate_bwd (silu, m, n, width, dy, a, u, d_o, sp_case_out (c, "du", any (), m * n, &du));
+    SP_CASE_RUN (c, sp_dev_gate_bwd (silu, m, n, width, d, o, gates, out, du, NULL));
+  }
 }
 
 static void
 test_row_gate (void)
 {
-  EACH_SHAPE (i) {
+  EACH_SHAPE (i)
+  {
     gint64 m = M (i), n = N (i);
     SpDevTensor x, u, d, out, du;
     SpCase *c = new_case ("row-gate", i, 0);
@@ -158,24 +158,25 @@ static void
 test_add (void)
 {
   EACH_SHAPE (i)
-    for (int biases = 0; biases < 3; biases++) {
-      gint64 m = M (i), n = N (i);
-      SpDevTensor a, b, bias, more, out;
-      SpCase *c = new_case ("add", i, biases);
-      const double *x = sp_case_in (c, "a", any (), m * n, 1, &a), *y = sp_case_in (c, "b", any (), m * n, 1, &b);
-      const double *z = biases > 0 ? sp_case_in (c, "bias", any (), n, 1, &bias) : sp_case_in_absent (&bias);
-      const double *w = biases > 1 ? sp_case_in (c, "more", any (), n, 1, &more) : sp_case_in_absent (&more);
-      double *sum = sp_case_out (c, "out", any (), m * n, &out);
-      for (gint64 l = 0; l < m * n; l++)
-        sum[l] = x[l] + y[l] + (z ? z[l % n] : 0) + (w ? w[l % n] : 0);
-      SP_CASE_RUN (c, sp_dev_add (m, n, a, b, bias, more, out, NULL));
-    }
+  for (int biases = 0; biases < 3; biases++) {
+    gint64 m = M (i), n = N (i);
+    SpDevTensor a, b, bias, more, out;
+    SpCase *c = new_case ("add", i, biases);
+    const double *x = sp_case_in (c, "a", any (), m * n, 1, &a), *y = sp_case_in (c, "b", any (), m * n, 1, &b);
+    const double *z = biases > 0 ? sp_case_in (c, "bias", any (), n, 1, &bias) : sp_case_in_absent (&bias);
+    const double *w = biases > 1 ? sp_case_in (c, "more", any (), n, 1, &more) : sp_case_in_absent (&more);
+    double *sum = sp_case_out (c, "out", any (), m * n, &out);
+    for (gint64 l = 0; l < m * n; l++)
+      sum[l] = x[l] + y[l] + (z ? z[l % n] : 0) + (w ? w[l % n] : 0);
+    SP_CASE_RUN (c, sp_dev_add (m, n, a, b, bias, more, out, NULL));
+  }
 }
 
 static void
 test_accumulate_copy_zero (void)
 {
-  EACH_SHAPE (i) {
+  EACH_SHAPE (i)
+  {
     gint64 n = M (i) * N (i);
     SpDevTensor x, out;
     SpCase *c = new_case ("accumulate", i, 0);
@@ -203,37 +204,37 @@ test_dropout (void)
   static const double probabilities[] = { 0, 0.1, 0.5, 0.9 };
 
   EACH_SHAPE (i)
-    for (guint v = 0; v < G_N_ELEMENTS (probabilities); v++) {
-      gint64 m = M (i), n = N (i), *rows = g_new (gint64, m), *columns = g_new (gint64, n);
-      double p = probabilities[v];
-      guint64 seed = (guint64) sp_case_below (1ll << 52) << 12;
-      const int64_t *row_ids, *col_ids;
-      SpDevTensor x, bias, y, mask, d;
-      SpCase *c = new_case ("dropout", i, (int) v);
+  for (guint v = 0; v < G_N_ELEMENTS (probabilities); v++) {
+    gint64 m = M (i), n = N (i), *rows = g_new (gint64, m), *columns = g_new (gint64, n);
+    double p = probabilities[v];
+    guint64 seed = (guint64) sp_case_below (1ll << 52) << 12;
+    const int64_t *row_ids, *col_ids;
+    SpDevTensor x, bias, y, mask, d;
+    SpCase *c = new_case ("dropout", i, (int) v);
 
-      for (gint64 l = 0; l < m; l++)
-        rows[l] = sp_case_below (1ll << 40);
-      for (gint64 l = 0; l < n; l++)
-        columns[l] = 5 + l;
-      const double *in = sp_case_in (c, "x", any (), m * n, 1, &x);
-      const double *b = v % 2 ? sp_case_in (c, "bias", any (), n, 1, &bias) : sp_case_in_absent (&bias);
-      const gint64 *r = sp_case_wide_ids (c, "row ids", m, rows, &row_ids);
-      const gint64 *k = sp_case_wide_ids (c, "column ids", n, columns, &col_ids);
-      double *sum = sp_case_numbers (c, m * n), *kept = sp_case_out (c, "mask", SP_DEV_UINT8, m * n, &mask);
-      for (gint64 l = 0; l < m * n; l++)
-        sum[l] = in[l] + (b ? b[l % n] : 0);
-      sp_ref_dropout (m, n, sum, seed, r, k, p, sp_case_out (c, "y", any (), m * n, &y), kept);
-      g_autofree double *kept_copy = g_memdup2 (kept, m * n * sizeof *kept);
-      SP_CASE_RUN (c, sp_dev_dropout (m, n, x, bias, seed, row_ids, col_ids, p, y, mask, NULL));
+    for (gint64 l = 0; l < m; l++)
+      rows[l] = sp_case_below (1ll << 40);
+    for (gint64 l = 0; l < n; l++)
+      columns[l] = 5 + l;
+    const double *in = sp_case_in (c, "x", any (), m * n, 1, &x);
+    const double *b = v % 2 ? sp_case_in (c, "bias", any (), n, 1, &bias) : sp_case_in_absent (&bias);
+    const gint64 *r = sp_case_wide_ids (c, "row ids", m, rows, &row_ids);
+    const gint64 *k = sp_case_wide_ids (c, "column ids", n, columns, &col_ids);
+    double *sum = sp_case_numbers (c, m * n), *kept = sp_case_out (c, "mask", SP_DEV_UINT8, m * n, &mask);
+    for (gint64 l = 0; l < m * n; l++)
+      sum[l] = in[l] + (b ? b[l % n] : 0);
+    sp_ref_dropout (m, n, sum, seed, r, k, p, sp_case_out (c, "y", any (), m * n, &y), kept);
+    g_autofree double *kept_copy = g_memdup2 (kept, m * n * sizeof *kept);
+    SP_CASE_RUN (c, sp_dev_dropout (m, n, x, bias, seed, row_ids, col_ids, p, y, mask, NULL));
 
-      c = new_case ("dropout-bwd", i, (int) v);
-      in = sp_case_in (c, "dy", any (), m * n, 1, &d);
-      const double *was_kept = sp_case_in_values (c, "mask", SP_DEV_UINT8, m * n, kept_copy, &mask);
-      sp_ref_dropout_bwd (m, n, in, was_kept, p, sp_case_out (c, "dx", any (), m * n, &y));
-      SP_CASE_RUN (c, sp_dev_dropout_bwd (m, n, d, mask, p, y, NULL));
-      g_free (rows);
-      g_free (columns);
-    }
+    c = new_case ("dropout-bwd", i, (int) v);
+    in = sp_case_in (c, "dy", any (), m * n, 1, &d);
+    const double *was_kept = sp_case_in_values (c, "mask", SP_DEV_UINT8, m * n, kept_copy, &mask);
+    sp_ref_dropout_bwd (m, n, in, was_kept, p, sp_case_out (c, "dx", any (), m * n, &y));
+    SP_CASE_RUN (c, sp_dev_dropout_bwd (m, n, d, mask, p, y, NULL));
+    g_free (rows);
+    g_free (columns);
+  }
 }
 
 void

@@ -14,8 +14,8 @@ any (void)
 static const struct {
   gint64 m, n, k, ids;
 } tables[] = {
-  { 1, 1, 1, 1 },      { 9, 5, 8, 20 },    { 300, 40, 24, 60 },  { 257, 1000, 33, 1500 },
-  { 1024, 3, 8, 1 },   { 1025, 3, 16, 1 }, { 3000, 4, 1032, 2 }, { 2500, 2, 7, 4 },
+  { 1, 1, 1, 1 },    { 9, 5, 8, 20 },    { 300, 40, 24, 60 },  { 257, 1000, 33, 1500 },
+  { 1024, 3, 8, 1 }, { 1025, 3, 16, 1 }, { 3000, 4, 1032, 2 }, { 2500, 2, 7, 4 },
 };
 
 static const gint64 *
@@ -36,8 +36,8 @@ static SpCase *
 table_case (SpCaseSums sums, const char *kernel, guint i)
 {
   return sp_case_new (sums, kernel,
-                      "m = %" G_GINT64_FORMAT ", n = %" G_GINT64_FORMAT ", k = %" G_GINT64_FORMAT
-                      ", %" G_GINT64_FORMAT " ids",
+                      "m = %" G_GINT64_FORMAT ", n = %" G_GINT64_FORMAT ", k = %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT
+                      " ids",
                       tables[i].m, tables[i].n, tables[i].k, tables[i].ids);
 }
 
@@ -70,7 +70,8 @@ test_position (void)
     TABLE (i);
     SpDevTensor x, table, out;
     SpCase *c = table_case (SP_CASE_PLAIN, "position", i);
-    const double *in = sp_case_in (c, "x", any (), m * k, 1, &x), *rows = sp_case_in (c, "table", any (), n * k, 1, &table);
+    const double *in = sp_case_in (c, "x", any (), m * k, 1, &x),
+                 *rows = sp_case_in (c, "table", any (), n * k, 1, &table);
     const gint64 *pos = ids_below (c, m, 0, n, &dev_ids);
     sp_ref_position (m, n, k, pos, in, rows, sp_case_out (c, "out", any (), m * k, &out));
     SP_CASE_RUN (c, sp_dev_position (m, n, k, dev_ids, x, table, out, NULL));
@@ -106,7 +107,8 @@ masked (SpCase *c, guint i, const double *logits)
 static SpCase *
 loss_case (const char *kernel, guint i)
 {
-  return sp_case_new (SP_CASE_PLAIN, kernel, "m = %" G_GINT64_FORMAT ", n = %" G_GINT64_FORMAT, losses[i].m, losses[i].n);
+  return sp_case_new (SP_CASE_PLAIN, kernel, "m = %" G_GINT64_FORMAT ", n = %" G_GINT64_FORMAT, losses[i].m,
+                      losses[i].n);
 }
 
 #define LOSS(i)                                                                                                        \

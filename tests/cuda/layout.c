@@ -84,7 +84,8 @@ test_rope (void)
     const double *in = sp_case_in (c, "qkv", any (), s.qkv, 1, &qkv);
     const gint64 *pos = positions (c, r->m, &dev_pos);
     double *q_out = sp_case_out (c, "q", any (), r->m * r->heads * r->k, &q);
-    double *k_out = sp_case_out (c, "keys", any (), s.kv, &keys), *v_out = sp_case_out (c, "values", any (), s.kv, &values);
+    double *k_out = sp_case_out (c, "keys", any (), s.kv, &keys),
+           *v_out = sp_case_out (c, "values", any (), s.kv, &values);
     double *stats = NULL;
     if (r->has_gains)
       stats = sp_case_out (c, "stat", SP_DEV_FP32, s.both, &stat);
@@ -105,11 +106,13 @@ test_rope_bwd (void)
     gint64 q_n = r->m * r->heads * r->k;
     const int32_t *dev_pos;
     SpDevTensor dq, dkeys, dvalues, qkv, stat, du, dqkv, dq_gain, dkey_gain;
-    const double *dq_in = sp_case_in (c, "dq", any (), q_n, 1, &dq), *dk_in = sp_case_in (c, "dkeys", any (), s.kv, 1, &dkeys);
+    const double *dq_in = sp_case_in (c, "dq", any (), q_n, 1, &dq),
+                 *dk_in = sp_case_in (c, "dkeys", any (), s.kv, 1, &dkeys);
     const double *dv_in = sp_case_in (c, "dvalues", any (), s.kv, 1, &dvalues);
     const double *in = sp_case_in (c, "qkv", any (), s.qkv, 1, &qkv);
     const gint64 *pos = positions (c, r->m, &dev_pos);
-    const double *du_in = r->has_gate ? sp_case_in (c, "du", any (), s.how.gate * r->m, 1, &du) : sp_case_in_absent (&du);
+    const double *du_in =
+        r->has_gate ? sp_case_in (c, "du", any (), s.how.gate * r->m, 1, &du) : sp_case_in_absent (&du);
     const double *stats = sp_case_in_absent (&stat);
     double *q_sum = NULL, *k_sum = NULL;
     sp_case_in_absent (&dq_gain);
@@ -158,7 +161,9 @@ test_split_join (void)
 static void
 test_pack (void)
 {
-  static const gint64 shapes[][4] = { { 1, 1, 1, 1 }, { 5, 4, 8, 4 }, { 9, 4, 24, 2 }, { 6, 8, 7, 1 }, { 33, 2, 64, 2 } };
+  static const gint64 shapes[][4] = {
+    { 1, 1, 1, 1 }, { 5, 4, 8, 4 }, { 9, 4, 24, 2 }, { 6, 8, 7, 1 }, { 33, 2, 64, 2 }
+  };
 
   for (guint i = 0; i < G_N_ELEMENTS (shapes); i++) {
     gint64 m = shapes[i][0], n = shapes[i][1], k = shapes[i][2], parts = shapes[i][3];
@@ -199,7 +204,8 @@ test_feature (void)
     c = sp_case_new (SP_CASE_PLAIN, "feature-bwd", "shape %u", i);
     in = sp_case_in (c, "qkvu", any (), 4 * m * w, 3, &x);
     const double *a = sp_case_in (c, "dq", any (), m * w, 1, &dq), *b = sp_case_in (c, "dkeys", any (), m * w, 1, &dk);
-    const double *e = sp_case_in (c, "dvalues", any (), m * w, 1, &dv), *f = sp_case_in (c, "du", any (), m * w, 1, &du);
+    const double *e = sp_case_in (c, "dvalues", any (), m * w, 1, &dv),
+                 *f = sp_case_in (c, "du", any (), m * w, 1, &du);
     SpDevTensor out;
     sp_ref_feature_bwd (m, w, in, a, b, e, f, sp_case_out (c, "dqkvu", any (), 4 * m * w, &out));
     SP_CASE_RUN (c, sp_dev_feature_bwd (m, w, x, dq, dk, dv, du, out, NULL));

@@ -11,11 +11,11 @@ any (void)
 }
 
 static const SpRefShape shapes[] = {
-  { .m = 1, .k = 8, .n = 8, .batch = 1, .heads = 1 },      { .m = 63, .k = 64, .n = 64, .batch = 1, .heads = 2 },
-  { .m = 64, .k = 64, .n = 64, .batch = 2, .heads = 2 },   { .m = 65, .k = 64, .n = 128, .batch = 1, .heads = 2 },
+  { .m = 1, .k = 8, .n = 8, .batch = 1, .heads = 1 },       { .m = 63, .k = 64, .n = 64, .batch = 1, .heads = 2 },
+  { .m = 64, .k = 64, .n = 64, .batch = 2, .heads = 2 },    { .m = 65, .k = 64, .n = 128, .batch = 1, .heads = 2 },
   { .m = 200, .k = 128, .n = 128, .batch = 1, .heads = 3 }, { .m = 129, .k = 96, .n = 96, .batch = 2, .heads = 1 },
   { .m = 130, .k = 128, .n = 256, .batch = 1, .heads = 1 }, { .m = 100, .k = 256, .n = 72, .batch = 1, .heads = 2 },
-  { .m = 1024, .k = 16, .n = 16, .batch = 1, .heads = 2 }, { .m = 1025, .k = 64, .n = 32, .batch = 1, .heads = 2 },
+  { .m = 1024, .k = 16, .n = 16, .batch = 1, .heads = 2 },  { .m = 1025, .k = 64, .n = 32, .batch = 1, .heads = 2 },
   { .m = 2500, .k = 32, .n = 64, .batch = 2, .heads = 2 },
 };
 
@@ -124,7 +124,8 @@ test_local_bwd (void)
         dstate_out = sp_case_out (c, "dstate", SP_DEV_FP32, s.state, &dstate);
       void *scratch = sp_case_scratch (c, sp_dev_linear_scratch_bytes (s.dev));
       sp_ref_linear_local_bwd (s.ref, s.slopes, q_in, k_in, v_in, d_in, dq_out, dk_out, dv_out, dstate_out);
-      SP_CASE_RUN (c, sp_dev_linear_local_bwd (s.dev, s.dev_slopes, q, k, v, d, dq, dk, dv, dstate.data, scratch, NULL));
+      SP_CASE_RUN (c,
+                   sp_dev_linear_local_bwd (s.dev, s.dev_slopes, q, k, v, d, dq, dk, dv, dstate.data, scratch, NULL));
     }
 }
 
@@ -154,13 +155,16 @@ test_inter_bwd (void)
       const double *k_in = sp_case_in (c, "keys", SP_DEV_BF16, s.keys, 1, &k);
       const double *v_in = sp_case_in (c, "values", SP_DEV_BF16, s.values, 1, &v);
       const double *d_in = sp_case_in (c, "d_o", SP_DEV_BF16, s.values, 1, &d);
-      const double *b = variant & 1 ? sp_case_in (c, "state", SP_DEV_FP32, s.state, 1, &before) : sp_case_in_absent (&before);
-      const double *a = variant & 2 ? sp_case_in (c, "dstate", SP_DEV_FP32, s.state, 1, &after) : sp_case_in_absent (&after);
+      const double *b =
+          variant & 1 ? sp_case_in (c, "state", SP_DEV_FP32, s.state, 1, &before) : sp_case_in_absent (&before);
+      const double *a =
+          variant & 2 ? sp_case_in (c, "dstate", SP_DEV_FP32, s.state, 1, &after) : sp_case_in_absent (&after);
       double *dq_out = sp_case_in_out (c, "dq", any (), s.keys, 1, &dq);
       double *dk_out = sp_case_in_out (c, "dkeys", any (), s.keys, 1, &dk);
       sp_ref_linear_inter_bwd (s.ref, s.slopes, k_in, v_in, d_in, b, a, dq_out, dk_out,
                                sp_case_in_out (c, "dvalues", any (), s.values, 1, &dv));
-      SP_CASE_RUN (c, sp_dev_linear_inter_bwd (s.dev, s.dev_slopes, k, v, d, before.data, after.data, dq, dk, dv, NULL));
+      SP_CASE_RUN (c,
+                   sp_dev_linear_inter_bwd (s.dev, s.dev_slopes, k, v, d, before.data, after.data, dq, dk, dv, NULL));
     }
 }
 

@@ -50,8 +50,8 @@ check_norm (gint64 m, gint64 n, int variant)
   double *out = sp_case_out (c, "y", any (), m * n, &y);
   sp_ref_norm (layernorm, m, n, whole_of (variant, n), in, g, b, s, 1e-5, out,
                sp_case_out (c, "stat", SP_DEV_FP32, layernorm ? 2 * m : m, &stat));
-  SP_CASE_RUN (c, sp_dev_norm (layernorm, m, n, whole_of (variant, n), x, gain, bias, squares.data, 1e-5, y, stat.data,
-                               NULL));
+  SP_CASE_RUN (
+      c, sp_dev_norm (layernorm, m, n, whole_of (variant, n), x, gain, bias, squares.data, 1e-5, y, stat.data, NULL));
 }
 
 static void
@@ -97,10 +97,12 @@ test_norm (void)
 static void
 test_norm_bwd (void)
 {
-  static const int variants[] = { 0,         GAIN,      GAIN | SPLIT,       GAIN | RESIDUAL,
-                                  LAYERNORM, LAYERNORM | GAIN | BIAS, LAYERNORM | GAIN | BIAS | RESIDUAL };
+  static const int variants[] = {
+    0, GAIN, GAIN | SPLIT, GAIN | RESIDUAL, LAYERNORM, LAYERNORM | GAIN | BIAS, LAYERNORM | GAIN | BIAS | RESIDUAL
+  };
 
-  for (guint i = 0; i < G_N_ELEMENTS (shapes); i++)
+  /* Not of one feature: a norm makes it 1 or 0, and the gradient is what rounding leaves of 0. */
+  for (guint i = 1; i < G_N_ELEMENTS (shapes); i++)
     for (guint v = 0; v < G_N_ELEMENTS (variants); v++)
       check_norm_bwd (shapes[i].m, shapes[i].n, variants[v]);
 }
@@ -162,8 +164,8 @@ test_adam (void)
       if (out == NULL)
         sp_case_in_absent (&parameter);
       sp_ref_adam (n, g, step, 0.125, 0.9, 0.95, 1e-8, p, a, b, out);
-      SP_CASE_RUN (c, sp_dev_adam (n, gradient, step, 0.125, 0.9, 0.95, 1e-8, master, moment1, moment2, parameter,
-                                   NULL));
+      SP_CASE_RUN (c,
+                   sp_dev_adam (n, gradient, step, 0.125, 0.9, 0.95, 1e-8, master, moment1, moment2, parameter, NULL));
     }
 }
 
