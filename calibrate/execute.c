@@ -235,7 +235,7 @@ sp_execution_read (SpExecution *execution, int ranks, GError **error)
         (program = sp_program_read_text (text, length, file, error)) == NULL)
       return FALSE;
     g_ptr_array_add (execution->programs, program);
-    if (program->world != ranks) {
+    if (ranks > 0 && program->world != ranks) {
       g_set_error (error, G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT, "%s: is for %d GPUs, and here are %d (--gpus)", file,
                    program->world, ranks);
       return FALSE;
@@ -252,7 +252,7 @@ run_program (Run *run, GError **error)
   g_autoptr (SpRecording) recording = sp_record (run->program, run->rank->rank, SEED, error);
   if (recording == NULL)
     return FALSE;
-  g_autoptr (SpPlayer) player = sp_player_new (run->rank, run->program, recording, error);
+  g_autoptr (SpPlayer) player = sp_player_new (run->rank, run->program, recording, FALSE, error);
   if (player == NULL)
     return FALSE;
   run->recording = recording;

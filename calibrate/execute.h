@@ -26,7 +26,7 @@ typedef struct {
   gboolean verifies; /* against the rehearsal: small models alone, and one process */
 } SpExecution;
 
-/* Those of the files; each must be for as many GPUs as there are ranks. */
+/* Those of the files; each must be for as many GPUs as there are ranks, unless that is 0. */
 gboolean sp_execution_read (SpExecution *execution, int ranks, GError **error);
 /* SpRankFunc; data is an SpExecution. */
 gboolean sp_execute_rank (SpRank *rank, gpointer data, GError **error);

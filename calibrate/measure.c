@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calibrate/execute.h"
+#include "calibrate/kernels.h"
 #include "calibrate/sweep.h"
 
 typedef struct {
@@ -144,9 +144,8 @@ run_sweep (Options *options, GError **error)
 }
 
 static gboolean
-run_execute (Options *options, char **programs, GError **error)
+take_programs (Options *options, char **programs, GError **error)
 {
-  int threads = 0, size = 0;
   SpExecution *execution = &options->execution;
 
   execution->files = g_ptr_array_new ();
@@ -156,8 +155,31 @@ run_execute (Options *options, char **programs, GError **error)
   execution->output = options->sweep.output;
   if (execution->output == NULL)
     return fail (error, "-o FILE was expected");
-  if (programs[0] == NULL)
-    return fail (error, "a program was expected: seqpar run SCENARIO --emit-program FILE writes one");
+  return programs[0] != NULL ||
+         fail (error, "a program was expected: seqpar run SCENARIO --emit-program FILE writes one");
+}
+
+static gboolean
+run_kernels (Options *options, char **programs, GError **error)
+{
+  SpKernelSweep sweep = { &options->execution, options->sweep.repeats, options->sweep.seed };
+
+  if (options->sweep.repeats < 1 || options->timeout_s < 1)
+    return fail (error, "--repeats and --timeout take 1 or more");
+  if (!take_programs (options, programs, error) || !sp_execution_read (&options->execution, 0, error) ||
+      sp_gpu_count (error) == 0)
+    return FALSE;
+  return sp_ranks_run (1, options->timeout_s, sp_kernels_rank, &sweep, error);
+}
+
+static gboolean
+run_execute (Options *options, char **programs, GError **error)
+{
+  int threads = 0, size = 0;
+  SpExecution *execution = &options->execution;
+
+  if (!take_programs (options, programs, error))
+    return FALSE;
   if (execution->steps < 1 || execution->warm_up < 0 || options->timeout_s < 1 || options->threads < 0)
     return fail (error, "--steps and --timeout take 1 or more, --warm-up and --gpus 0 or more");
   if (!count_ranks (options->threads, &threads, &size, error) || !sp_execution_read (execution, size, error))
@@ -200,6 +222,12 @@ parse (Options *o, int *argc, char ***argv, GError **error)
       "loss and gradients of one step against the rehearsal's", NULL },
     { NULL },
   };
+  const GOptionEntry kernels[] = {
+    { "repeats", 0, 0, G_OPTION_ARG_INT, &o->sweep.repeats, "samples of a kernel, default 5", "N" },
+    { "seed", 0, 0, G_OPTION_ARG_INT, &o->sweep.seed, "of the order of kernels, default 1", "N" },
+    { NULL },
+  };
+  gboolean times = *argc > 1 && g_str_equal ((*argv)[1], "kernels");
   gboolean executes = *argc > 1 && g_str_equal ((*argv)[1], "execute");
   gboolean sweeps = *argc > 1 && g_str_equal ((*argv)[1], "sweep");
   g_autoptr (GOptionContext) context = g_option_context_new (executes ? "execute PROGRAM..."
@@ -207,12 +235,12 @@ parse (Options *o, int *argc, char ***argv, GError **error)
                                                                       : "sweep|execute ...");
 
   g_option_context_add_main_entries (context, shared, NULL);
-  if (sweeps || executes)
-    g_option_context_add_main_entries (context, executes ? execute : sweep, NULL);
+  if (sweeps || executes || times)
+    g_option_context_add_main_entries (context, executes ? execute : sweeps ? sweep : kernels, NULL);
   if (!g_option_context_parse (context, argc, argv, error))
     return FALSE;
-  return executes || (sweeps && *argc == 2) ||
-         fail (error, "usage: seqpar-measure sweep|execute ... -o FILE (see seqpar-measure sweep --help)");
+  return executes || times || (sweeps && *argc == 2) ||
+         fail (error, "usage: seqpar-measure sweep|kernels|execute ... -o FILE (see seqpar-measure sweep --help)");
 }
 
 int
@@ -227,7 +255,9 @@ main (int argc, char **argv)
   o.least = o.least ? o.least : g_strdup ("1K");
   o.most = o.most ? o.most : g_strdup ("1G");
   if (good)
-    good = g_str_equal (argv[1], "execute") ? run_execute (&o, argv + 2, &error) : run_sweep (&o, &error);
+    good = g_str_equal (argv[1], "execute")   ? run_execute (&o, argv + 2, &error)
+           : g_str_equal (argv[1], "kernels") ? run_kernels (&o, argv + 2, &error)
+                                              : run_sweep (&o, &error);
   if (!good)
     fprintf (stderr, "seqpar-measure: %s\n", error->message);
   return good ? 0 : 1;

@@ -14,8 +14,8 @@ G_DEFINE_QUARK (sp-measured-error-quark, sp_measured_error)
 
 const char *const sp_measured_op_names[] = {
   "", "gemm", "attention", "attention-backward", "linear-attention", "linear-attention-backward", "copy",
-  "send-receive", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "p2p", "p2p-both", "launch",
-  "memory", NULL
+  "send-receive", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "p2p", "p2p-both", "kernel",
+  "launch", "memory", NULL
 };
 G_STATIC_ASSERT (G_N_ELEMENTS (sp_measured_op_names) == SP_MEASURED_N_OPS + 1);
 const char *const sp_measured_statistic_names[] = { "sample", "mean", "min", "median", "max", NULL };
@@ -57,6 +57,7 @@ static const Column columns[] = {
   { "time_s", REAL, AT (time_s) },
   { "bytes_per_s", REAL, AT (bytes_per_s) },
   { "mark", MARK, AT (mark) },
+  { "flops", REAL, AT (flops) },
 };
 /* clang-format on */
 
@@ -353,6 +354,7 @@ sp_measured_write (const SpMeasured *measured, GString *out)
 typedef struct {
   const char *path;
   guint line;
+  guint n_columns; /* of this file */
   SpMeasured *into;
 } Reader;
 
@@ -420,9 +422,9 @@ read_row (const Reader *r, char **cells, GError **error)
 {
   SpMeasuredRow row = sp_measured_row (SP_MEASURED_NONE);
   guint n = g_strv_length (cells);
-  if (n != G_N_ELEMENTS (columns))
+  if (n != r->n_columns)
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "%u columns: expected %u", n,
-                             (guint) G_N_ELEMENTS (columns));
+                             r->n_columns);
   for (guint c = 0; c < n; c++)
     if (!read_cell (r, &columns[c], cells[c], &row, error))
       return FALSE;
@@ -435,7 +437,7 @@ read_row (const Reader *r, char **cells, GError **error)
 }
 
 static gboolean
-read_header (const Reader *r, char **cells, GError **error)
+read_header (Reader *r, char **cells, GError **error)
 {
   const char *names[G_N_ELEMENTS (columns) + 1] = { NULL };
   for (guint c = 0; c < G_N_ELEMENTS (columns); c++)
@@ -451,9 +453,9 @@ read_header (const Reader *r, char **cells, GError **error)
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "column %u is %s: expected %s", c + 1,
                              shown, c < G_N_ELEMENTS (columns) ? names[c] : "no more");
   }
-  guint n = g_strv_length (cells);
-  return n == G_N_ELEMENTS (columns) || sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line,
-                                                          "the column %s is missing", columns[n].name);
+  guint n = r->n_columns = g_strv_length (cells);
+  return n + 1 >= G_N_ELEMENTS (columns) || sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line,
+                                                              "the column %s is missing", columns[n].name);
 }
 
 /* "# key: value" */

@@ -7,12 +7,13 @@
  *
  *   # seqpar-measured: 1          the version, first; then any of date, card, driver, cuda, nccl, host, source, note
  *   op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,
- *       bytes_per_s,mark       (one line)
+ *       bytes_per_s,mark,flops       (one line; older files end with mark)
  *
  * Bytes are payload: the full buffer of an all-gather and a reduce-scatter, the buffer of an all-reduce, a rank's
  * buffer of an all-to-all, the message of a send. GEMM is C[m,n] = A[m,k] B[k,n]; attention has m queries, n keys and
  * heads of k;
- * linear attention m tokens and heads of k (keys) and n (values). `from` and `to` are GPUs. `beside` is what ran at the
+ * linear attention m tokens and heads of k (keys) and n (values). A kernel has its op's sizes, bytes over the memory bus
+ * and FLOP, as the program has them (sim/op.h). `from` and `to` are GPUs. `beside` is what ran at the
  * same time: a transfer beside a GEMM has that GEMM's m, n and k, a GEMM beside a transfer the transfer's bytes. A row
  * has a time, or a rate where its source gives no time, or both; one of memory may have bytes alone.
  *
@@ -44,6 +45,7 @@ typedef enum {
   SP_MEASURED_BROADCAST,
   SP_MEASURED_P2P,
   SP_MEASURED_P2P_BOTH, /* both ways at once; the rate is their sum */
+  SP_MEASURED_KERNEL,   /* any other op of a program: `variant` begins with its name */
   SP_MEASURED_LAUNCH,
   SP_MEASURED_MEMORY,
   SP_MEASURED_N_OPS
@@ -69,6 +71,7 @@ typedef struct {
   const char *variant, *dtype; /* of [a-z0-9/+.-], "" where empty; the set's own once added */
   gint64 ranks, nodes, from, to, bytes, m, n, k, batch, heads, kv_heads, repeat;
   double time_s, bytes_per_s; /* 0 where empty */
+  double flops;               /* of a kernel, as its program counts them */
 } SpMeasuredRow;
 
 /* All empty, one sample of `op`. */

@@ -97,7 +97,7 @@ make_streams (SpPlayer *player, GError **error)
 }
 
 SpPlayer *
-sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, GError **error)
+sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, gboolean alone, GError **error)
 {
   g_autoptr (SpPlayer) player = g_new0 (SpPlayer, 1);
 
@@ -108,7 +108,7 @@ sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *record
   if (!check_commands (player, error) || !CUDA (cudaSetDevice (rank->local_rank)) || !CUDA (cudaFree (NULL)))
     return NULL;
   player->context_bytes = used_bytes ();
-  if (!sp_player_connect (player, error))
+  if (!alone && !sp_player_connect (player, error))
     return NULL;
   player->communicators_bytes = used_bytes () - player->context_bytes;
   player->gemms = sp_gemms_new (error);
@@ -402,6 +402,48 @@ sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error)
         !CUDA (cudaEventElapsedTime (&player->stop_ms[i], player->begin, player->stops[i])))
       return FALSE;
   return TRUE;
+}
+
+/* --- one kernel --------------------------------------------------------------------------------------------------- */
+
+static gboolean
+capture (SpPlayer *player, const SpCommand *command, int batch, cudaGraphExec_t *ret_graph, GError **error)
+{
+  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
+  cudaGraph_t graph = NULL;
+
+  if (!CUDA (cudaStreamBeginCapture (stream, cudaStreamCaptureModeThreadLocal)))
+    return FALSE;
+  gboolean good = TRUE;
+  for (int i = 0; good && i < batch; i++)
+    good = sp_player_kernel (command) (player, command, stream, error);
+  cudaError_t status = cudaStreamEndCapture (stream, &graph);
+  good = good && CUDA (status) && CUDA (cudaGraphInstantiate (ret_graph, graph, 0));
+  if (graph != NULL)
+    cudaGraphDestroy (graph);
+  return good;
+}
+
+gboolean
+sp_player_time_kernel (SpPlayer *player, guint number, int batch, double *ret_s, GError **error)
+{
+  const SpCommand *command = COMMAND (player, number);
+  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
+  cudaGraphExec_t graph = NULL;
+  float ms = 0;
+
+  g_return_val_if_fail (!sp_op_is_communication (command->op.kind), FALSE);
+  /* Once outside a graph first: the library loads its kernel. */
+  gboolean good =
+      sp_player_kernel (command) (player, command, stream, error) && capture (player, command, batch, &graph, error);
+  for (int i = 0; good && i < 2; i++)
+    good = CUDA (cudaEventRecord (player->begin, stream)) && CUDA (cudaGraphLaunch (graph, stream)) &&
+           CUDA (cudaEventRecord (player->ends[0], stream)) && wait_event (player, player->ends[0], error);
+  good = good && CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0]));
+  if (graph != NULL)
+    cudaGraphExecDestroy (graph);
+  *ret_s = ms * 1e-3 / batch;
+  return good && sp_ranks_check (player->rank, TRUE, error);
 }
 
 /* --- results ------------------------------------------------------------------------------------------------------ */

@@ -18,8 +18,10 @@ G_BEGIN_DECLS
 
 typedef struct _SpPlayer SpPlayer;
 
-/* Borrows program and recording. All ranks make theirs together: communicators are made among them. */
-SpPlayer *sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, GError **error);
+/* Borrows program and recording. All ranks make theirs together: communicators are made among them. With `alone` there
+ * are none, only kernels can be played, and the recording may be any rank's. */
+SpPlayer *sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, gboolean alone,
+                         GError **error);
 void sp_player_free (SpPlayer *player);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlayer, sp_player_free)
 
@@ -31,6 +33,9 @@ gboolean sp_player_start_quick (SpPlayer *player, GError **error);
 /* A step: issued, and waited for. ret_s: from the first command to the last, on the device. `timed`: each command's own
  * time is taken, which costs a little of the step's. */
 gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error);
+/* A kernel again and again, captured, on whatever numbers are there: seconds of one. */
+gboolean sp_player_time_kernel (SpPlayer *player, guint command, int batch, double *ret_s, GError **error);
+
 /* Of the last timed step: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);
 

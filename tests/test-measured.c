@@ -6,9 +6,13 @@
 
 #define HEADER                                                                                                         \
   "op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,bytes_per_s,"  \
+  "mark,flops\n"
+/* Without the column that came last. */
+#define OLD_HEADER                                                                                                     \
+  "op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,bytes_per_s,"  \
   "mark\n"
 #define FIRST "# seqpar-measured: 1\n"
-#define ROW "gemm,cublaslt,bf16,1,1,,,,128,2048,5632,,,,all-reduce,sample,3,3.99e-05,,outlier\n"
+#define ROW "gemm,cublaslt,bf16,1,1,,,,128,2048,5632,,,,all-reduce,sample,3,3.99e-05,,outlier,\n"
 
 static void
 test_row (void)
@@ -87,21 +91,21 @@ static const struct {
   { "column", FIRST "op,varient\n", "a.csv:2: \"varient\"", "variant?" },
   { "order", FIRST "op,dtype\n", "a.csv:2: column 2", "variant" },
   { "missing", FIRST "op,variant\n", "a.csv:2: ", "dtype is missing" },
-  { "short", FIRST HEADER "gemm,,\n", "a.csv:3: 3 columns", "20" },
-  { "op", FIRST HEADER "all-reduse,,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: op = \"all-reduse\"", "mean all-reduce?" },
-  { "no-op", FIRST HEADER ",,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: op = \"\"", "gemm" },
-  { "statistic", FIRST HEADER "gemm,,,,,,,,,,,,,,,mode,,1,,\n", "a.csv:3: statistic", "median" },
-  { "mark", FIRST HEADER "gemm,,,,,,,,,,,,,,,mean,,1,,bad\n", "a.csv:3: mark", "outlier" },
-  { "word", FIRST HEADER "gemm,A b,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: variant", "a-z" },
-  { "ranks", FIRST HEADER "gemm,,,0,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: ranks = \"0\"", "from 1" },
-  { "whole", FIRST HEADER "gemm,,,,,,,1.5,,,,,,,,mean,,1,,\n", "a.csv:3: bytes = \"1.5\"", "whole" },
-  { "space", FIRST HEADER "gemm,,,,,,, 15,,,,,,,,mean,,1,,\n", "a.csv:3: bytes", "whole" },
-  { "huge", FIRST HEADER "gemm,,,,,,,99999999999999999999,,,,,,,,mean,,1,,\n", "a.csv:3: bytes", "whole" },
-  { "nan", FIRST HEADER "gemm,,,,,,,,,,,,,,,mean,,nan,,\n", "a.csv:3: time_s = \"nan\"", "finite" },
-  { "infinite", FIRST HEADER "gemm,,,,,,,,,,,,,,,mean,,1e999,,\n", "a.csv:3: time_s", "finite" },
-  { "negative", FIRST HEADER "gemm,,,,,,,,,,,,,,,mean,,-1,,\n", "a.csv:3: time_s", "above 0" },
-  { "hexadecimal", FIRST HEADER "gemm,,,,,,,,,,,,,,,mean,,0x1,,\n", "a.csv:3: time_s", "finite" },
-  { "no-time", FIRST HEADER "\ngemm,,,,,,,,,,,,,,,mean,,,,\n", "a.csv:4: ", "both empty" },
+  { "short", FIRST OLD_HEADER "gemm,,\n", "a.csv:3: 3 columns", "20" },
+  { "op", FIRST OLD_HEADER "all-reduse,,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: op = \"all-reduse\"", "mean all-reduce?" },
+  { "no-op", FIRST OLD_HEADER ",,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: op = \"\"", "gemm" },
+  { "statistic", FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mode,,1,,\n", "a.csv:3: statistic", "median" },
+  { "mark", FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mean,,1,,bad\n", "a.csv:3: mark", "outlier" },
+  { "word", FIRST OLD_HEADER "gemm,A b,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: variant", "a-z" },
+  { "ranks", FIRST OLD_HEADER "gemm,,,0,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: ranks = \"0\"", "from 1" },
+  { "whole", FIRST OLD_HEADER "gemm,,,,,,,1.5,,,,,,,,mean,,1,,\n", "a.csv:3: bytes = \"1.5\"", "whole" },
+  { "space", FIRST OLD_HEADER "gemm,,,,,,, 15,,,,,,,,mean,,1,,\n", "a.csv:3: bytes", "whole" },
+  { "huge", FIRST OLD_HEADER "gemm,,,,,,,99999999999999999999,,,,,,,,mean,,1,,\n", "a.csv:3: bytes", "whole" },
+  { "nan", FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mean,,nan,,\n", "a.csv:3: time_s = \"nan\"", "finite" },
+  { "infinite", FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mean,,1e999,,\n", "a.csv:3: time_s", "finite" },
+  { "negative", FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mean,,-1,,\n", "a.csv:3: time_s", "above 0" },
+  { "hexadecimal", FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mean,,0x1,,\n", "a.csv:3: time_s", "finite" },
+  { "no-time", FIRST OLD_HEADER "\ngemm,,,,,,,,,,,,,,,mean,,,,\n", "a.csv:4: ", "both empty" },
   { "not-utf8", FIRST "# card: \xff\n" HEADER, "a.csv: ", "UTF-8" },
 };
 

@@ -41,7 +41,7 @@ test_resume (void)
   g_assert_true (sp_rows_add (rows, &memory, &error));
   g_autofree char *text = NULL;
   g_assert_true (g_file_get_contents (path, &text, NULL, NULL));
-  g_assert_nonnull (strstr (text, "\nall-gather,out-of-place,bf16,2,1,,,4096,64,64,64,,,,gemm,sample,0,1.25e-06,,\n"));
+  g_assert_nonnull (strstr (text, "\nall-gather,out-of-place,bf16,2,1,,,4096,64,64,64,,,,gemm,sample,0,1.25e-06,,,\n"));
 
   /* Cut short in the next row: the whole rows are done, the half one is not, and is gone. */
   g_autofree char *cut =
