@@ -5,6 +5,7 @@
 
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
+#include "sim/op-form.h"
 
 #define SEED 7 /* of token ids */
 enum { LEAST_BATCH = 4, MOST_BATCH = 64 };
@@ -23,21 +24,12 @@ gemm_variant (const SpCommand *command, GStringChunk *words)
   return g_string_chunk_insert_const (words, text);
 }
 
-/* What of an op's flags makes another kernel of it. */
 static const char *
 kernel_variant (const SpCommand *command, GStringChunk *words)
 {
-  static const struct {
-    guint flag;
-    const char *word;
-  } marks[] = { { SP_OP_CAUSAL, "/causal" },  { SP_OP_LAYERNORM, "/layernorm" }, { SP_OP_ACCUMULATE, "/add" },
-                { SP_OP_GELU_GATE, "/gelu" }, { SP_OP_RELU, "/relu" },           { SP_OP_SILU, "/silu" } };
-  g_autoptr (GString) text = g_string_new (sp_op_name (command->op.kind));
+  g_autofree char *text = sp_op_form_name (command->op.kind, sp_op_form (&command->op));
 
-  for (guint i = 0; i < G_N_ELEMENTS (marks); i++)
-    if (command->op.flags & marks[i].flag)
-      g_string_append (text, marks[i].word);
-  return g_string_chunk_insert_const (words, text->str);
+  return g_string_chunk_insert_const (words, text);
 }
 
 static gint64

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sweep of a program's kernels: each op that computes, of each size that the programs have of it, once alone on one
- * GPU, as rows of a measured CSV. A GEMM is op "gemm", any other "kernel" with the op's name as the variant. */
+ * GPU, as rows of a measured CSV. A GEMM is op "gemm", any other "kernel" with its form (sim/op-form.h) as the variant. */
 #pragma once
 
 #include "calibrate/execute.h"

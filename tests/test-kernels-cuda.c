@@ -16,5 +16,6 @@ main (int argc, char **argv)
   sp_add_end_cases ();
   sp_add_attention_cases ();
   sp_add_linear_cases ();
+  sp_add_limit_cases ();
   return g_test_run ();
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "sim/op-form.h"
 #include "sim/program.h"
 
 /* --- a program by hand -------------------------------------------------------------------------------------------- */
@@ -457,6 +458,35 @@ test_names (void)
   g_assert_cmpint (sp_dtype_bytes (SP_DTYPE_UINT8), ==, 1);
 }
 
+/* Forms tell ops apart by flags and operands, not by sizes, and come back from their names. */
+static void
+test_form (void)
+{
+  SpOp op = { .kind = SP_OP_NORM_BWD, .m = 8, .n = 4, .in = { 1, 2, 3, 0, 5 }, .out = { 6, 7 } }, other = op;
+  g_autofree char *name = sp_op_form_name (op.kind, sp_op_form (&op));
+  SpOpKind kind;
+  SpOpForm form;
+
+  g_assert_cmpstr (name, ==, "norm-bwd/17.3");
+  g_assert_true (sp_op_form_parse (name, &kind, &form));
+  g_assert_cmpuint (kind, ==, op.kind);
+  g_assert_cmpuint (form, ==, sp_op_form (&op));
+  other.m = 16;
+  g_assert_cmpuint (sp_op_form (&other), ==, form);
+  other.flags = SP_OP_LAYERNORM;
+  g_assert_cmpuint (sp_op_form (&other), !=, form);
+  g_autofree char *layernorm = sp_op_form_name (op.kind, sp_op_form (&other));
+  g_assert_cmpstr (layernorm, ==, "norm-bwd/layernorm/17.3");
+  g_assert_true (sp_op_form_parse (layernorm, &kind, &form));
+  g_assert_cmpuint (form, ==, sp_op_form (&other));
+  other.in[3] = 9;
+  g_assert_cmpuint (sp_op_form (&other), !=, form);
+  static const char *const wrong[] = { "", "norm-bwd", "norm-bwd/17", "norm-bwd/17.", "nrom/17.3", "norm-bwd/odd/17.3",
+                                       "norm-bwd/100.3", "norm-bwd/17.40", "norm-bwd/17.3/" };
+  for (guint i = 0; i < G_N_ELEMENTS (wrong); i++)
+    g_assert_false (sp_op_form_parse (wrong[i], &kind, &form));
+}
+
 int
 main (int argc, char **argv)
 {
@@ -475,5 +505,6 @@ main (int argc, char **argv)
   g_test_add_func ("/program/positions/zigzag", test_positions_zigzag);
   g_test_add_func ("/program/positions/striped", test_positions_striped);
   g_test_add_func ("/program/names", test_names);
+  g_test_add_func ("/program/form", test_form);
   return g_test_run ();
 }

@@ -19,10 +19,10 @@
  * its own dtype (by 64 u of fp32), relative to itself, and by what was lost before it was rounded, relative to the
  * array's largest:
  *  - plain kernels compute in fp32 from exact inputs: 2^-18, 64 roundings in one direction;
- *  - those that use tensor cores round what they compute between two products to bf16. A sum of p_j v_j with each p_j off
- *    by up to u p_j is off by at most u max |v|, and by far less in the mean, as the roundings are independent: 2 u for
- *    any element, and u for the root of the mean square over the array, which no lost key or wrong mask would pass. An
- *    array of less than 256 may have one rounding in all its elements: 2 u there.
+ *  - those that use tensor cores round what they compute between two products to bf16. A sum of p_j v_j with each p_j
+ *    off by up to u p_j is off by at most u max |v|, and by far less in the mean, as the roundings are independent: 2 u
+ *    for any element, and u for the root of the mean square over the array, which no lost key or wrong mask would pass.
+ *    An array of less than 256 may have one rounding in all its elements: 2 u there.
  *  - exact ones move numbers: 0.
  */
 
@@ -84,4 +84,5 @@ void sp_add_row_cases (void);
 void sp_add_layout_cases (void);
 void sp_add_end_cases (void);
 void sp_add_attention_cases (void);
+void sp_add_limit_cases (void);
 void sp_add_linear_cases (void);

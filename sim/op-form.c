@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/op-form.h"
+
+#include <string.h>
+
+#include "sim/program.h"
+
+/* Bits of a form: inputs, outputs, then these. */
+#define OUT_SHIFT SP_MAX_IN
+#define MARK_SHIFT (SP_MAX_IN + SP_MAX_OUT)
+
+static const struct {
+  guint flag;
+  const char *word;
+} marks[] = {
+  { SP_OP_CAUSAL, "causal" },
+  { SP_OP_LAYERNORM, "layernorm" },
+  { SP_OP_ACCUMULATE, "add" },
+  { SP_OP_GELU_GATE, "gelu" },
+  { SP_OP_RELU, "relu" },
+  { SP_OP_SILU, "silu" },
+  { SP_OP_NO_ROTATE, "still" },
+  { SP_OP_GATED, "gated" },
+  { SP_OP_DELTA, "delta" },
+  { SP_OP_HEAD_DECAY, "decay" },
+  { SP_OP_FEATURE_DECAY, "feature-decay" },
+  { SP_OP_SCAN, "scan" },
+  { SP_OP_L2, "l2" },
+};
+
+SpOpForm
+sp_op_form (const SpOp *op)
+{
+  SpOpForm form = 0;
+
+  for (guint i = 0; i < SP_MAX_IN; i++)
+    form |= (op->in[i] != 0 ? 1u : 0) << i;
+  for (guint i = 0; i < SP_MAX_OUT; i++)
+    form |= (op->out[i] != 0 ? 1u : 0) << (OUT_SHIFT + i);
+  for (guint i = 0; i < G_N_ELEMENTS (marks); i++)
+    form |= (op->flags & marks[i].flag ? 1u : 0) << (MARK_SHIFT + i);
+  return form;
+}
+
+char *
+sp_op_form_name (SpOpKind kind, SpOpForm form)
+{
+  GString *name = g_string_new (sp_op_name (kind));
+
+  for (guint i = 0; i < G_N_ELEMENTS (marks); i++)
+    if (form >> (MARK_SHIFT + i) & 1)
+      g_string_append_printf (name, "/%s", marks[i].word);
+  g_string_append_printf (name, "/%x.%x", form & ((1u << OUT_SHIFT) - 1), form >> OUT_SHIFT & ((1u << SP_MAX_OUT) - 1));
+  return g_string_free (name, FALSE);
+}
+
+static gboolean
+parse_operands (const char *word, SpOpForm *form)
+{
+  char *end = NULL;
+  guint64 in = g_ascii_strtoull (word, &end, 16);
+
+  if (end == word || *end != '.' || in >> SP_MAX_IN != 0 || !g_ascii_isxdigit (end[1]))
+    return FALSE;
+  guint64 out = g_ascii_strtoull (end + 1, &end, 16);
+  if (*end != '\0' || out >> SP_MAX_OUT != 0)
+    return FALSE;
+  *form |= (SpOpForm) in | (SpOpForm) out << OUT_SHIFT;
+  return TRUE;
+}
+
+gboolean
+sp_op_form_parse (const char *name, SpOpKind *ret_kind, SpOpForm *ret_form)
+{
+  g_auto (GStrv) words = g_strsplit (name, "/", -1);
+  guint n = g_strv_length (words), kind = 0;
+  SpOpForm form = 0;
+
+  while (kind < SP_N_OPS && n > 0 && !g_str_equal (sp_op_name (kind), words[0]))
+    kind++;
+  if (n < 2 || kind == SP_N_OPS || !parse_operands (words[n - 1], &form))
+    return FALSE;
+  for (guint i = 1; i + 1 < n; i++) {
+    guint j = 0;
+    while (j < G_N_ELEMENTS (marks) && !g_str_equal (marks[j].word, words[i]))
+      j++;
+    if (j == G_N_ELEMENTS (marks))
+      return FALSE;
+    form |= 1u << (MARK_SHIFT + j);
+  }
+  *ret_kind = (SpOpKind) kind;
+  *ret_form = form;
+  return TRUE;
+}
