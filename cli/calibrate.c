@@ -95,6 +95,7 @@ static const struct {
   SpCommandFunc run;
   const char *summary;
 } parts[] = {
+  { "fit", sp_calibrate_fit, "a profile of curves with standard errors from measured CSVs" },
   { "import", import, "nccl-tests, p2pBandwidthLatencyTest or a CSV of timings as one measured CSV" },
 };
 

@@ -65,6 +65,10 @@ gint32 sp_cli_gpus (const SpCluster *cluster);
 /* Writes under a temporary name and renames; refuses what is there and no regular file. */
 gboolean sp_cli_write_file (const char *path, const GString *text, GError **error);
 
+/* --- calibrate-fit.c ---------------------------------------------------------------------------------------------- */
+
+gboolean sp_calibrate_fit (char **args, GString *out, GError **error);
+
 /* --- export.c ----------------------------------------------------------------------------------------------------- */
 
 /* A line on stderr each. */

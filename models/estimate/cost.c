@@ -1,67 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/cost.h"
 
+#include "models/estimate/cost-curves.h"
 #include "models/estimate/paths.h"
 
 #include <math.h>
 
 /* --- kernels ------------------------------------------------------------------------------------------------------ */
 
-typedef struct {
-  gint32 log2_m, log2_n;
-  double efficiency; /* of the large tile's rate; assumed: a smaller tile reads more per FLOP */
-} Tile;
-
-static const Tile tiles[] = { { 7, 8, 1.0 }, { 7, 7, 0.9 }, { 6, 6, 0.6 } };
-
-/* A tile's prologue and epilogue take as long as this much of K: with it the largest error over the GEMMs above 100 us
- * that were measured on an H100 (cuBLAS, bf16) falls from 23 % to 14 %. */
-#define PROLOGUE_K 256
-
-/* K of one part when the library splits K to fill the SMs. */
-#define SPLIT_K 512
-
-static gint64
-tiles_of (gint64 n, gint32 log2_tile)
-{
-  return (n + (G_GINT64_CONSTANT (1) << log2_tile) - 1) >> log2_tile;
-}
-
-/* Share of the SMs that `count` equal pieces keep busy, run in waves of one an SM. */
-static double
-wave_use (const SpCost *cost, gint64 count)
-{
-  gint64 waves = (count + cost->sms - 1) / cost->sms;
-
-  return (double) count / (double) (waves * cost->sms);
-}
-
 double
 sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k)
 {
-  double best = 0;
-
-  for (guint i = 0; i < G_N_ELEMENTS (tiles); i++) {
-    gint64 count = batch * tiles_of (m, tiles[i].log2_m) * tiles_of (n, tiles[i].log2_n), parts = 1;
-    double covered = (double) (count << (tiles[i].log2_m + tiles[i].log2_n));
-    if (count < cost->sms)
-      parts = MIN (cost->sms / count, MAX (1, k / SPLIT_K));
-    double depth = (double) k / parts;
-    double use =
-        (double) batch * m * n / covered * wave_use (cost, count * parts) * tiles[i].efficiency * depth / (depth + PROLOGUE_K);
-    best = MAX (best, use);
-    /* A smaller tile cannot make up for its rate from here on. */
-    if (i + 1 < G_N_ELEMENTS (tiles) && best >= tiles[i + 1].efficiency)
-      break;
-  }
-  return best;
+  return sp_curve_gemm_use (&cost->gemm_shape, cost->sms, batch, m, n, k);
 }
 
 /* A kernel's blocks of 128 query rows a head fill the SMs in waves. */
 static double
 attention_use (const SpCost *cost, const SpOp *op)
 {
-  return wave_use (cost, tiles_of (op->m, 7) * op->heads * op->batch);
+  return sp_curve_wave_use (cost->sms, ((gint64) op->m + 127) / 128 * op->heads * op->batch, 1);
 }
 
 /* A whole matrix of ORTHOGONALIZE, the short side first. */
@@ -99,6 +56,17 @@ launches (const SpOp *op)
   return 3 * op->flops / (4.0 * s * s * l + 2.0 * s * s * s);
 }
 
+/* Fraction of its curve's rate that softmax attention's keys or linear attention's tokens, and the head size, reach. */
+static double
+core_use (const SpCost *cost, const SpOp *op)
+{
+  if (cost->half_tokens[op->kind] == 0 && cost->head_power[op->kind] == 0)
+    return 1;
+  gboolean softmax = op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD;
+  double tokens = softmax ? op->n : op->m;
+  return sp_curve_core_use (cost->half_tokens[op->kind], cost->head_power[op->kind], MAX (tokens, 1), MAX (op->k, 1));
+}
+
 /* Share of its class' rate that the shape of the op reaches. */
 static double
 shape_use (const SpCost *cost, const SpOp *op)
@@ -106,10 +74,10 @@ shape_use (const SpCost *cost, const SpOp *op)
   if (op->kind == SP_OP_GEMM)
     return sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k);
   if (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD)
-    return attention_use (cost, op);
+    return attention_use (cost, op) * core_use (cost, op);
   if (op->kind == SP_OP_ORTHOGONALIZE)
     return orthogonal_use (cost, op);
-  return 1;
+  return core_use (cost, op);
 }
 
 static double
@@ -117,13 +85,14 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
 {
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
-  double memory = op->bytes * cost->s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
+  double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
+  double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
 
   if (op->flags & SP_OP_FP8)
     compute *= cost->fp8_of_bf16;
   if (compute > 0)
     compute /= shape_use (cost, op);
-  return launches (op) * cost->launch_s + MAX (compute, memory);
+  return launches (op) * cost->kernel_launch_s[op->kind] + MAX (compute, memory);
 }
 
 /* --- communication ------------------------------------------------------------------------------------------------ */
@@ -221,6 +190,37 @@ sp_cost_wire_bytes (const SpCost *cost, const SpOp *op)
   }
 }
 
+/* --- communication by curves -------------------------------------------------------------------------------------- */
+
+static double
+curve_seconds (const SpCost *cost, const SpGroupCurve *c, double payload, double *ret_fixed_s)
+{
+  double latency, all = sp_curve_transfer_s (c->curve, payload * c->scale, &latency);
+  double beyond = MAX (latency - cost->launch_s, 0);
+
+  *ret_fixed_s = latency - beyond + beyond * c->steps;
+  return *ret_fixed_s + all - latency;
+}
+
+static SpGroupCurveId
+curve_of (SpOpKind kind)
+{
+  switch (kind) {
+  case SP_OP_ALL_GATHER:
+    return SP_CURVE_OF_ALL_GATHER;
+  case SP_OP_REDUCE_SCATTER:
+    return SP_CURVE_OF_REDUCE_SCATTER;
+  case SP_OP_ALL_REDUCE:
+    return SP_CURVE_OF_ALL_REDUCE;
+  case SP_OP_ALL_TO_ALL:
+    return SP_CURVE_OF_ALL_TO_ALL;
+  default:
+    return SP_CURVE_OF_SEND;
+  }
+}
+
+/* --- communication by formulas ------------------------------------------------------------------------------------ */
+
 static double
 communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
                        SpAlgorithm *ret_algorithm)
@@ -231,11 +231,15 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
   *ret_fixed_s = 0;
   *ret_algorithm = SP_ALGORITHM_NONE;
   if (sp_op_is_host_copy (op->kind)) {
+    const SpCurve *copy = op->kind == SP_OP_TO_HOST ? cost->to_host : cost->from_host;
+    if (copy != NULL)
+      return sp_curve_transfer_s (copy, payload, ret_fixed_s);
     *ret_fixed_s = cost->launch_s;
     return cost->launch_s + payload * cost->host_s_per_byte;
   }
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
+  const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op->kind)];
   switch (op->kind) {
   case SP_OP_ALL_GATHER:
   case SP_OP_REDUCE_SCATTER:
@@ -252,11 +256,15 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
     break;
   default:
     *ret_algorithm = SP_ALGORITHM_DIRECT;
+    if (curve->curve != NULL)
+      return curve_seconds (cost, curve, payload, ret_fixed_s);
     *ret_fixed_s = cost->launch_s + path->hop_latency_s;
     return *ret_fixed_s + payload / path->send_bytes_per_s;
   }
+  *ret_algorithm = best.algorithm; /* that of the formula, by which its bytes go over links */
+  if (curve->curve != NULL)
+    return curve_seconds (cost, curve, payload, ret_fixed_s);
   *ret_fixed_s = cost->launch_s + best.latency_s;
-  *ret_algorithm = best.algorithm;
   return cost->launch_s + best.total_s;
 }
 
@@ -266,6 +274,9 @@ sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolea
   const SpPath *path = alone ? &cost->alone[op->group] : &cost->paths[op->group];
   double fixed = cost->launch_s + (same_node ? path->link_hop_latency_s : path->hop_latency_s);
 
+  const SpGroupCurve *curve = &cost->curves[op->group][same_node ? SP_CURVE_OF_NEAR : SP_CURVE_OF_SEND];
+  if (curve->curve != NULL && path->size > 1)
+    return curve_seconds (cost, curve, op->bytes, ret_fixed_s != NULL ? ret_fixed_s : &fixed);
   if (path->size == 1)
     fixed = 0;
   if (ret_fixed_s)
@@ -389,17 +400,24 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .peak_flops_per_s = peak,
     .slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,
+    .gemm_shape = SP_GEMM_SHAPE_DEFAULT,
   };
+  cost->gemm_s_per_byte = cost->s_per_byte;
   for (guint kind = 0; kind < SP_N_OPS; kind++) {
     double efficiency = efficiency_of (device, kind);
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
+    cost->kernel_launch_s[kind] = cost->launch_s;
   }
+  if (cluster->profile != NULL)
+    sp_cost_set_profile (cost, cluster->profile);
 }
 
 void
 sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
 {
   sp_paths_set (cost, cluster, program);
+  if (cost->fitted)
+    sp_cost_set_group_curves (cost, cluster);
 }
 
 SpProvenance

@@ -20,6 +20,16 @@
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head.
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
+ * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
+ * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one of the
+ * highest rate), copies to and from the host, and transfers over groups of the shape that was measured or that a
+ * curve extends to: those in one node of a switch, or of the same number of ranks in each of several nodes where
+ * siblings do not get in each other's way. Other groups and kernels keep the formulas. What runs beside communication
+ * slows by the mean of the measured slowdowns. The simulator still moves what is not latency over the cluster's
+ * links, at most as fast as the curve says.
+ * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
+ * goes on as its end does; waits of transfers for SMs that a GEMM holds are in the profile (beside) but are not used.
+ *
  * The host: a copy to or from its memory is the launch and bytes / host rate; an optimizer that runs there moves its
  * bytes at an equal share of the node's host memory rate.
  *
@@ -63,6 +73,7 @@
  * rank arrives. No contention between different collectives of one GPU.
  */
 
+#include "models/estimate/curves.h"
 #include "models/inputs/hardware.h"
 #include "sim/loads.h"
 #include "sim/program.h"
@@ -90,6 +101,22 @@ typedef struct {
   struct _SpPathEntry *entry; /* of the graph's: see paths.h */
 } SpPath;
 
+/* A fitted curve for an op of a group: steps times its latency beyond the launch at scale times the payload. */
+typedef struct {
+  const SpCurve *curve; /* NULL: the formula */
+  double steps, scale;
+} SpGroupCurve;
+
+typedef enum {
+  SP_CURVE_OF_SEND,
+  SP_CURVE_OF_NEAR, /* a send that stays in a node */
+  SP_CURVE_OF_ALL_GATHER,
+  SP_CURVE_OF_REDUCE_SCATTER,
+  SP_CURVE_OF_ALL_REDUCE,
+  SP_CURVE_OF_ALL_TO_ALL,
+  SP_N_GROUP_CURVES
+} SpGroupCurveId;
+
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
   double launch_s, host_launch_s;
@@ -101,6 +128,13 @@ typedef struct {
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
   double slowdown;
   gint32 sms;
+  SpGemmShape gemm_shape;
+  double gemm_s_per_byte;
+  double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
+  double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
+  const SpCurve *to_host, *from_host; /* NULL: host_s_per_byte */
+  gboolean fitted;                    /* transfers have curves */
+  SpGroupCurve curves[SP_N_GROUPS][SP_N_GROUP_CURVES];
   SpPath paths[SP_N_GROUPS]; /* fair */
   SpPath alone[SP_N_GROUPS];
 } SpCost;

@@ -79,7 +79,8 @@ op_formula (const SpCost *cost, const SpOp *op, GString *out)
                             sp_cost_wire_bytes (cost, op) / 1e6);
     return;
   }
-  double memory = op->bytes * cost->s_per_byte, all = sp_cost_op (cost, op) - cost->launch_s;
+  double memory = op->bytes * (op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte);
+  double all = sp_cost_op (cost, op) - cost->kernel_launch_s[op->kind];
   if (op->flops > 0 && all > memory)
     g_string_append_printf (out, "launch + %.6g GFLOP / (peak e)", op->flops / 1e9);
   else

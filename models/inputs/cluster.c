@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/inputs/profile.h"
 #include "models/inputs/topology-dump.h"
 
 #define FIELD(name) G_STRUCT_OFFSET (SpCluster, name)
@@ -283,6 +284,20 @@ load_device (SpIni *ini, const char *path, const char *device, GError **error)
   return sp_device_load (device_path, error);
 }
 
+static gboolean
+load_profile (SpIni *ini, const char *path, const char *profile, SpCluster *cluster, GError **error)
+{
+  g_autofree char *folder = g_path_get_dirname (path);
+  g_autofree char *profile_path =
+      g_path_is_absolute (profile) ? g_strdup (profile) : g_build_filename (folder, profile, NULL);
+
+  if (!g_file_test (profile_path, G_FILE_TEST_EXISTS))
+    return sp_ini_refuse (ini, "cluster", "profile", error, "expected the file of a profile; there is no %s",
+                          profile_path);
+  cluster->profile = sp_profile_load (profile_path, error);
+  return cluster->profile != NULL;
+}
+
 /* In-switch reduction needs a switch, pairs a way between them. */
 static gboolean
 check_device (SpIni *ini, const SpCluster *cluster, GError **error)
@@ -320,7 +335,7 @@ sp_cluster_parse (const char *path, const char *text, gsize length, GError **err
   if (ini == NULL)
     return NULL;
   g_autoptr (SpCluster) cluster = g_new0 (SpCluster, 1);
-  g_autofree char *device = NULL;
+  g_autofree char *device = NULL, *profile = NULL;
   if (!sp_read_name (ini, "cluster", &cluster->name, error) ||
       !sp_ini_int (ini, "cluster", "nodes", SP_INI_REQUIRED, 1, 1 << 16, &cluster->nodes, error) ||
       !sp_ini_int (ini, "cluster", "gpus-per-node", SP_INI_REQUIRED, 1, 1024, &cluster->gpus_per_node, error) ||
@@ -330,10 +345,12 @@ sp_cluster_parse (const char *path, const char *text, gsize length, GError **err
                            cluster->nodes > 1 ? SP_INI_REQUIRED : SP_INI_OPTIONAL, cluster, error) ||
       !sp_read_quantities (ini, "cluster", optional_keys, G_N_ELEMENTS (optional_keys), SP_INI_OPTIONAL, cluster,
                            error) ||
+      !sp_ini_string (ini, "cluster", "profile", SP_INI_OPTIONAL, &profile, error) ||
       !read_kinds (ini, cluster, error) || !sp_ini_finish (ini, error))
     return NULL;
   cluster->device = load_device (ini, path, device, error);
-  if (cluster->device == NULL || !check_device (ini, cluster, error))
+  if (cluster->device == NULL || !check_device (ini, cluster, error) ||
+      (profile != NULL && !load_profile (ini, path, profile, cluster, error)))
     return NULL;
   sp_cluster_complete (cluster);
   return g_steal_pointer (&cluster);
@@ -408,6 +425,7 @@ sp_cluster_free (SpCluster *cluster)
     if (kind_keys[i].type == QUANTITY)
       sp_clear_sources (&kind_keys[i].key, 1, cluster);
   memo_free (cluster->memo);
+  sp_profile_free (cluster->profile);
   sp_device_free (cluster->device);
   g_clear_pointer (&cluster->notes, g_ptr_array_unref);
   g_free (cluster->name);

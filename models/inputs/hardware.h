@@ -76,6 +76,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
  *                           adapters of a router's nodes together; global-rate: those of a group's nodes over the
  *                           other groups
  *    of all but flat        hop-latency 0
+ *    profile: none; the file of a profile (profile.h), relative to the cluster's
  *    network-noise = 0
  *    host-memory = 0; host-rate: 88 % of the device's pcie-rate, else 25 GB/s, assumed: as copies reach it;
  *    host-memory-rate = 136 GB/s, assumed: two sockets of six channels, about half their peak */
@@ -106,6 +107,8 @@ typedef struct {
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
   GPtrArray *notes; /* char*: what was assumed in making it; NULL: none */
+
+  struct _SpProfile *profile; /* fitted curves in place of the cost model's formulas; owned; NULL: none */
 
   struct _SpClusterMemo *memo; /* what models/estimate/paths.h keeps; NULL: it keeps nothing */
 } SpCluster;

@@ -248,6 +248,12 @@ sp_ini_has (const SpIni *ini, const char *group, const char *key)
   return g_key_file_has_key (ini->keys, group, key, NULL);
 }
 
+char **
+sp_ini_groups (const SpIni *ini)
+{
+  return g_key_file_get_groups (ini->keys, NULL);
+}
+
 /* NULL if the key is absent. */
 static char *
 get_value (const SpIni *ini, const char *group, const char *key)

@@ -32,6 +32,8 @@ void sp_ini_set (SpIni *ini, const char *group, const char *key, const char *val
 /* Whether the value is of sp_ini_set. */
 gboolean sp_ini_is_set (const SpIni *ini, const char *group, const char *key);
 gboolean sp_ini_has (const SpIni *ini, const char *group, const char *key);
+/* Names of the groups in the file's order, for one whose groups are not known before. Free with g_strfreev. */
+char **sp_ini_groups (const SpIni *ini);
 
 /* The readers: TRUE and *ret set; or, when the key is absent, *ret left as it is and TRUE unless `required`. Every key
  * asked for is remembered; sp_ini_finish refuses what was never asked for and names the nearest known key. */

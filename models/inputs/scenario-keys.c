@@ -19,6 +19,7 @@ static const SpKey keys[] = {
   { "model", "config", KEY_WORD, SP_INI_REQUIRED, FIELD (model) },
   { "cluster", "file", KEY_WORD, SP_INI_REQUIRED, FIELD (cluster) },
   { "cluster", "device", KEY_WORD, FIELD (device) },
+  { "cluster", "profile", KEY_WORD, FIELD (profile) },
   { "cluster", "nodes", KEY_INT, .min = 1, .max = 1 << 16, FIELD (nodes) },
   { "cluster", "gpus-per-node", KEY_INT, .min = 1, .max = 1024, FIELD (gpus_per_node) },
   DEGREE (data),
@@ -228,6 +229,7 @@ sp_values_clear (SpValues *values)
   g_free (values->model);
   g_free (values->cluster);
   g_free (values->device);
+  g_free (values->profile);
   g_free (values->framework);
   g_free (values->packing);
 }

@@ -28,6 +28,7 @@ typedef struct {
   char *model, *cluster, *framework; /* as written in the file */
   char *packing;                     /* NULL: none */
   char *device;                      /* of a cluster that is a dump; NULL else */
+  char *profile;                     /* NULL: the cluster's own, or none */
   gint32 nodes, gpus_per_node;       /* 0: the file's own */
   SpLayout layout;
   SpRun run;

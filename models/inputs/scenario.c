@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "models/inputs/ini.h"
+#include "models/inputs/profile.h"
 #include "models/inputs/scenario-keys.h"
 #include "models/inputs/topology-dump.h"
 
@@ -71,6 +72,21 @@ load_cluster (SpScenario *scenario, const SpIni *ini, const SpValues *values, GE
   return scenario->cluster != NULL;
 }
 
+/* Of any kind of cluster, in place of its own. */
+static gboolean
+load_profile (SpScenario *scenario, const SpIni *ini, const char *name, GError **error)
+{
+  if (name == NULL)
+    return TRUE;
+  scenario->profile_path = resolve (ini, "cluster", "profile", name, "profiles", error);
+  SpProfile *profile = scenario->profile_path != NULL ? sp_profile_load (scenario->profile_path, error) : NULL;
+  if (profile == NULL)
+    return FALSE;
+  sp_profile_free (scenario->cluster->profile);
+  scenario->cluster->profile = profile;
+  return TRUE;
+}
+
 /* Where the device has no bf16, fp16 has to be asked for: its loss scaling is another recipe. */
 static gboolean
 check_precision (const SpScenario *scenario, const SpIni *ini, const SpValues *values, GError **error)
@@ -121,7 +137,8 @@ load_files (SpScenario *scenario, const SpIni *ini, const SpValues *values, GErr
   scenario->arch = sp_architecture_load (scenario->model_path, error);
   if (scenario->arch == NULL)
     return FALSE;
-  if (!load_cluster (scenario, ini, values, error) || !check_precision (scenario, ini, values, error))
+  if (!load_cluster (scenario, ini, values, error) || !load_profile (scenario, ini, values->profile, error) ||
+      !check_precision (scenario, ini, values, error))
     return FALSE;
   scenario->framework = sp_framework_load (scenario->framework_path, error);
   return scenario->framework != NULL && load_packing (scenario, ini, values->packing, error);
@@ -231,6 +248,7 @@ sp_scenario_free (SpScenario *scenario)
   g_free (scenario->model_path);
   g_free (scenario->cluster_path);
   g_free (scenario->device_path);
+  g_free (scenario->profile_path);
   g_free (scenario->framework_path);
   sp_architecture_free (scenario->arch);
   sp_cluster_free (scenario->cluster);
@@ -258,6 +276,7 @@ sp_scenario_write (const SpScenario *scenario, GString *out)
     .model = written_name (scenario->model_path, "models"),
     .cluster = written_name (scenario->cluster_path, "clusters"),
     .device = scenario->device_path != NULL ? written_name (scenario->device_path, "devices") : NULL,
+    .profile = scenario->profile_path != NULL ? written_name (scenario->profile_path, "profiles") : NULL,
     .nodes = scenario->nodes,
     .gpus_per_node = scenario->gpus_per_node,
     .framework = written_name (scenario->framework_path, "frameworks"),

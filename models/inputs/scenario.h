@@ -5,7 +5,8 @@
  * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run] and, optional,
  * [variation]; files in it are relative to it. [cluster] file is a cluster's INI, or what NCCL or nvidia-smi says of a
  * machine (topology-dump.h) with device = FILE and, for more than one such node, nodes = N beside it. Of an INI,
- * nodes = N takes as many of its nodes, gpus-per-node = N a part of its one.
+ * nodes = N takes as many of its nodes, gpus-per-node = N a part of its one. profile = FILE (profile.h) stands where the
+ * cluster's own would; a bare name may be that of a shipped one.
  * Unknown groups and keys, duplicate keys, wrong units, values that are not finite or out of range are
  * errors that name file, group, key, value, what was expected and the nearest valid choice. So is a key of `sets` that
  * this layout or model has no use for; one of the file, which the sets may have made useless, is a note.
@@ -20,6 +21,7 @@ typedef struct {
   char *path;
   char *model_path, *cluster_path, *framework_path; /* the files that were read */
   char *device_path;                                /* of a cluster that is a dump; NULL else */
+  char *profile_path;                               /* given beside the cluster's file; NULL else */
   gint32 nodes, gpus_per_node;                      /* of the cluster, as given beside its file; 0: not */
   SpArchitecture *arch;
   SpCluster *cluster;

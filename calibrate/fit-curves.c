@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/fit-curves.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "calibrate/fit-pieces.h"
+#include "models/estimate/curves.h"
+
+/* --- sizes -------------------------------------------------------------------------------------------------------- */
+
+static double
+or_one (gint64 value)
+{
+  return value > 0 ? (double) value : 1;
+}
+
+double
+sp_fit_flops (const SpPoint *p)
+{
+  double heads = or_one (p->batch) * or_one (p->heads), d = or_one (p->k);
+  double pairs = (double) p->m * or_one (p->n) * (g_str_has_suffix (p->variant, "causal") ? 0.5 : 1);
+  gboolean both = g_str_has_suffix (p->variant, "with-forward");
+
+  switch (p->op) {
+  case SP_MEASURED_GEMM:
+    return 2.0 * or_one (p->batch) * p->m * p->n * p->k;
+  case SP_MEASURED_ATTENTION:
+    return 4 * d * pairs * heads;
+  case SP_MEASURED_ATTENTION_BACKWARD:
+    return (both ? 14 : 10) * d * pairs * heads;
+  case SP_MEASURED_LINEAR_ATTENTION:
+    return 8 * d * or_one (p->n) * p->m * heads;
+  case SP_MEASURED_LINEAR_ATTENTION_BACKWARD:
+    return (both ? 28 : 20) * d * or_one (p->n) * p->m * heads;
+  default:
+    return 0;
+  }
+}
+
+double
+sp_fit_size (SpCurveKind kind, const SpPoint *point)
+{
+  return kind <= SP_CURVE_LINEAR_BACKWARD ? sp_fit_flops (point) : (double) point->bytes;
+}
+
+/* --- predictions -------------------------------------------------------------------------------------------------- */
+
+static double
+core_s (const double *value, SpCurveKind kind, gint32 sms, const SpPoint *p)
+{
+  gboolean softmax = kind == SP_CURVE_ATTENTION || kind == SP_CURVE_ATTENTION_BACKWARD;
+  double use = sp_curve_core_use (value[SP_CORE_HALF_TOKENS], value[SP_CORE_HEAD_POWER],
+                                  softmax ? or_one (p->n) : (double) p->m, or_one (p->k));
+
+  if (softmax)
+    use *= sp_curve_wave_use (sms, (p->m + 127) / 128 * (gint64) (or_one (p->heads) * or_one (p->batch)), 1);
+  return value[SP_CORE_LAUNCH] + sp_fit_flops (p) / (value[SP_CORE_RATE] * use);
+}
+
+static double
+predict (SpCurveKind kind, const double *value, const SpFitGiven *given, const SpPoint *p, double alone_s)
+{
+  switch (kind) {
+  case SP_CURVE_GEMM:
+    return sp_curve_gemm_s (value, given->sms, (gint32) or_one (p->batch), p->m, p->n, p->k);
+  case SP_CURVE_ATTENTION:
+  case SP_CURVE_ATTENTION_BACKWARD:
+  case SP_CURVE_LINEAR:
+  case SP_CURVE_LINEAR_BACKWARD:
+    return core_s (value, kind, given->sms, p);
+  case SP_CURVE_BESIDE:
+    return value[SP_BESIDE_WAIT] + value[SP_BESIDE_FACTOR] * alone_s;
+  case SP_CURVE_SLOWDOWN:
+    return alone_s * (1 + value[0]);
+  default:
+    return value[0];
+  }
+}
+
+double
+sp_fit_predict (const SpCurve *curve, const SpFitGiven *given, const SpPoint *point, double alone_s)
+{
+  double value[SP_CURVE_SLOTS];
+
+  if (sp_curve_is_transfer (curve->kind))
+    return sp_curve_transfer_s (curve, (double) point->bytes, NULL);
+  for (guint i = 0; i < SP_CURVE_SLOTS; i++)
+    value[i] = curve->value[i].value;
+  return predict (curve->kind, value, given, point, alone_s);
+}
+
+#define WILD_WEIGHT 0.1
+
+/* --- what came out ------------------------------------------------------------------------------------------------ */
+
+static void
+set_value (SpCurve *curve, guint slot, double value, double error, const char *why_not)
+{
+  g_free (curve->value[slot].source);
+  curve->value[slot] =
+      (SpQuantity){ value, error > 0 ? SP_MEASURED : SP_ASSUMED, error > 0 ? NULL : g_strdup (why_not) };
+  curve->error[slot] = error;
+}
+
+static void
+take_fitted (SpCurve *curve, guint first, guint n, const SpFitted *fitted, const char *why_not)
+{
+  for (guint i = 0; i < n; i++) {
+    set_value (curve, first + i, fitted->value[i], fitted->error[i], why_not);
+    for (guint j = 0; j < n; j++)
+      curve->covariance[first + i][first + j] = fitted->covariance[i][j];
+  }
+}
+
+/* Residuals of all points by the curve, their quantiles, and the range. */
+static void
+set_quality (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *residuals)
+{
+  g_autofree double *sizes = g_new (double, task->n);
+  g_autofree double *errors = g_new (double, task->n);
+  double median;
+
+  for (guint i = 0; i < task->n; i++) {
+    const SpPoint *p = task->points[i];
+    residuals[i] = sp_fit_predict (curve, given, p, task->alone_s != NULL ? task->alone_s[i] : 0) / p->seconds - 1;
+    errors[i] = fabs (residuals[i]);
+    sizes[i] = sp_fit_size (task->kind, p);
+  }
+  median = sp_median (errors, task->n);
+  curve->points = (gint32) task->n;
+  curve->median = median;
+  curve->scatter = 1.4826 * median;
+  curve->p90 = sp_quantile (errors, task->n, 0.9);
+  curve->worst = errors[task->n - 1];
+  curve->from = sp_quantile (sizes, task->n, 0);
+  curve->to = sizes[task->n - 1];
+}
+
+/* --- kinds -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  const SpFitTask *task;
+  const SpFitGiven *given;
+} Data;
+
+static double
+seconds_of (const double *parameters, guint point, gconstpointer data)
+{
+  const Data *d = data;
+  double value[SP_CURVE_SLOTS] = { 0 };
+
+  memcpy (value, parameters, SP_FIT_MAX_PARAMETERS * sizeof *value);
+  return predict (d->task->kind, value, d->given, d->task->points[point],
+                  d->task->alone_s != NULL ? d->task->alone_s[point] : 0);
+}
+
+static const char not_identified[] = "not identified by these points";
+
+typedef struct {
+  SpFitProblem problem;
+  SpFitted best;
+  double *weights, *tried; /* of the best, and of the last try */
+} Search;
+
+/* TRUE: it is the best so far. */
+static gboolean
+try_start (Search *search, const double *start)
+{
+  SpFitted fitted;
+
+  memcpy (search->problem.start, start, sizeof search->problem.start);
+  if (!sp_fit (&search->problem, &fitted, NULL, search->tried) || fitted.loss >= search->best.loss * (1 - 1e-6))
+    return FALSE;
+  search->best = fitted;
+  memcpy (search->weights, search->tried, search->problem.n_points * sizeof *search->weights);
+  return TRUE;
+}
+
+/* From the best with each parameter a quarter more or less, until none is better. */
+static void
+search_around (Search *search)
+{
+  static const double factors[] = { 0.8, 1.25 };
+  gboolean better = TRUE;
+
+  for (guint round = 0; round < 4 && better; round++) {
+    better = FALSE;
+    for (guint i = 0; i < 2 * search->problem.n_parameters; i++) {
+      double start[SP_FIT_MAX_PARAMETERS];
+      memcpy (start, search->best.value, sizeof start);
+      start[i / 2] = CLAMP (start[i / 2] * factors[i % 2], search->problem.lower[i / 2], search->problem.upper[i / 2]);
+      better = try_start (search, start) || better;
+    }
+  }
+}
+
+/* One formula through all points, begun at each of `n` starts, and around the best: where the formula has bends, a
+ * fit that begins on the wrong side of one may never cross it. The one of least loss is taken. */
+static gboolean
+fit_formula (const SpFitTask *task, const SpFitGiven *given, const SpFitProblem *problem,
+             const double (*starts)[SP_FIT_MAX_PARAMETERS], guint n, SpCurve *curve, double *weights)
+{
+  g_autofree double *log_seconds = g_new (double, task->n);
+  g_autofree double *sigma = g_new (double, task->n);
+  g_autofree double *tried = g_new (double, task->n);
+  Data data = { task, given };
+  Search search = { *problem, { .loss = INFINITY }, weights, tried };
+
+  for (guint i = 0; i < task->n; i++) {
+    log_seconds[i] = log (task->points[i]->seconds);
+    sigma[i] = task->points[i]->sigma;
+  }
+  search.problem.n_points = task->n;
+  search.problem.log_seconds = log_seconds;
+  search.problem.sigma = sigma;
+  search.problem.seconds = seconds_of;
+  search.problem.data = &data;
+  for (guint i = 0; i < n; i++)
+    try_start (&search, starts[i]);
+  if (search.best.loss == INFINITY)
+    return FALSE;
+  search_around (&search);
+  take_fitted (curve, 0, problem->n_parameters, &search.best, not_identified);
+  curve->chi_square = search.best.chi_square;
+  return TRUE;
+}
+
+typedef enum { MOST_RATE, MOST_MEMORY_RATE, MOST_SECONDS, LEAST_SECONDS } Extreme;
+
+/* The second most, or least: one point may be wild. Bounds and starts go by it. */
+static double
+extreme (const SpFitTask *task, Extreme which)
+{
+  g_autofree double *values = g_new (double, task->n);
+
+  for (guint i = 0; i < task->n; i++) {
+    const SpPoint *p = task->points[i];
+    double m = (double) p->m, n = (double) p->n, k = (double) p->k;
+    if (which == MOST_RATE)
+      values[i] = sp_fit_size (task->kind, p) / p->seconds;
+    else if (which == MOST_MEMORY_RATE)
+      values[i] = 2 * or_one (p->batch) * (m * n + m * k + n * k) / p->seconds;
+    else
+      values[i] = p->seconds;
+  }
+  sp_median (values, task->n);
+  return values[which == LEAST_SECONDS ? MIN (1, task->n - 1) : task->n - MIN (2, task->n)];
+}
+
+static gboolean
+fit_gemm (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
+{
+  /* A GEMM may be bound by memory. Where the card is not known: at what was reached, or at up to 100 FLOP a byte. */
+  double rate = extreme (task, MOST_RATE), least = extreme (task, LEAST_SECONDS);
+  double reached = extreme (task, MOST_MEMORY_RATE);
+  double slow = given->memory_bytes_per_s > 0 ? 0.4 * given->memory_bytes_per_s : 0.9 * reached;
+  double fast =
+      given->memory_bytes_per_s > 0 ? MAX (1.6 * given->memory_bytes_per_s, 1.1 * slow) : MAX (rate / 100, 4 * reached);
+  double starts[8][SP_FIT_MAX_PARAMETERS];
+  SpFitProblem problem = {
+    .n_parameters = 7,
+    .lower = { least / 1000, rate / 2, slow, 8, 0.4, 0.1, 0.02 },
+    .upper = { least * 1.5, rate * 2, fast, 4096, 1, 1, 1 },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (starts); i++) {
+    double memory = slow * pow (fast / slow, i < 4 ? 0.25 : 0.75);
+    const double tile = i / 2 % 2 ? 0.6 : 0.4, tail = i % 2 ? 0.8 : 0.3;
+    const double start[SP_FIT_MAX_PARAMETERS] = { least / 4, rate * 1.05, memory, 256, 0.9, tile, tail };
+    memcpy (starts[i], start, sizeof start);
+  }
+  return fit_formula (task, given, &problem, starts, G_N_ELEMENTS (starts), curve, weights);
+}
+
+static gboolean
+head_sizes_differ (const SpFitTask *task)
+{
+  for (guint i = 1; i < task->n; i++)
+    if (task->points[i]->k != task->points[0]->k)
+      return TRUE;
+  return FALSE;
+}
+
+static gboolean
+fit_core (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights, char **ret_missing)
+{
+  gboolean power = head_sizes_differ (task) && task->n > 4;
+  double rate = extreme (task, MOST_RATE), least = extreme (task, LEAST_SECONDS);
+  SpFitProblem problem = {
+    .n_parameters = power ? 4 : 3,
+    .lower = { least / 1000, rate / 4, 1, 0.01 },
+    .upper = { least * 1.5, rate * 4, 65536, 2 },
+  };
+  const double starts[][SP_FIT_MAX_PARAMETERS] = { { least / 5, rate * 1.1, 256, 0.3 },
+                                                   { least / 5, rate * 1.1, 2048, 0.3 } };
+  if (!fit_formula (task, given, &problem, starts, G_N_ELEMENTS (starts), curve, weights))
+    return FALSE;
+  if (!power) {
+    set_value (curve, SP_CORE_HEAD_POWER, 0, 0, "one head size was measured");
+    g_autofree char *name = sp_curve_name (curve);
+    *ret_missing =
+        g_strdup_printf ("%s: how the rate goes with the head size is not known: all points have %d, or there "
+                         "are too few; time it at other head sizes too (32, 64, 256)",
+                         name, (int) task->points[0]->k);
+  }
+  return TRUE;
+}
+
+static gboolean
+fit_beside (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
+{
+  SpFitProblem problem = {
+    .n_parameters = 2,
+    .lower = { 1e-8, 0.2 },
+    .upper = { extreme (task, MOST_SECONDS), 50 },
+  };
+  const double starts[][SP_FIT_MAX_PARAMETERS] = { { extreme (task, LEAST_SECONDS) / 2, 1.1 } };
+  return fit_formula (task, given, &problem, starts, 1, curve, weights);
+}
+
+static gboolean
+fit_transfer (const SpFitTask *task, SpCurve *curve, double *weights)
+{
+  double bytes[SP_PIECES_MOST_POINTS], seconds[SP_PIECES_MOST_POINTS], sigma[SP_PIECES_MOST_POINTS];
+  guint every = (task->n + SP_PIECES_MOST_POINTS - 1) / SP_PIECES_MOST_POINTS, n = 0;
+  SpFittedPieces pieces;
+
+  for (guint i = 0; i < task->n; i++) {
+    weights[i] = 1;
+    if ((task->n - 1 - i) % every != 0) /* of more sizes than it takes every other, the last one among them */
+      continue;
+    bytes[n] = (double) task->points[i]->bytes;
+    seconds[n] = task->points[i]->seconds;
+    sigma[n++] = task->points[i]->sigma;
+  }
+  if (!sp_fit_pieces (bytes, seconds, sigma, n, &pieces))
+    return FALSE;
+  double chi = 0, dof = 0;
+  curve->n_slots = pieces.n_pieces * SP_PIECE_SLOTS;
+  for (guint i = 0; i < pieces.n_pieces; i++) {
+    const SpFittedPiece *piece = &pieces.pieces[i];
+    take_fitted (curve, i * SP_PIECE_SLOTS, SP_PIECE_SLOTS, &piece->fitted, not_identified);
+    if (!piece->grows)
+      set_value (curve, i * SP_PIECE_SLOTS + SP_PIECE_GROWTH, 0, 0, "a plain piece");
+    /* A wild point at an end does not say that the piece reaches there. */
+    guint first = piece->first, last = piece->first + piece->n - 1;
+    while (i > 0 && first + 2 < last && piece->weights[first - piece->first] < WILD_WEIGHT)
+      first++;
+    while (i + 1 < pieces.n_pieces && first + 2 < last && piece->weights[last - piece->first] < WILD_WEIGHT)
+      last--;
+    curve->begin[i] = bytes[first];
+    curve->end[i] = bytes[last];
+    double free = piece->n - (piece->grows ? 3.0 : 2.0);
+    chi += piece->fitted.chi_square * free;
+    dof += free;
+    for (guint j = 0; every == 1 && j < piece->n; j++)
+      weights[piece->first + j] = piece->weights[j];
+  }
+  curve->chi_square = dof > 0 ? chi / dof : 0;
+  return TRUE;
+}
+
+/* Median and its standard error. */
+static gboolean
+fit_median (const SpFitTask *task, SpCurve *curve, double *weights)
+{
+  g_autofree double *values = g_new (double, task->n);
+  gboolean slowdown = task->kind == SP_CURVE_SLOWDOWN;
+  double sigma = 0;
+
+  for (guint i = 0; i < task->n; i++) {
+    double seconds = task->points[i]->seconds;
+    values[i] = slowdown ? seconds / task->alone_s[i] - 1 : seconds;
+    sigma = MAX (sigma, task->points[i]->sigma * (slowdown ? 1 + values[i] : values[i]));
+    weights[i] = 1;
+  }
+  double median = sp_median (values, task->n);
+  double spread = task->n > 1 ? (values[task->n - 1] - values[0]) / 2 : 0;
+  set_value (curve, 0, median, MAX (sigma, spread / sqrt (task->n)), not_identified);
+  curve->covariance[0][0] = curve->error[0] * curve->error[0];
+  return TRUE;
+}
+
+/* --- what is needed ----------------------------------------------------------------------------------------------- */
+
+/* NULL, or what is missing. */
+static char *
+missing_of (const SpFitTask *task, const SpCurve *curve)
+{
+  g_autofree char *name = sp_curve_name (curve);
+  guint n = task->n;
+
+  if (sp_curve_is_transfer (task->kind)) {
+    double span =
+        n > 0 && task->points[0]->bytes > 0 ? (double) task->points[n - 1]->bytes / task->points[0]->bytes : 1;
+    if (n >= SP_PIECES_LEAST_POINTS && span >= 100)
+      return NULL;
+    return g_strdup_printf ("%s has %u size%s over a factor of %.3g: at least %u over two decades are needed: "
+                            "seqpar-measure sweep --what %s",
+                            name, n, n == 1 ? "" : "s", span, SP_PIECES_LEAST_POINTS,
+                            task->kind == SP_CURVE_COPY ? "copy" : "nccl");
+  }
+  if (task->kind == SP_CURVE_GEMM && n < 9)
+    return g_strdup_printf ("%s has %u shape%s: at least 9 are needed: seqpar-measure sweep --what gemm", name, n,
+                            n == 1 ? "" : "s");
+  if (task->kind <= SP_CURVE_LINEAR_BACKWARD && n < 4)
+    return g_strdup_printf (
+        "%s has %u shape%s: at least 4 token counts are needed, as a CSV of timings: seqpar calibrate "
+        "import",
+        name, n, n == 1 ? "" : "s");
+  if (task->kind == SP_CURVE_BESIDE && n < 3)
+    return g_strdup_printf (
+        "%s has %u size%s: at least 3 that were timed alone too, and last longer than the GEMM does "
+        "alone, are needed: seqpar-measure sweep --what gemm,nccl",
+        name, n, n == 1 ? "" : "s");
+  return NULL;
+}
+
+gboolean
+sp_fit_curve (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *residuals, double *weights,
+              char **ret_missing)
+{
+  gboolean found;
+
+  *ret_missing = missing_of (task, curve);
+  if (*ret_missing != NULL)
+    return FALSE;
+  switch (task->kind) {
+  case SP_CURVE_GEMM:
+    found = fit_gemm (task, given, curve, weights);
+    break;
+  case SP_CURVE_ATTENTION:
+  case SP_CURVE_ATTENTION_BACKWARD:
+  case SP_CURVE_LINEAR:
+  case SP_CURVE_LINEAR_BACKWARD:
+    found = fit_core (task, given, curve, weights, ret_missing);
+    break;
+  case SP_CURVE_BESIDE:
+    found = fit_beside (task, given, curve, weights);
+    break;
+  case SP_CURVE_SLOWDOWN:
+  case SP_CURVE_LAUNCH:
+  case SP_CURVE_MEMORY:
+    found = fit_median (task, curve, weights);
+    break;
+  default:
+    found = fit_transfer (task, curve, weights);
+    break;
+  }
+  if (!found) {
+    g_autofree char *name = sp_curve_name (curve);
+    *ret_missing = g_strdup_printf ("%s: no curve of its kind goes through its %u points", name, task->n);
+    return FALSE;
+  }
+  set_quality (task, given, curve, residuals);
+  return TRUE;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The points of one curve, fitted and predicted: what of models/estimate/curves.h each kind is, and what data it needs.
+ */
+
+#include "calibrate/fit-points.h"
+#include "models/inputs/profile.h"
+
+G_BEGIN_DECLS
+
+/* Of the card, as its device file says; 0 where no kernel is fitted. */
+typedef struct {
+  gint32 sms;
+  double memory_bytes_per_s; /* reached; a GEMM's is looked for from 0.4 to 1.6 of it. 0: by what the points reach */
+} SpFitGiven;
+
+/* Points of one curve, in order of size. */
+typedef struct {
+  SpCurveKind kind;
+  char *variant;                /* as the curve's; NULL: none */
+  const SpPoint *const *points; /* borrowed */
+  const double *alone_s;        /* of BESIDE and SLOWDOWN: the same without the other, a point each */
+  guint n;
+} SpFitTask;
+
+/* By size, for hold-outs and ranges: bytes of payload, FLOP of a kernel. */
+double sp_fit_size (SpCurveKind kind, const SpPoint *point);
+/* FLOP of a kernel as curves.h counts them. */
+double sp_fit_flops (const SpPoint *point);
+
+/* Fills the parameters, errors, quality and range of `curve`, whose kind, variant, ranks and nodes are set.
+ * `residuals` and `weights` have a number a point: relative errors, and what weight each was given in the end.
+ * *ret_missing: what the data do not identify, and what measurement would; with FALSE nothing was fitted, with TRUE a
+ * parameter was assumed (or NULL). Free with g_free. */
+gboolean sp_fit_curve (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *residuals,
+                       double *weights, char **ret_missing);
+
+/* Seconds of a point by a fitted curve (of BESIDE and SLOWDOWN from alone_s). */
+double sp_fit_predict (const SpCurve *curve, const SpFitGiven *given, const SpPoint *point, double alone_s);
+
+G_END_DECLS

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/fit-points.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LEAST_SIGMA 0.01
+
+static gint
+compare_doubles (gconstpointer a, gconstpointer b)
+{
+  double x = *(const double *) a, y = *(const double *) b;
+
+  return (x > y) - (x < y);
+}
+
+double
+sp_median (double *values, guint n)
+{
+  g_return_val_if_fail (n > 0, 0);
+  qsort (values, n, sizeof *values, compare_doubles);
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+double
+sp_quantile (double *values, guint n, double fraction)
+{
+  g_return_val_if_fail (n > 0, 0);
+  qsort (values, n, sizeof *values, compare_doubles);
+  return values[(guint) MIN (n - 1, ceil (fraction * n) - (fraction > 0))];
+}
+
+/* --- rows of one point -------------------------------------------------------------------------------------------- */
+
+/* All but the file and the sample. */
+static int
+compare_rows (const SpMeasuredRow *a, const SpMeasuredRow *b)
+{
+  const gint64 x[] = { a->op, a->ranks, a->nodes, a->beside, a->m, a->n, a->k, a->batch, a->heads, a->bytes };
+  const gint64 y[] = { b->op, b->ranks, b->nodes, b->beside, b->m, b->n, b->k, b->batch, b->heads, b->bytes };
+  int words = strcmp (a->variant, b->variant);
+
+  for (guint i = 0; i < G_N_ELEMENTS (x); i++) {
+    if (i == 1 && words != 0)
+      return words;
+    if (x[i] != y[i])
+      return x[i] < y[i] ? -1 : 1;
+  }
+  return 0;
+}
+
+typedef struct {
+  SpMeasuredRow row;
+  guint file;
+} Item;
+
+static gint
+compare_items (gconstpointer a, gconstpointer b)
+{
+  const Item *x = a, *y = b;
+  int order = compare_rows (&x->row, &y->row);
+
+  if (order != 0)
+    return order;
+  if (x->row.statistic != y->row.statistic)
+    return x->row.statistic < y->row.statistic ? -1 : 1;
+  return (x->row.time_s > y->row.time_s) - (x->row.time_s < y->row.time_s);
+}
+
+static double
+statistic (const Item *items, guint n, SpStatistic which)
+{
+  g_autofree double *values = g_new (double, n);
+  guint found = 0;
+
+  for (guint i = 0; i < n; i++)
+    if (items[i].row.statistic == which)
+      values[found++] = items[i].row.time_s;
+  return found > 0 ? sp_median (values, found) : 0;
+}
+
+static SpPoint
+point_of (const Item *items, guint n)
+{
+  const SpMeasuredRow *row = &items[0].row;
+  SpPoint point = { row->op, row->beside, row->variant, row->ranks, row->nodes,  row->bytes, row->m,       row->n,
+                    row->k,  row->batch,  row->heads,   0,          LEAST_SIGMA, 0,          items[0].file };
+  g_autofree double *values = g_new (double, n);
+  guint samples = 0;
+
+  for (guint i = 0; i < n; i++)
+    if (items[i].row.statistic == SP_STATISTIC_SAMPLE)
+      values[samples++] = items[i].row.time_s;
+  if (samples > 0) {
+    point.seconds = sp_median (values, samples);
+    for (guint i = 0; i < samples; i++)
+      values[i] = fabs (values[i] / point.seconds - 1);
+    point.sigma = 1.4826 * sp_median (values, samples) * 1.2533 / sqrt (samples);
+  } else {
+    const SpStatistic order[] = { SP_STATISTIC_MEDIAN, SP_STATISTIC_MEAN, SP_STATISTIC_MIN, SP_STATISTIC_MAX };
+    for (guint i = 0; i < G_N_ELEMENTS (order) && point.seconds == 0; i++)
+      point.seconds = statistic (items, n, order[i]);
+    /* Of ten samples min to max is about three standard deviations, and the median's is a third of one. */
+    double least = statistic (items, n, SP_STATISTIC_MIN);
+    if (least > 0)
+      point.sigma = (point.seconds - least) / point.seconds / 2;
+  }
+  point.samples = MAX (samples, 1);
+  point.sigma = CLAMP (point.sigma, LEAST_SIGMA, 1);
+  return point;
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------------- */
+
+static gboolean
+is_kernel (SpMeasuredOp op)
+{
+  return op >= SP_MEASURED_GEMM && op <= SP_MEASURED_LINEAR_ATTENTION_BACKWARD;
+}
+
+static gboolean
+is_half (const char *dtype)
+{
+  return *dtype == '\0' || g_str_equal (dtype, "bf16") || g_str_equal (dtype, "fp16");
+}
+
+/* FALSE: it is left out, *ret_why says why. */
+static gboolean
+takes (const SpMeasuredRow *row, SpLeftOut *ret_why)
+{
+  *ret_why = SP_N_LEFT;
+  if (row->mark == SP_MARK_PARTIAL)
+    *ret_why = SP_LEFT_PARTIAL;
+  else if (row->mark == SP_MARK_WRONG)
+    *ret_why = SP_LEFT_WRONG;
+  else if (row->op == SP_MEASURED_P2P || row->op == SP_MEASURED_P2P_BOTH)
+    *ret_why = SP_LEFT_OP;
+  else if (row->time_s <= 0)
+    *ret_why = SP_LEFT_NO_TIME;
+  else if (is_kernel (row->op) && !is_half (row->dtype))
+    *ret_why = SP_LEFT_DTYPE;
+  return *ret_why == SP_N_LEFT;
+}
+
+static void
+sort_points (SpPoints *points, GArray *items)
+{
+  g_array_sort (items, compare_items);
+  for (guint i = 0, n; i < items->len; i += n) {
+    const Item *first = &g_array_index (items, Item, i);
+    for (n = 1; i + n < items->len && compare_rows (&first[n].row, &first->row) == 0; n++)
+      ;
+    SpPoint point = point_of (first, n);
+    g_array_append_val (points->points, point);
+  }
+}
+
+SpPoints *
+sp_points_new (SpMeasured *const *sets, guint n)
+{
+  SpPoints *points = g_new0 (SpPoints, 1);
+  g_autoptr (GArray) items = g_array_new (FALSE, FALSE, sizeof (Item));
+
+  points->points = g_array_new (FALSE, FALSE, sizeof (SpPoint));
+  points->memory = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
+  for (guint s = 0; s < n; s++)
+    for (guint i = 0; i < sets[s]->rows->len; i++) {
+      const SpMeasuredRow *row = &g_array_index (sets[s]->rows, SpMeasuredRow, i);
+      SpLeftOut why;
+      points->n_rows++;
+      if (row->op == SP_MEASURED_MEMORY && row->bytes > 0)
+        g_array_append_val (points->memory, *row);
+      else if (takes (row, &why)) {
+        Item item = { *row, s };
+        g_array_append_val (items, item);
+      } else {
+        points->left_out[why]++;
+        points->partial[row->op] += why == SP_LEFT_PARTIAL;
+      }
+    }
+  sort_points (points, items);
+  return points;
+}
+
+void
+sp_points_free (SpPoints *points)
+{
+  if (points == NULL)
+    return;
+  g_array_unref (points->points);
+  g_array_unref (points->memory);
+  g_free (points);
+}
+
+char *
+sp_points_left_text (const SpPoints *points, SpLeftOut reason)
+{
+  static const char *const why[SP_N_LEFT] = {
+    [SP_LEFT_PARTIAL] = "marked partial: what ran beside ended too early",
+    [SP_LEFT_WRONG] = "marked wrong: the data came out wrong",
+    [SP_LEFT_NO_TIME] = "without a time",
+    [SP_LEFT_DTYPE] = "kernels of another dtype than bf16 and fp16",
+    [SP_LEFT_OP] = "copies between two GPUs without NCCL, which nothing is priced by",
+  };
+
+  return points->left_out[reason] > 0 ? g_strdup_printf ("%u rows %s", points->left_out[reason], why[reason]) : NULL;
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar calibrate fit MEASURED.csv ... -o profile.ini */
+#include <string.h>
+
+#include "calibrate/fit.h"
+#include "cli/cli.h"
+#include "models/inputs/ini.h"
+
+typedef struct {
+  char **rest;
+  char *output, *device, *name, *hold_out;
+} Options;
+
+static void
+options_clear (Options *o)
+{
+  g_strfreev (o->rest);
+  g_free (o->output);
+  g_free (o->device);
+  g_free (o->name);
+  g_free (o->hold_out);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
+
+static SpParsed
+parse (char **args, Options *o, GString *out, GError **error)
+{
+  const GOptionEntry entries[] = {
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o->output, "The profile to write", "INI" },
+    { "device", 0, 0, G_OPTION_ARG_FILENAME, &o->device, "The card's device file or a shipped one", "NAME" },
+    { "name", 0, 0, G_OPTION_ARG_STRING, &o->name, "The profile's name; the card's by default", "TEXT" },
+    { "hold-out", 0, 0, G_OPTION_ARG_STRING, &o->hold_out, "interleaved, top-decade, families or all", "NAME" },
+    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "MEASURED.csv..." },
+    { NULL },
+  };
+  return sp_cli_parse (
+      args, entries,
+      "Fits curves to what seqpar-measure or seqpar calibrate import wrote, one card's in all files,\n"
+      "and writes a profile: [cluster] profile = INI in a scenario makes a run use it. --hold-out fits\n"
+      "again without every other size, the top decade of sizes, or one (n, k) of GEMMs after the\n"
+      "other, and prints how far off the curves are on what they have not seen.\n",
+      out, error);
+}
+
+/* --- input -------------------------------------------------------------------------------------------------------- */
+
+static void
+free_measured (gpointer measured)
+{
+  sp_measured_free (measured);
+}
+
+static GPtrArray *
+read_sets (char **files, GError **error)
+{
+  g_autoptr (GPtrArray) sets = g_ptr_array_new_with_free_func (free_measured);
+
+  for (guint i = 0; files[i] != NULL; i++) {
+    gsize length;
+    g_autofree char *text = sp_read_input (files[i], &length, error);
+    if (text == NULL)
+      return NULL;
+    if (!g_str_has_prefix (text, "# seqpar-measured")) {
+      sp_cli_fail (
+          error, SP_CLI_ERROR_INPUT,
+          "%s:1: expected \"# seqpar-measured: 1\": what other programs wrote is read by seqpar calibrate import "
+          "first",
+          files[i]);
+      return NULL;
+    }
+    SpMeasured *measured = sp_measured_parse (files[i], text, length, error);
+    if (measured == NULL)
+      return NULL;
+    g_ptr_array_add (sets, measured);
+  }
+  return g_steal_pointer (&sets);
+}
+
+/* The card of all files that name one; FALSE if two of them differ. *ret NULL: none does. */
+static gboolean
+read_card (const GPtrArray *sets, char **files, const char **ret, GError **error)
+{
+  guint first = 0;
+
+  *ret = NULL;
+  for (guint i = 0; i < sets->len; i++) {
+    const char *card = sp_measured_field (sets->pdata[i], "card");
+    if (card == NULL)
+      continue;
+    if (*ret != NULL && !g_str_equal (*ret, card))
+      return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                          "%s: card: %s, but %s is of %s: a profile is of one card, expected files of one", files[i],
+                          card, files[first], *ret);
+    if (*ret == NULL)
+      first = i;
+    *ret = card;
+  }
+  return TRUE;
+}
+
+/* The shipped device that a card's name says: "NVIDIA A100-SXM4-80GB" is a100-80, "NVIDIA H200" h200. */
+static char *
+find_device (const char *card)
+{
+  g_autofree char *lower = g_ascii_strdown (card, -1);
+  g_auto (GStrv) words = g_strsplit_set (lower, " -_", -1);
+
+  for (guint i = 0; words[i] != NULL; i++) {
+    if (*words[i] == '\0')
+      continue;
+    for (guint j = 0; words[j] != NULL; j++) {
+      if (!g_str_has_suffix (words[j], "gb"))
+        continue;
+      g_autofree char *size = g_strndup (words[j], strlen (words[j]) - 2);
+      g_autofree char *name = g_strconcat (words[i], "-", size, NULL);
+      char *path = sp_find_shipped ("devices", name, NULL);
+      if (path != NULL)
+        return path;
+    }
+    char *path = sp_find_shipped ("devices", words[i], NULL);
+    if (path != NULL)
+      return path;
+  }
+  return NULL;
+}
+
+static gboolean
+read_device (const Options *o, const char *card, const SpPoints *points, SpFitGiven *given, GError **error)
+{
+  g_autofree char *path = NULL;
+
+  if (o->device != NULL)
+    path = g_file_test (o->device, G_FILE_TEST_IS_REGULAR) ? g_strdup (o->device)
+                                                           : sp_find_shipped ("devices", o->device, error);
+  else if (!sp_fit_needs_device (points))
+    return TRUE;
+  else if (card != NULL)
+    path = find_device (card);
+  if (path == NULL && o->device != NULL)
+    return FALSE;
+  if (path == NULL)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                        "%s: %s%s: expected --device NAME, whose SMs and memory rate the fit of kernels needs",
+                        o->rest[0], card != NULL ? "no shipped device is of the card " : "the files do not name a card",
+                        card != NULL ? card : "");
+  g_autoptr (SpDevice) device = sp_device_load (path, error);
+  if (device == NULL)
+    return FALSE;
+  given->sms = (gint32) device->sms.value;
+  given->memory_bytes_per_s = device->memory_bytes_per_s.value * device->memory_efficiency.value;
+  return TRUE;
+}
+
+/* "h200x2.csv, NVIDIA H200, 2026-11-28" */
+static char *
+source_of (char **files, const GPtrArray *sets, const char *card)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  const char *date = NULL;
+
+  for (guint i = 0; files[i] != NULL; i++) {
+    g_autofree char *base = g_path_get_basename (files[i]);
+    g_string_append_printf (text, "%s%s", i > 0 ? " and " : "", base);
+    if (date == NULL)
+      date = sp_measured_field (sets->pdata[i], "date");
+  }
+  if (card != NULL)
+    g_string_append_printf (text, ", %s", card);
+  if (date != NULL)
+    g_string_append_printf (text, ", %.10s", date);
+  return g_string_free (g_steal_pointer (&text), FALSE);
+}
+
+/* --- report ------------------------------------------------------------------------------------------------------- */
+
+static char *
+percent (double fraction)
+{
+  return g_strdup_printf (fraction >= 0.0995 ? "%.0f %%" : "%.1f %%", 100 * fraction);
+}
+
+static char *
+range_text (const SpCurve *curve)
+{
+  if (curve->to <= 0)
+    return g_strdup ("");
+  if (curve->kind <= SP_CURVE_LINEAR_BACKWARD)
+    return g_strdup_printf ("%.3g to %.3g GFLOP", curve->from / 1e9, curve->to / 1e9);
+  g_autofree char *from = sp_format_quantity (curve->from, SP_UNIT_BYTES);
+  g_autofree char *to = sp_format_quantity (curve->to, SP_UNIT_BYTES);
+  return g_strdup_printf ("%s to %s", from, to);
+}
+
+static void
+add_cells (SpTable *table, const char *const *cells)
+{
+  for (guint i = 0; cells[i] != NULL; i++)
+    sp_table_cell (table, cells[i]);
+}
+
+static void
+add_curves (const SpProfile *profile, GString *out)
+{
+  static const char *const head[] = { "curve", "points", "left out", "chi2", "median", "p90", "worst", "range", NULL };
+  g_autoptr (SpTable) table = sp_table_new ("lrrrrrrl");
+
+  add_cells (table, head);
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *c = profile->curves->pdata[i];
+    sp_table_take (table, sp_curve_name (c));
+    sp_table_take (table, g_strdup_printf ("%d", c->points));
+    sp_table_take (table, g_strdup_printf ("%d", c->left_out));
+    gboolean line = c->kind != SP_CURVE_LAUNCH && c->kind != SP_CURVE_MEMORY && c->kind != SP_CURVE_SLOWDOWN;
+    sp_table_take (table, line ? g_strdup_printf ("%.3g", c->chi_square) : g_strdup (""));
+    sp_table_take (table, line ? percent (c->median) : g_strdup (""));
+    sp_table_take (table, line ? percent (c->p90) : g_strdup (""));
+    sp_table_take (table, line ? percent (c->worst) : g_strdup (""));
+    sp_table_take (table, range_text (c));
+  }
+  sp_table_print (table, 0, out);
+}
+
+static void
+add_parameters (const SpProfile *profile, GString *out)
+{
+  static const char *const head[] = { "curve", "parameter", "value", "standard error", "", NULL };
+  g_autoptr (SpTable) table = sp_table_new ("llrrl");
+
+  add_cells (table, head);
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *c = profile->curves->pdata[i];
+    for (guint slot = 0; slot < c->n_slots; slot++) {
+      sp_table_take (table, slot == 0 ? sp_curve_name (c) : g_strdup (""));
+      g_autofree char *key = sp_curve_key (c, slot);
+      gboolean piece = sp_curve_is_transfer (c->kind) && slot % SP_PIECE_SLOTS == 0;
+      g_autofree char *from =
+          piece ? sp_format_quantity (c->begin[slot / SP_PIECE_SLOTS], SP_UNIT_BYTES) : g_strdup ("");
+      sp_table_cell (table, key);
+      sp_table_take (table, sp_curve_text (c, slot, c->value[slot].value, 4));
+      sp_table_take (table, c->error[slot] > 0 ? sp_curve_text (c, slot, c->error[slot], 2) : g_strdup ("-"));
+      sp_table_take (table, c->error[slot] > 0 ? g_strdup_printf ("%s%s", piece ? "from " : "", from)
+                            : c->value[slot].provenance == SP_ASSUMED && c->value[slot].source != NULL
+                                ? g_strdup (c->value[slot].source)
+                                : g_strdup (""));
+    }
+  }
+  sp_table_print (table, 0, out);
+}
+
+static void
+add_lines (const char *title, const GPtrArray *lines, GString *out)
+{
+  if (lines->len > 0)
+    g_string_append_printf (out, "\n%s\n", title);
+  for (guint i = 0; i < lines->len; i++)
+    g_string_append_printf (out, "  %s\n", (const char *) lines->pdata[i]);
+}
+
+static void
+add_held_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut which, GString *out)
+{
+  static const char *const head[] = { "curve", "fitted", "held out", "median", "p90", "worst", NULL };
+  g_autoptr (GArray) held = sp_fit_hold_out (points, given, which);
+  g_autoptr (SpTable) table = sp_table_new ("lrrrrr");
+
+  add_cells (table, head);
+  for (guint i = 0; i < held->len; i++) {
+    const SpHeldOut *row = &g_array_index (held, SpHeldOut, i);
+    sp_table_take (table, row->curve != NULL ? g_strdup (row->curve) : g_strdup_printf ("all %s", row->kind));
+    sp_table_take (table, g_strdup_printf ("%u", row->fitted));
+    sp_table_take (table, g_strdup_printf ("%u", row->held));
+    sp_table_take (table, percent (row->median));
+    sp_table_take (table, percent (row->p90));
+    sp_table_take (table, percent (row->worst));
+  }
+  g_string_append_printf (out, "\nheld out: %s\n", sp_hold_out_names[which]);
+  sp_table_print (table, 2, out);
+}
+
+/* --- the command -------------------------------------------------------------------------------------------------- */
+
+static gboolean
+check (const Options *o, guint *ret_hold_out, GError **error)
+{
+  const char *names[SP_N_HOLD_OUTS + 2] = { NULL };
+
+  for (guint i = 0; i < SP_N_HOLD_OUTS; i++)
+    names[i] = sp_hold_out_names[i];
+  names[SP_N_HOLD_OUTS] = "all";
+  if (o->rest == NULL)
+    return sp_cli_usage (error, "MEASURED.csv is missing");
+  if (o->output == NULL && o->hold_out == NULL)
+    return sp_cli_usage (error, "-o INI is missing (or --hold-out NAME, which needs none)");
+  if (o->name != NULL && (*o->name == '\0' || strpbrk (o->name, "\n\r") != NULL))
+    return sp_cli_usage (error, "--name takes a line of text");
+  return sp_cli_choice ("--hold-out", o->hold_out, names, ret_hold_out, error);
+}
+
+gboolean
+sp_calibrate_fit (char **args, GString *out, GError **error)
+{
+  g_auto (Options) o = { NULL };
+  guint hold_out = 0;
+  SpFitGiven given = { 0 };
+  const char *card;
+  SpParsed parsed = parse (args, &o, out, error);
+  if (parsed != SP_PARSED)
+    return parsed == SP_PARSED_HELP;
+  if (!check (&o, &hold_out, error) || !sp_fit_is_built (error))
+    return FALSE;
+  g_autoptr (GPtrArray) sets = read_sets (o.rest, error);
+  if (sets == NULL || !read_card (sets, o.rest, &card, error))
+    return FALSE;
+  g_autoptr (SpPoints) points = sp_points_new ((SpMeasured *const *) sets->pdata, sets->len);
+  if (!read_device (&o, card, points, &given, error))
+    return FALSE;
+  g_autofree char *source = source_of (o.rest, sets, card);
+  g_autoptr (SpFit) fit = sp_fit_points (points, &given,
+                                         o.name != NULL ? o.name
+                                         : card != NULL ? card
+                                                        : "measured",
+                                         card, source);
+  if (fit->profile->curves->len == 0) {
+    g_autofree char *why =
+        fit->refused->len > 0 ? g_strdup (fit->refused->pdata[0]) : g_strdup ("no row can be fitted");
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: nothing to fit: %s", o.rest[0], why);
+  }
+  if (o.output != NULL) {
+    g_autoptr (GString) text = g_string_new (NULL);
+    sp_profile_write (fit->profile, text);
+    if (!sp_cli_write_file (o.output, text, error))
+      return FALSE;
+  }
+  add_curves (fit->profile, out);
+  g_string_append_c (out, '\n');
+  add_parameters (fit->profile, out);
+  add_lines ("far from their curve", fit->wild, out);
+  add_lines ("not identified", fit->refused, out);
+  add_lines ("notes", fit->notes, out);
+  for (guint which = 0; o.hold_out != NULL && which < SP_N_HOLD_OUTS; which++)
+    if (hold_out == which || hold_out == SP_N_HOLD_OUTS)
+      add_held_out (points, &given, (SpHoldOut) which, out);
+  return TRUE;
+}

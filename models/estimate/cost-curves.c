@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/cost-curves.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- kernels, copies and slowdown --------------------------------------------------------------------------------- */
+
+/* Of the libraries that were timed the quickest. */
+static const SpCurve *
+quickest (const SpProfile *profile, SpCurveKind kind)
+{
+  const SpCurve *best = NULL;
+
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    if (curve->kind == kind && (best == NULL || curve->value[SP_CORE_RATE].value > best->value[SP_CORE_RATE].value))
+      best = curve;
+  }
+  return best;
+}
+
+static void
+set_gemm (SpCost *cost, const SpProfile *profile)
+{
+  static const SpOpKind kinds[] = { SP_OP_GEMM,       SP_OP_ORTHOGONALIZE, SP_OP_SCORES,
+                                    SP_OP_SCORES_BWD, SP_OP_CONTEXT,       SP_OP_CONTEXT_BWD };
+  const SpCurve *curve = sp_profile_find (profile, SP_CURVE_GEMM, NULL, 0, 0);
+
+  if (curve == NULL)
+    return;
+  const SpQuantity *value = curve->value;
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++) {
+    cost->s_per_flop[kinds[i]] = 1 / value[SP_GEMM_RATE].value;
+    cost->kernel_launch_s[kinds[i]] = value[SP_GEMM_LAUNCH].value;
+  }
+  cost->gemm_s_per_byte = 1 / value[SP_GEMM_MEMORY_RATE].value;
+  cost->gemm_shape = (SpGemmShape){ value[SP_GEMM_PROLOGUE].value, value[SP_GEMM_TILE_128].value,
+                                    value[SP_GEMM_TILE_64].value, value[SP_GEMM_TAIL].value };
+}
+
+/* Kernels that stand for all of the timed one have its launch, those that are a part of it the device's. */
+static void
+set_core (SpCost *cost, const SpProfile *profile, SpCurveKind kind, SpOpKind whole, const SpOpKind *kinds, guint n)
+{
+  const SpCurve *curve = quickest (profile, kind);
+
+  if (curve == NULL)
+    return;
+  for (guint i = 0; i < n; i++) {
+    cost->s_per_flop[kinds[i]] = 1 / curve->value[SP_CORE_RATE].value;
+    cost->half_tokens[kinds[i]] = curve->value[SP_CORE_HALF_TOKENS].value;
+    cost->head_power[kinds[i]] = curve->value[SP_CORE_HEAD_POWER].value;
+    if (kinds[i] == whole && !(curve->variant != NULL && g_str_has_suffix (curve->variant, "with-forward")))
+      cost->kernel_launch_s[kinds[i]] = curve->value[SP_CORE_LAUNCH].value;
+  }
+}
+
+static void
+set_kernels (SpCost *cost, const SpProfile *profile)
+{
+  static const SpOpKind attention[] = { SP_OP_ATTENTION }, backward[] = { SP_OP_ATTENTION_BWD };
+  static const SpOpKind linear[] = { SP_OP_LINEAR_LOCAL, SP_OP_LINEAR_INTER, SP_OP_STATE_OWN, SP_OP_RECURRENT };
+  static const SpOpKind linear_backward[] = { SP_OP_LINEAR_LOCAL_BWD, SP_OP_LINEAR_INTER_BWD, SP_OP_STATE_OWN_BWD,
+                                              SP_OP_RECURRENT_BWD };
+
+  set_gemm (cost, profile);
+  set_core (cost, profile, SP_CURVE_ATTENTION, SP_OP_ATTENTION, attention, 1);
+  set_core (cost, profile, SP_CURVE_ATTENTION_BACKWARD, SP_OP_ATTENTION_BWD, backward, 1);
+  set_core (cost, profile, SP_CURVE_LINEAR, SP_OP_LINEAR_LOCAL, linear, G_N_ELEMENTS (linear));
+  set_core (cost, profile, SP_CURVE_LINEAR_BACKWARD, SP_OP_LINEAR_LOCAL_BWD, linear_backward,
+            G_N_ELEMENTS (linear_backward));
+}
+
+void
+sp_cost_set_profile (SpCost *cost, const SpProfile *profile)
+{
+  double slowdown = 0;
+  guint n = 0;
+
+  set_kernels (cost, profile);
+  cost->to_host = sp_profile_find (profile, SP_CURVE_COPY, "device-to-host", 0, 0);
+  cost->from_host = sp_profile_find (profile, SP_CURVE_COPY, "host-to-device", 0, 0);
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    cost->fitted = cost->fitted || (sp_curve_is_transfer (curve->kind) && curve->ranks > 0);
+    if (curve->kind == SP_CURVE_SLOWDOWN) {
+      slowdown += MAX (curve->value[0].value, 0);
+      n++;
+    }
+  }
+  if (n > 0)
+    cost->slowdown = slowdown / n;
+}
+
+/* --- groups ------------------------------------------------------------------------------------------------------- */
+
+/* The curve of the kind that is nearest to the group, of those that say something of it. */
+static SpGroupCurve
+nearest_curve (const SpProfile *profile, SpCurveKind kind, gboolean exactly, gint32 ranks, gint32 nodes)
+{
+  SpGroupCurve best = { 0 };
+  double least = INFINITY;
+
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    double steps, scale, away;
+    if (curve->kind != kind || curve->variant != NULL || !sp_curve_reshape (curve, ranks, nodes, &steps, &scale))
+      continue;
+    away = fabs (log ((double) ranks / curve->ranks));
+    if (away >= least || (exactly && away > 0 && kind != SP_CURVE_SEND_RECEIVE))
+      continue;
+    least = away;
+    best = (SpGroupCurve){ curve, steps, scale };
+  }
+  return best;
+}
+
+static void
+set_group_curves (SpCost *cost, const SpCluster *cluster, SpGroupId group)
+{
+  static const SpCurveKind kinds[SP_N_GROUP_CURVES] = {
+    [SP_CURVE_OF_SEND] = SP_CURVE_SEND_RECEIVE,     [SP_CURVE_OF_NEAR] = SP_CURVE_SEND_RECEIVE,
+    [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER, [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
+    [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE, [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
+  };
+  const SpPath *path = &cost->paths[group];
+  gboolean even = path->per_node * path->nodes == path->size && (path->nodes == 1 || path->alone_ratio > 1 - 1e-9);
+  gboolean exactly = cluster->node != SP_NODE_SWITCH;
+
+  memset (cost->curves[group], 0, sizeof cost->curves[group]);
+  if (path->size < 2)
+    return;
+  for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
+    gint32 nodes = i == SP_CURVE_OF_NEAR ? 1 : path->nodes, ranks = i == SP_CURVE_OF_NEAR ? 2 : path->size;
+    if (even || i == SP_CURVE_OF_NEAR)
+      cost->curves[group][i] = nearest_curve (cluster->profile, kinds[i], exactly, ranks, nodes);
+  }
+}
+
+void
+sp_cost_set_group_curves (SpCost *cost, const SpCluster *cluster)
+{
+  for (guint group = 0; group < SP_N_GROUPS; group++)
+    set_group_curves (cost, cluster, (SpGroupId) group);
+}

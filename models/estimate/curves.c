@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/curves.h"
+
+#include <math.h>
+
+/* --- kernels ------------------------------------------------------------------------------------------------------ */
+
+/* K of one part when the library splits K to fill the SMs. */
+#define SPLIT_K 512
+
+static gint64
+tiles_of (gint64 n, gint32 log2_tile)
+{
+  return (n + (G_GINT64_CONSTANT (1) << log2_tile) - 1) >> log2_tile;
+}
+
+double
+sp_curve_wave_use (gint32 sms, gint64 count, double tail)
+{
+  gint64 waves = (count + sms - 1) / sms;
+
+  return (double) count / (count + tail * (double) (waves * sms - count));
+}
+
+double
+sp_curve_gemm_use (const SpGemmShape *shape, gint32 sms, gint32 batch, gint64 m, gint64 n, gint64 k)
+{
+  static const struct {
+    gint32 log2_m, log2_n;
+  } tiles[] = { { 7, 8 }, { 7, 7 }, { 6, 6 } };
+  const double efficiency[] = { 1, shape->tile_128, shape->tile_64 };
+  double best = 0;
+
+  for (guint i = 0; i < G_N_ELEMENTS (tiles); i++) {
+    /* A smaller tile cannot make up for its rate from here on. */
+    if (i > 0 && best >= efficiency[i] && best >= efficiency[G_N_ELEMENTS (tiles) - 1])
+      break;
+    gint64 count = batch * tiles_of (m, tiles[i].log2_m) * tiles_of (n, tiles[i].log2_n), parts = 1;
+    double covered = (double) (count << (tiles[i].log2_m + tiles[i].log2_n));
+    if (count < sms)
+      parts = MIN (sms / count, MAX (1, k / SPLIT_K));
+    double depth = (double) k / parts;
+    double use = (double) batch * m * n / covered * sp_curve_wave_use (sms, count * parts, shape->tail) *
+                 efficiency[i] * depth / (depth + shape->prologue_k);
+    best = MAX (best, use);
+  }
+  return best;
+}
+
+double
+sp_curve_gemm_s (const double *value, gint32 sms, gint32 batch, gint64 m, gint64 n, gint64 k)
+{
+  SpGemmShape shape = { value[SP_GEMM_PROLOGUE], value[SP_GEMM_TILE_128], value[SP_GEMM_TILE_64], value[SP_GEMM_TAIL] };
+  double flops = 2.0 * batch * m * n * k, bytes = 2.0 * batch * ((double) m * n + (double) m * k + (double) n * k);
+  double compute = flops / (value[SP_GEMM_RATE] * sp_curve_gemm_use (&shape, sms, batch, m, n, k));
+
+  return value[SP_GEMM_LAUNCH] + MAX (compute, bytes / value[SP_GEMM_MEMORY_RATE]);
+}
+
+double
+sp_curve_core_use (double half_tokens, double head_power, double tokens, double head_size)
+{
+  double use = tokens / (tokens + half_tokens);
+
+  return head_power != 0 ? use * pow (head_size / 128, head_power) : use;
+}
+
+/* --- transfers ---------------------------------------------------------------------------------------------------- */
+
+static double
+latency_of (const double *piece, double bytes)
+{
+  double growth = piece[SP_PIECE_GROWTH];
+
+  return growth > 0 ? piece[SP_PIECE_LATENCY] * pow (bytes / 0x1p20, growth) : piece[SP_PIECE_LATENCY];
+}
+
+double
+sp_curve_piece_s (const double *piece, double bytes)
+{
+  return latency_of (piece, bytes) + bytes / piece[SP_PIECE_RATE];
+}
+
+static double
+piece_of_curve (const SpCurve *curve, guint i, double bytes, double *ret_latency_s)
+{
+  const SpQuantity *value = &curve->value[i * SP_PIECE_SLOTS];
+  const double piece[SP_PIECE_SLOTS] = { value[0].value, value[1].value, value[2].value };
+
+  *ret_latency_s = latency_of (piece, bytes);
+  return *ret_latency_s + bytes / piece[SP_PIECE_RATE];
+}
+
+/* Between piece `i` and the next. */
+static double
+between_pieces (const SpCurve *curve, guint i, double bytes, double *ret_latency_s)
+{
+  double latency_s, left = piece_of_curve (curve, i, bytes, ret_latency_s);
+  double right = piece_of_curve (curve, i + 1, bytes, &latency_s);
+  double from = piece_of_curve (curve, i, curve->end[i], &(double){ 0 });
+  double to = piece_of_curve (curve, i + 1, curve->begin[i + 1], &(double){ 0 });
+
+  if (right < left)
+    *ret_latency_s = latency_s;
+  return CLAMP (MIN (left, right), MIN (from, to), MAX (from, to));
+}
+
+double
+sp_curve_transfer_s (const SpCurve *curve, double bytes, double *ret_latency_s)
+{
+  guint pieces = curve->n_slots / SP_PIECE_SLOTS, i = 0;
+  double latency_s, seconds;
+
+  bytes = MAX (bytes, 1);
+  while (i + 1 < pieces && bytes >= curve->begin[i + 1])
+    i++;
+  if (i + 1 < pieces && bytes > curve->end[i])
+    seconds = between_pieces (curve, i, bytes, &latency_s);
+  else
+    seconds = piece_of_curve (curve, i, bytes, &latency_s);
+  if (ret_latency_s != NULL)
+    *ret_latency_s = MIN (latency_s, seconds);
+  return seconds;
+}
+
+gboolean
+sp_curve_reshape (const SpCurve *curve, gint32 ranks, gint32 nodes, double *ret_steps, double *ret_scale)
+{
+  gboolean one = nodes == 1, alike = curve->nodes > 1 && nodes > 1 && curve->ranks / curve->nodes == ranks / nodes;
+  double steps = 1, scale = 1;
+
+  if (curve->ranks < 2 || ranks < 2 || !(one ? curve->nodes == 1 : alike))
+    return FALSE;
+  switch (curve->kind) {
+  case SP_CURVE_ALL_GATHER:
+  case SP_CURVE_REDUCE_SCATTER:
+  case SP_CURVE_ALL_REDUCE:
+    steps = (double) (ranks - 1) / (curve->ranks - 1);
+    G_GNUC_FALLTHROUGH;
+  case SP_CURVE_ALL_TO_ALL:
+    scale = (1 - 1.0 / ranks) / (1 - 1.0 / curve->ranks);
+    break;
+  case SP_CURVE_SEND_RECEIVE:
+    break;
+  default:
+    return FALSE;
+  }
+  *ret_steps = steps;
+  *ret_scale = scale;
+  return TRUE;
+}

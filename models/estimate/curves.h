@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The formulas of curves, in one place: the fit (calibrate/) finds their parameters, the cost model (cost.h) uses them.
+ * Seconds, bytes, FLOP; parameters in the slots of models/inputs/profile.h.
+ *
+ * GEMM. launch + max (flops / (rate use), bytes / memory-rate), bytes of A, B and C once.
+ *   use: C is covered by tiles of 128 x 256, 128 x 128 or 64 x 64, of which the best is taken; the smaller ones reach
+ *   tile-128 and tile-64 of the large one's rate. Tiles run in waves of one an SM. The last wave's idle SMs cost `tail`
+ *   of what they would if time went by whole waves: less than 1 where the library splits tiles along K over SMs
+ *   (stream-K) or clocks rise when SMs are idle. K is split where there are fewer tiles than SMs, down to 512 a part. A
+ *   tile's start and end cost as much as `prologue` of K.
+ *
+ * Softmax attention (forward, backward). launch + flops / (rate w n / (n + half-tokens) (d / 128)^head-power): n keys,
+ *   d the head size, w the share of SMs that blocks of 128 query rows a head keep busy in waves. FLOP as the kernel
+ *   computes them: 4 d a pair of query and key forward, 10 d backward; the causal half where it is causal.
+ * Linear attention. launch + flops / (rate n / (n + half-tokens) (d / 128)^head-power): n tokens. FLOP 8 d^2 a token
+ *   and head forward, 20 d^2 backward, as models/strategies/lasp.c counts them.
+ *
+ * Transfers and copies, by payload b: up to three pieces of sizes, each
+ *        latency (b / 1 MiB)^growth + b / rate.
+ *   growth = 0 is the plain alpha-beta. Above 0 the latency rises with size: more channels are started, and a
+ *   pipeline of chunks fills; then latency is its value at 1 MiB. The pieces are NCCL's protocols and algorithms;
+ *   where it goes from one to the next, between end-i and begin-(i+1), is not known: there the quicker of both holds,
+ *   but no time beyond those at the two ends. Below the first size measured the first piece holds, above the last one
+ *   the last.
+ *
+ * From a group of P0 ranks to another one of P, of as many nodes' links (one node, or as many ranks a node): latency
+ *   beyond the launch by the steps, bytes by what goes on the wire (sp_curve_reshape): all-gather and reduce-scatter
+ *   P - 1 steps and (P - 1) / P of the payload; all-reduce both twice; all-to-all (P - 1) / P of the payload, at
+ *   once; a send the same. Known lies: it holds for rings, as 2 ranks measure them, not for reduction in the switch,
+ *   which 8 ranks may get; and pieces end at the same bytes a rank on the wire, where NCCL decides by more than that.
+ */
+
+#include "models/inputs/profile.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  double prologue_k, tile_128, tile_64, tail;
+} SpGemmShape;
+
+/* Without a profile. Prologue: with it the largest error over the GEMMs above 100 us that were measured on an H100
+ * (cuBLAS, bf16) falls from 23 % to 14 %. Tiles: assumed: a smaller tile reads more per FLOP. Tail: whole waves. */
+#define SP_GEMM_SHAPE_DEFAULT                                                                                          \
+  {                                                                                                                    \
+    256, 0.9, 0.6, 1                                                                                                   \
+  }
+
+/* Share of `sms` that `count` equal pieces keep busy, run in waves of one an SM. */
+double sp_curve_wave_use (gint32 sms, gint64 count, double tail);
+double sp_curve_gemm_use (const SpGemmShape *shape, gint32 sms, gint32 batch, gint64 m, gint64 n, gint64 k);
+/* `value` in the slots of SP_CURVE_GEMM. */
+double sp_curve_gemm_s (const double *value, gint32 sms, gint32 batch, gint64 m, gint64 n, gint64 k);
+
+/* Fraction of the rate of softmax or linear attention that n tokens and heads of d reach. */
+double sp_curve_core_use (double half_tokens, double head_power, double tokens, double head_size);
+
+/* One piece, and all of them; `growth` 0 costs no pow(). */
+double sp_curve_piece_s (const double *piece, double bytes);
+/* The latency's part of it alone in *ret_latency_s; may be NULL. */
+double sp_curve_transfer_s (const SpCurve *curve, double bytes, double *ret_latency_s);
+
+/* What a payload over P ranks is to the curve: *ret_steps times its latency at *ret_scale times the payload. FALSE
+ * where the curve says nothing of such a group. Of a group in one node, nodes = 1. */
+gboolean sp_curve_reshape (const SpCurve *curve, gint32 ranks, gint32 nodes, double *ret_steps, double *ret_scale);
+
+G_END_DECLS

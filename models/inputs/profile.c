@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/inputs/profile.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "models/inputs/hardware-private.h"
+
+/* --- kinds -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  const char *key;
+  SpUnit unit;
+  double min, max;
+} Slot;
+
+typedef struct {
+  const char *name;
+  gboolean transfer;
+  SpUnit range;
+  Slot slots[8];
+} Kind;
+
+/* clang-format off */
+#define CORE { { "launch", SP_UNIT_SECONDS, 0, 1e-1 }, { "rate", SP_UNIT_FLOPS_PER_S, 1e9, 1e17 },                     \
+               { "half-tokens", SP_UNIT_NUMBER, 0, 1e9 }, { "head-power", SP_UNIT_NUMBER, 0, 4 } }
+/* of each piece, with its number behind: latency-1 */
+#define PIECE { { "latency", SP_UNIT_SECONDS, 0, 10 }, { "growth", SP_UNIT_NUMBER, 0, 1 },                             \
+                { "rate", SP_UNIT_BYTES_PER_S, 1, 1e18 } }
+
+static const Kind kinds[SP_N_CURVES] = {
+  [SP_CURVE_GEMM] = { "gemm", FALSE, SP_UNIT_NUMBER,
+    { { "launch", SP_UNIT_SECONDS, 0, 1e-1 }, { "rate", SP_UNIT_FLOPS_PER_S, 1e9, 1e17 },
+      { "memory-rate", SP_UNIT_BYTES_PER_S, 1e6, 1e16 }, { "prologue", SP_UNIT_NUMBER, 0, 1e5 },
+      { "tile-128", SP_UNIT_NUMBER, 0.01, 10 }, { "tile-64", SP_UNIT_NUMBER, 0.01, 10 },
+      { "tail", SP_UNIT_NUMBER, 0, 1 } } },
+  [SP_CURVE_ATTENTION] = { "attention", FALSE, SP_UNIT_NUMBER, CORE },
+  [SP_CURVE_ATTENTION_BACKWARD] = { "attention-backward", FALSE, SP_UNIT_NUMBER, CORE },
+  [SP_CURVE_LINEAR] = { "linear-attention", FALSE, SP_UNIT_NUMBER, CORE },
+  [SP_CURVE_LINEAR_BACKWARD] = { "linear-attention-backward", FALSE, SP_UNIT_NUMBER, CORE },
+  [SP_CURVE_COPY] = { "copy", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_SEND_RECEIVE] = { "send-receive", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_ALL_GATHER] = { "all-gather", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_REDUCE_SCATTER] = { "reduce-scatter", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_ALL_REDUCE] = { "all-reduce", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_ALL_TO_ALL] = { "all-to-all", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_BROADCAST] = { "broadcast", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_BESIDE] = { "beside", FALSE, SP_UNIT_BYTES,
+    { { "wait", SP_UNIT_SECONDS, 0, 10 }, { "factor", SP_UNIT_NUMBER, 0.01, 1000 } } },
+  [SP_CURVE_SLOWDOWN] = { "slowdown", FALSE, SP_UNIT_BYTES, { { "slowdown", SP_UNIT_FRACTION, -1, 100 } } },
+  [SP_CURVE_LAUNCH] = { "launch", FALSE, SP_UNIT_NUMBER, { { "time", SP_UNIT_SECONDS, 0, 10 } } },
+  [SP_CURVE_MEMORY] = { "memory", FALSE, SP_UNIT_NUMBER, { { "bytes", SP_UNIT_BYTES, 0, 0x1p50 } } },
+};
+/* clang-format on */
+
+/* How numbers are written. */
+static const struct {
+  double scale;
+  const char *name;
+} writing[] = {
+  [SP_UNIT_BYTES] = { 1, " B" },       [SP_UNIT_BYTES_PER_S] = { 1e9, " GB/s" },
+  [SP_UNIT_SECONDS] = { 1e-6, " us" }, [SP_UNIT_FLOPS_PER_S] = { 1e12, " TFLOP/s" },
+  [SP_UNIT_FRACTION] = { 1, "" },      [SP_UNIT_NUMBER] = { 1, "" },
+};
+
+const char *
+sp_curve_kind_name (SpCurveKind kind)
+{
+  g_return_val_if_fail (kind < SP_N_CURVES, NULL);
+  return kinds[kind].name;
+}
+
+gboolean
+sp_curve_is_transfer (SpCurveKind kind)
+{
+  return kinds[kind].transfer;
+}
+
+char *
+sp_curve_name (const SpCurve *curve)
+{
+  g_autofree char *shape = curve->ranks > 0 ? g_strdup_printf (".%dx%d", curve->ranks, curve->nodes) : g_strdup ("");
+
+  return g_strconcat (kinds[curve->kind].name, shape, curve->variant != NULL ? "." : "",
+                      curve->variant != NULL ? curve->variant : "", NULL);
+}
+
+static const Slot *
+slot_of (SpCurveKind kind, guint slot)
+{
+  return &kinds[kind].slots[kinds[kind].transfer ? slot % SP_PIECE_SLOTS : slot];
+}
+
+char *
+sp_curve_key (const SpCurve *curve, guint slot)
+{
+  if (slot >= curve->n_slots)
+    return NULL;
+  const char *key = slot_of (curve->kind, slot)->key;
+  return kinds[curve->kind].transfer ? g_strdup_printf ("%s-%u", key, slot / SP_PIECE_SLOTS + 1) : g_strdup (key);
+}
+
+static char *
+text_of (SpUnit unit, double value, int digits)
+{
+  g_autofree char *format = g_strdup_printf ("%%.%dg", digits);
+  char buffer[G_ASCII_DTOSTR_BUF_SIZE];
+
+  return g_strconcat (g_ascii_formatd (buffer, sizeof buffer, format, value / writing[unit].scale), writing[unit].name,
+                      NULL);
+}
+
+char *
+sp_curve_text (const SpCurve *curve, guint slot, double value, int digits)
+{
+  return text_of (slot_of (curve->kind, slot)->unit, value, digits);
+}
+
+/* --- profiles ----------------------------------------------------------------------------------------------------- */
+
+static void
+curve_free (gpointer data)
+{
+  SpCurve *curve = data;
+
+  for (guint i = 0; i < SP_CURVE_SLOTS; i++)
+    g_free (curve->value[i].source);
+  g_free (curve->variant);
+  g_free (curve);
+}
+
+SpProfile *
+sp_profile_new (const char *name, const char *card)
+{
+  SpProfile *profile = g_new0 (SpProfile, 1);
+
+  profile->name = g_strdup (name);
+  profile->card = g_strdup (card);
+  profile->curves = g_ptr_array_new_with_free_func (curve_free);
+  return profile;
+}
+
+void
+sp_profile_free (SpProfile *profile)
+{
+  if (profile == NULL)
+    return;
+  g_ptr_array_unref (profile->curves);
+  g_free (profile->name);
+  g_free (profile->card);
+  g_free (profile);
+}
+
+static guint
+slots_of (SpCurveKind kind)
+{
+  guint n = 0;
+
+  while (kinds[kind].slots[n].key != NULL)
+    n++;
+  return n;
+}
+
+SpCurve *
+sp_profile_add (SpProfile *profile, SpCurveKind kind, const char *variant)
+{
+  SpCurve *curve = g_new0 (SpCurve, 1);
+
+  g_return_val_if_fail (kind < SP_N_CURVES, NULL);
+  curve->kind = kind;
+  curve->variant = g_strdup (variant);
+  curve->n_slots = slots_of (kind);
+  g_ptr_array_add (profile->curves, curve);
+  return curve;
+}
+
+const SpCurve *
+sp_profile_find (const SpProfile *profile, SpCurveKind kind, const char *variant, gint32 ranks, gint32 nodes)
+{
+  for (guint i = 0; profile != NULL && i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    if (curve->kind == kind && g_strcmp0 (curve->variant, variant) == 0 &&
+        (ranks == 0 || (curve->ranks == ranks && curve->nodes == nodes)))
+      return curve;
+  }
+  return NULL;
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+static void
+write_slot (const SpCurve *curve, guint slot, GString *out)
+{
+  const SpQuantity *q = &curve->value[slot];
+  g_autofree char *key = sp_curve_key (curve, slot);
+  g_autofree char *value = sp_curve_text (curve, slot, q->value, 9);
+  g_autofree char *error = sp_curve_text (curve, slot, curve->error[slot], 3);
+
+  g_string_append_printf (out, "%s = %s\n%s.source = %s: %s\n", key, value, key, sp_provenance_name (q->provenance),
+                          q->source != NULL ? q->source : "no word of it");
+  if (curve->error[slot] > 0)
+    g_string_append_printf (out, "%s.error = %s\n", key, error);
+}
+
+static void
+write_number (const char *key, SpUnit unit, double value, int digits, GString *out)
+{
+  g_autofree char *text = text_of (unit, value, digits);
+
+  g_string_append_printf (out, "%s = %s\n", key, text);
+}
+
+static void
+write_correlation (const SpCurve *curve, GString *out)
+{
+  g_autoptr (GString) line = g_string_new (NULL);
+  gboolean any = FALSE;
+
+  for (guint i = 0; i < curve->n_slots; i++)
+    for (guint j = 0; j < i && curve->error[i] > 0; j++) {
+      if (curve->error[j] == 0)
+        continue;
+      double r = curve->covariance[i][j] / (curve->error[i] * curve->error[j]);
+      char buffer[G_ASCII_DTOSTR_BUF_SIZE];
+      any = any || fabs (r) >= 5e-5;
+      g_string_append_printf (line, "%s%s", line->len > 0 ? ", " : "",
+                              g_ascii_formatd (buffer, sizeof buffer, "%.4f", CLAMP (r, -1, 1) + 0.0));
+    }
+  if (any)
+    g_string_append_printf (out, "correlation = %s\n", line->str);
+}
+
+static void
+write_curve (const SpCurve *curve, GString *out)
+{
+  const Kind *kind = &kinds[curve->kind];
+  g_autofree char *name = sp_curve_name (curve);
+
+  g_string_append_printf (out, "\n[%s]\n", name);
+  for (guint slot = 0; slot < curve->n_slots; slot++) {
+    if (kind->transfer && slot % SP_PIECE_SLOTS == 0) {
+      g_autofree char *begin = g_strdup_printf ("begin-%u", slot / SP_PIECE_SLOTS + 1);
+      g_autofree char *end = g_strdup_printf ("end-%u", slot / SP_PIECE_SLOTS + 1);
+      write_number (begin, SP_UNIT_BYTES, curve->begin[slot / SP_PIECE_SLOTS], 12, out);
+      write_number (end, SP_UNIT_BYTES, curve->end[slot / SP_PIECE_SLOTS], 12, out);
+    }
+    write_slot (curve, slot, out);
+  }
+  write_correlation (curve, out);
+  if (curve->to > 0) {
+    write_number ("from", kind->range, curve->from, 6, out);
+    write_number ("to", kind->range, curve->to, 6, out);
+  }
+  g_string_append_printf (out, "points = %d\nleft-out = %d\n", curve->points, curve->left_out);
+  write_number ("chi-square", SP_UNIT_NUMBER, curve->chi_square, 4, out);
+  write_number ("scatter", SP_UNIT_FRACTION, curve->scatter, 4, out);
+  write_number ("median", SP_UNIT_FRACTION, curve->median, 4, out);
+  write_number ("p90", SP_UNIT_FRACTION, curve->p90, 4, out);
+  write_number ("worst", SP_UNIT_FRACTION, curve->worst, 4, out);
+}
+
+void
+sp_profile_write (const SpProfile *profile, GString *out)
+{
+  g_string_append_printf (out,
+                          "# SPDX-License-Identifier: Apache-2.0\n"
+                          "# Written by seqpar calibrate fit. What the curves mean: models/estimate/curves.h\n"
+                          "[profile]\nname = %s\n",
+                          profile->name);
+  if (profile->card != NULL)
+    g_string_append_printf (out, "card = %s\n", profile->card);
+  for (guint i = 0; i < profile->curves->len; i++)
+    write_curve (profile->curves->pdata[i], out);
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* "2x1" */
+static gboolean
+parse_shape (const char *text, gint32 *ret_ranks, gint32 *ret_nodes)
+{
+  guint64 ranks, nodes;
+  g_auto (GStrv) parts = g_strsplit (text, "x", -1);
+
+  if (g_strv_length (parts) != 2 || !g_ascii_string_to_unsigned (parts[0], 10, 2, 1 << 24, &ranks, NULL) ||
+      !g_ascii_string_to_unsigned (parts[1], 10, 1, 1 << 24, &nodes, NULL) || nodes > ranks || ranks % nodes != 0)
+    return FALSE;
+  *ret_ranks = (gint32) ranks;
+  *ret_nodes = (gint32) nodes;
+  return TRUE;
+}
+
+static gboolean
+refuse_group (const SpIni *ini, const char *group, GError **error, const char *problem, const char *near)
+{
+  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: [%s]: %s%s%s%s", sp_ini_path (ini), group, problem,
+                        near != NULL ? "; did you mean [" : "", near != NULL ? near : "", near != NULL ? "]?" : "");
+}
+
+/* kind[.RANKSxNODES][.variant] */
+static SpCurve *
+curve_of_group (const SpIni *ini, SpProfile *profile, const char *group, GError **error)
+{
+  g_auto (GStrv) parts = g_strsplit (group, ".", 3);
+  const char *names[SP_N_CURVES + 1] = { NULL };
+  guint kind = 0, rest = 1;
+  gint32 ranks = 0, nodes = 0;
+
+  for (guint i = 0; i < SP_N_CURVES; i++)
+    names[i] = kinds[i].name;
+  while (kind < SP_N_CURVES && g_strcmp0 (kinds[kind].name, parts[0]) != 0)
+    kind++;
+  if (kind == SP_N_CURVES) {
+    refuse_group (ini, group, error, "unknown group, expected [profile] or a curve such as [gemm] or [all-gather.8x1]",
+                  sp_nearest (parts[0], names));
+    return NULL;
+  }
+  if (parts[1] != NULL && parse_shape (parts[1], &ranks, &nodes))
+    rest = 2;
+  gboolean needs = kinds[kind].transfer && kind != SP_CURVE_COPY;
+  if (needs && ranks == 0) {
+    refuse_group (ini, group, error, "expected the group's ranks and nodes behind the kind, as in [all-gather.8x1]",
+                  NULL);
+    return NULL;
+  }
+  g_autofree char *variant = parts[rest - 1] != NULL && parts[rest] != NULL ? g_strjoinv (".", parts + rest) : NULL;
+  SpCurve *curve = sp_profile_add (profile, (SpCurveKind) kind, variant);
+  curve->ranks = ranks;
+  curve->nodes = nodes;
+  return curve;
+}
+
+static gboolean
+read_slot (SpIni *ini, const char *group, SpCurve *curve, guint slot, GError **error)
+{
+  const Slot *row = slot_of (curve->kind, slot);
+  g_autofree char *key = sp_curve_key (curve, slot);
+  g_autofree char *error_key = g_strconcat (key, ".error", NULL);
+  SpQuantityKey quantity = { key, row->unit, row->min, row->max, 0 };
+
+  return sp_read_quantities (ini, group, &quantity, 1, SP_INI_REQUIRED, &curve->value[slot], error) &&
+         sp_ini_quantity (ini, group, error_key, SP_INI_OPTIONAL, row->unit, 0, row->max, &curve->error[slot], error);
+}
+
+/* Sizes of piece `i`, behind those of the piece before. */
+static gboolean
+read_piece (SpIni *ini, const char *group, SpCurve *curve, guint i, GError **error)
+{
+  g_autofree char *begin = g_strdup_printf ("begin-%u", i + 1);
+  g_autofree char *end = g_strdup_printf ("end-%u", i + 1);
+  double least = i > 0 ? curve->end[i - 1] : 0;
+
+  if (!sp_ini_quantity (ini, group, begin, SP_INI_REQUIRED, SP_UNIT_BYTES, MAX (1, least), 0x1p50, &curve->begin[i],
+                        error))
+    return FALSE;
+  if (i > 0 && curve->begin[i] <= least)
+    return sp_ini_refuse (ini, group, begin, error, "expected more than end-%u", i);
+  return sp_ini_quantity (ini, group, end, SP_INI_REQUIRED, SP_UNIT_BYTES, curve->begin[i], 0x1p50, &curve->end[i],
+                          error);
+}
+
+static gboolean
+read_slots (SpIni *ini, const char *group, SpCurve *curve, GError **error)
+{
+  if (kinds[curve->kind].transfer) {
+    guint pieces = 1;
+    while (pieces < SP_CURVE_MAX_PIECES) {
+      g_autofree char *begin = g_strdup_printf ("begin-%u", pieces + 1);
+      if (!sp_ini_has (ini, group, begin))
+        break;
+      pieces++;
+    }
+    for (guint i = 0; i < pieces; i++)
+      if (!read_piece (ini, group, curve, i, error))
+        return FALSE;
+    curve->n_slots = pieces * SP_PIECE_SLOTS;
+  }
+  for (guint slot = 0; slot < curve->n_slots; slot++)
+    if (!read_slot (ini, group, curve, slot, error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+read_correlation (SpIni *ini, const char *group, SpCurve *curve, GError **error)
+{
+  g_autofree char *text = NULL;
+  guint fitted = 0, at = 0;
+
+  for (guint i = 0; i < curve->n_slots; i++) {
+    curve->covariance[i][i] = curve->error[i] * curve->error[i];
+    fitted += curve->error[i] > 0;
+  }
+  if (!sp_ini_string (ini, group, "correlation", SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  g_auto (GStrv) parts = g_strsplit (text, ",", -1);
+  guint expected = fitted * (fitted - MIN (fitted, 1)) / 2;
+  gboolean good = g_strv_length (parts) == expected;
+  for (guint i = 0; good && i < curve->n_slots; i++)
+    for (guint j = 0; good && j < i && curve->error[i] > 0; j++) {
+      double r;
+      if (curve->error[j] == 0)
+        continue;
+      g_autofree char *problem = sp_quantity_problem (g_strstrip (parts[at++]), SP_UNIT_NUMBER, -1, 1, &r);
+      good = problem == NULL;
+      if (good)
+        curve->covariance[i][j] = curve->covariance[j][i] = r * curve->error[i] * curve->error[j];
+    }
+  return good || sp_ini_refuse (ini, group, "correlation", error,
+                                "expected %u numbers from -1 to 1, of each two of the %u values with an error",
+                                expected, fitted);
+}
+
+static gboolean
+read_quality (SpIni *ini, const char *group, SpCurve *curve, GError **error)
+{
+  SpUnit range = kinds[curve->kind].range;
+  const struct {
+    const char *key;
+    SpUnit unit;
+    double max;
+    double *ret;
+  } keys[] = {
+    { "from", range, 1e30, &curve->from },
+    { "to", range, 1e30, &curve->to },
+    { "chi-square", SP_UNIT_NUMBER, 1e12, &curve->chi_square },
+    { "scatter", SP_UNIT_FRACTION, 1e3, &curve->scatter },
+    { "median", SP_UNIT_FRACTION, 1e3, &curve->median },
+    { "p90", SP_UNIT_FRACTION, 1e3, &curve->p90 },
+    { "worst", SP_UNIT_FRACTION, 1e3, &curve->worst },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    if (!sp_ini_quantity (ini, group, keys[i].key, SP_INI_OPTIONAL, keys[i].unit, 0, keys[i].max, keys[i].ret, error))
+      return FALSE;
+  if (curve->to < curve->from)
+    return sp_ini_refuse (ini, group, "to", error, "expected at least what from says");
+  return sp_ini_int (ini, group, "points", SP_INI_OPTIONAL, 0, G_MAXINT32, &curve->points, error) &&
+         sp_ini_int (ini, group, "left-out", SP_INI_OPTIONAL, 0, G_MAXINT32, &curve->left_out, error);
+}
+
+SpProfile *
+sp_profile_parse (const char *path, const char *text, gsize length, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
+  if (ini == NULL)
+    return NULL;
+  g_autoptr (SpProfile) profile = sp_profile_new (NULL, NULL);
+  g_auto (GStrv) groups = sp_ini_groups (ini);
+  if (!sp_read_name (ini, "profile", &profile->name, error) ||
+      !sp_ini_string (ini, "profile", "card", SP_INI_OPTIONAL, &profile->card, error))
+    return NULL;
+  for (guint i = 0; groups[i] != NULL; i++) {
+    if (g_str_equal (groups[i], "profile"))
+      continue;
+    SpCurve *curve = curve_of_group (ini, profile, groups[i], error);
+    if (curve == NULL || !read_slots (ini, groups[i], curve, error) ||
+        !read_correlation (ini, groups[i], curve, error) || !read_quality (ini, groups[i], curve, error))
+      return NULL;
+  }
+  if (profile->curves->len == 0) {
+    sp_input_fail (error, SP_INPUT_ERROR_KEY,
+                   "%s: no curve in it, expected a profile as seqpar calibrate fit writes it", path);
+    return NULL;
+  }
+  return sp_ini_finish (ini, error) ? g_steal_pointer (&profile) : NULL;
+}
+
+SpProfile *
+sp_profile_load (const char *path, GError **error)
+{
+  gsize length;
+  g_autofree char *text = sp_read_input (path, &length, error);
+
+  return text != NULL ? sp_profile_parse (path, text, length, error) : NULL;
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fit: curves that are known come back, one wild point does not carry them off, what is not identified is said, and
+ * the shipped measurements are foretold as well as stated. */
+#include "calibrate/fit.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "calibrate/import.h"
+#include "models/estimate/curves.h"
+#include "models/inputs/ini.h"
+#include "models/inputs/scenario.h"
+
+#define SMS 132
+
+static const SpFitGiven given = { SMS, 2.6e12 };
+
+static double
+normal (GRand *rand)
+{
+  return sqrt (-2 * log (1 - g_rand_double (rand))) * cos (2 * G_PI * g_rand_double (rand));
+}
+
+static GRand *
+seeded (void)
+{
+  guint32 seed = g_test_rand_int ();
+
+  g_test_message ("seed %u", seed);
+  return g_rand_new_with_seed (seed);
+}
+
+static SpFit *
+fit_of (SpMeasured *measured)
+{
+  g_autoptr (SpPoints) points = sp_points_new (&measured, 1);
+
+  return sp_fit_points (points, &given, "test", NULL, "a test");
+}
+
+/* --- synthetic data ----------------------------------------------------------------------------------------------- */
+
+static const double gemm_truth[] = { 4e-6, 780e12, 2.6e12, 300, 0.85, 0.5, 0.6 };
+
+static void
+add_gemms (SpMeasured *measured, GRand *rand, double noise)
+{
+  static const gint64 sizes[] = { 128, 256, 512, 1024, 1536, 2048, 3000, 4096 }, depths[] = { 256, 4096 };
+
+  for (guint m = 0; m < G_N_ELEMENTS (sizes); m++)
+    for (guint n = 0; n < G_N_ELEMENTS (sizes); n++)
+      for (guint k = 0; k < G_N_ELEMENTS (depths); k++) {
+        SpMeasuredRow row = sp_measured_row (SP_MEASURED_GEMM);
+        row.m = sizes[m];
+        row.n = sizes[n];
+        row.k = depths[k];
+        row.dtype = "bf16";
+        row.time_s = sp_curve_gemm_s (gemm_truth, SMS, 1, row.m, row.n, row.k) * exp (noise * normal (rand));
+        sp_measured_add (measured, &row);
+      }
+}
+
+/* 1 KiB to 1 GiB: up to 1 MiB 5 us and 100 GB/s, above it 15 us and 400 GB/s: a jump from 15.5 to 20.2 us at 2 MiB. */
+static double
+transfer_truth (double bytes)
+{
+  return bytes <= 0x1p20 ? 5e-6 + bytes / 100e9 : 15e-6 + bytes / 400e9;
+}
+
+static void
+add_transfers (SpMeasured *measured, GRand *rand, double noise, int wild, double times)
+{
+  for (int i = 10; i <= 30; i++) {
+    SpMeasuredRow row = sp_measured_row (SP_MEASURED_ALL_GATHER);
+    row.variant = "out-of-place";
+    row.ranks = 2;
+    row.nodes = 1;
+    row.bytes = G_GINT64_CONSTANT (1) << i;
+    row.time_s = transfer_truth ((double) row.bytes) * (i == wild ? times : 1);
+    if (rand != NULL)
+      row.time_s *= exp (noise * normal (rand));
+    sp_measured_add (measured, &row);
+  }
+}
+
+static const SpCurve *
+curve_of (const SpFit *fit, SpCurveKind kind)
+{
+  const SpCurve *curve = sp_profile_find (fit->profile, kind, NULL, 0, 0);
+
+  g_assert_nonnull (curve);
+  return curve;
+}
+
+/* Over 8 draws of 1 % noise all 7 parameters come back within two standard errors about as often as they should: of
+ * 56 95 %, at least 80 %. None is off by more than 5 errors and 15 %: the formula has bends (the best of three tiles,
+ * the larger of two terms), so that its errors are not quite normal. */
+static void
+test_gemm_truth (void)
+{
+  g_autoptr (GRand) rand = seeded ();
+  guint within = 0;
+
+  for (guint draw = 0; draw < 8; draw++) {
+    g_autoptr (SpMeasured) measured = sp_measured_new ();
+    add_gemms (measured, rand, 0.01);
+    g_autoptr (SpFit) fit = fit_of (measured);
+    const SpCurve *curve = curve_of (fit, SP_CURVE_GEMM);
+    for (guint i = 0; i < G_N_ELEMENTS (gemm_truth); i++) {
+      double off = fabs (curve->value[i].value - gemm_truth[i]);
+      g_assert_cmpfloat (curve->error[i], >, 0);
+      g_assert_cmpfloat (curve->error[i], <, 0.25 * gemm_truth[i]);
+      g_assert_cmpfloat (off, <, MAX (5 * curve->error[i], 0.15 * gemm_truth[i]));
+      within += off < 2 * curve->error[i];
+    }
+    g_assert_cmpint (curve->points, ==, 128);
+    g_assert_cmpfloat (curve->chi_square, <, 2);
+    g_assert_cmpfloat (curve->chi_square, >, 0.5);
+  }
+  g_assert_cmpuint (within, >=, 45);
+}
+
+/* The jump is found, in its place, and the two pieces' latencies and rates with it. */
+static void
+test_transfer_truth (void)
+{
+  g_autoptr (GRand) rand = seeded ();
+  static const double truth[] = { 5e-6, 100e9, 15e-6, 400e9 };
+  static const guint slots[] = { 0, 2, 3, 5 };
+
+  for (guint draw = 0; draw < 5; draw++) {
+    g_autoptr (SpMeasured) measured = sp_measured_new ();
+    add_transfers (measured, rand, 0.005, 0, 1);
+    g_autoptr (SpFit) fit = fit_of (measured);
+    const SpCurve *curve = curve_of (fit, SP_CURVE_ALL_GATHER);
+    g_assert_cmpuint (curve->n_slots, ==, 6);
+    g_assert_true (curve->end[0] == 0x1p20 && curve->begin[1] == 0x1p21);
+    for (guint i = 0; i < G_N_ELEMENTS (truth); i++)
+      g_assert_cmpfloat (fabs (curve->value[slots[i]].value - truth[i]), <,
+                         MAX (4 * curve->error[slots[i]], 0.03 * truth[i]));
+    for (int i = 10; i <= 30; i++)
+      g_assert_cmpfloat (fabs (sp_curve_transfer_s (curve, ldexp (1, i), NULL) / transfer_truth (ldexp (1, i)) - 1), <,
+                         0.02);
+  }
+}
+
+/* Any one of the points three times as slow or as quick: no time by the curve moves by 5 %, and the point is named. */
+static void
+test_outlier_transfer (void)
+{
+  for (int wild = 10; wild <= 30; wild++)
+    for (guint up = 0; up <= 1; up++) {
+      g_autoptr (SpMeasured) measured = sp_measured_new ();
+      add_transfers (measured, NULL, 0, wild, up ? 3 : 1 / 3.0);
+      g_autoptr (SpFit) fit = fit_of (measured);
+      const SpCurve *curve = curve_of (fit, SP_CURVE_ALL_GATHER);
+      for (int i = 10; i <= 30; i++) {
+        double bytes = ldexp (1, i), moved = sp_curve_transfer_s (curve, bytes, NULL) / transfer_truth (bytes) - 1;
+        if (fabs (moved) >= 0.05)
+          g_test_message ("2^%d x %s moves 2^%d by %.1f %%", wild, up ? "3" : "1/3", i, 100 * moved);
+        g_assert_cmpfloat (fabs (moved), <, 0.05);
+      }
+      g_autofree char *size = sp_format_quantity (ldexp (1, wild), SP_UNIT_BYTES);
+      g_assert_cmpuint (fit->wild->len, ==, 1);
+      g_assert_nonnull (strstr (fit->wild->pdata[0], size));
+      g_assert_nonnull (strstr (fit->wild->pdata[0], "kept"));
+      g_assert_cmpint (curve->points, ==, 21);
+    }
+}
+
+/* Any GEMM four times as slow or as quick: the curve moves by less than 5 % at each of 128 shapes but two at most,
+ * where the formula has a bend and the fit may end on its other side; by less than 1 % on average. */
+static void
+test_outlier_gemm (void)
+{
+  g_autoptr (GRand) rand = seeded ();
+  g_autoptr (SpMeasured) clean = sp_measured_new ();
+  add_gemms (clean, rand, 0.01);
+  g_autoptr (SpFit) before = fit_of (clean);
+
+  for (guint draw = 0; draw < 6; draw++) {
+    SpMeasuredRow *row = &g_array_index (clean->rows, SpMeasuredRow, g_rand_int_range (rand, 0, clean->rows->len));
+    double was = row->time_s;
+    row->time_s *= draw % 2 ? 4 : 0.25;
+    g_autoptr (SpFit) after = fit_of (clean);
+    row->time_s = was;
+    double sum = 0;
+    guint far = 0;
+    for (guint i = 0; i < clean->rows->len; i++) {
+      SpPoint p = { .op = SP_MEASURED_GEMM, .variant = "" };
+      const SpMeasuredRow *at = &g_array_index (clean->rows, SpMeasuredRow, i);
+      p.m = at->m;
+      p.n = at->n;
+      p.k = at->k;
+      double a = sp_fit_predict (curve_of (before, SP_CURVE_GEMM), &given, &p, 0);
+      double b = sp_fit_predict (curve_of (after, SP_CURVE_GEMM), &given, &p, 0);
+      sum += fabs (b / a - 1);
+      far += fabs (b / a - 1) >= 0.05;
+    }
+    g_assert_cmpfloat (sum / clean->rows->len, <, 0.01);
+    g_assert_cmpuint (far, <=, 2);
+  }
+}
+
+/* Faster than any link: in-switch reduction. */
+static void
+test_above_link (void)
+{
+  g_autoptr (SpMeasured) measured = sp_measured_new ();
+
+  for (int i = 10; i <= 30; i++) {
+    SpMeasuredRow row = sp_measured_row (SP_MEASURED_ALL_REDUCE);
+    row.ranks = 8;
+    row.nodes = 1;
+    row.bytes = G_GINT64_CONSTANT (1) << i;
+    row.time_s = 25e-6 + (double) row.bytes / 5e12;
+    sp_measured_add (measured, &row);
+  }
+  g_autoptr (SpFit) fit = fit_of (measured);
+  const SpCurve *curve = curve_of (fit, SP_CURVE_ALL_REDUCE);
+  g_assert_cmpfloat (fabs (curve->value[SP_PIECE_RATE].value / 5e12 - 1), <, 0.01);
+  g_assert_cmpint (curve->ranks, ==, 8);
+}
+
+/* --- what is refused ---------------------------------------------------------------------------------------------- */
+
+static void
+test_refusals (void)
+{
+  g_autoptr (SpMeasured) measured = sp_measured_new ();
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_ALL_GATHER);
+
+  row.ranks = 2;
+  row.nodes = 1;
+  row.time_s = 1e-5;
+  for (guint i = 0; i < 2; i++) {
+    row.bytes = 1024 << i;
+    sp_measured_add (measured, &row);
+  }
+  row = sp_measured_row (SP_MEASURED_REDUCE_SCATTER);
+  row.ranks = 2;
+  row.nodes = 1;
+  for (guint i = 0; i < 5; i++) {
+    row.bytes = 1024 << i;
+    row.time_s = 1e-5;
+    sp_measured_add (measured, &row);
+  }
+  row.mark = SP_MARK_PARTIAL;
+  sp_measured_add (measured, &row);
+  row = sp_measured_row (SP_MEASURED_GEMM);
+  row.m = row.n = row.k = 1024;
+  row.time_s = 1e-5;
+  sp_measured_add (measured, &row);
+  g_autoptr (SpFit) fit = fit_of (measured);
+  g_assert_cmpuint (fit->profile->curves->len, ==, 0);
+  g_assert_cmpuint (fit->refused->len, ==, 3);
+  g_assert_cmpstr (fit->refused->pdata[0], ==,
+                   "gemm has 1 shape: at least 9 are needed: seqpar-measure sweep --what gemm");
+  g_assert_cmpstr (
+      fit->refused->pdata[1], ==,
+      "all-gather.2x1 has 2 sizes over a factor of 2: at least 4 over two decades are needed: seqpar-measure "
+      "sweep --what nccl");
+  g_assert_nonnull (strstr (fit->refused->pdata[2], "reduce-scatter.2x1 has 5 sizes over a factor of 16"));
+  g_assert_cmpstr (fit->notes->pdata[0], ==, "1 rows marked partial: what ran beside ended too early");
+}
+
+/* --- determinism -------------------------------------------------------------------------------------------------- */
+
+static char *
+profile_text (const SpFit *fit)
+{
+  GString *text = g_string_new (NULL);
+
+  sp_profile_write (fit->profile, text);
+  return g_string_free (text, FALSE);
+}
+
+/* Rows in any order: the same bytes. */
+static void
+test_order (void)
+{
+  g_autoptr (GRand) rand = seeded ();
+  g_autoptr (SpMeasured) measured = sp_measured_new ();
+
+  add_gemms (measured, rand, 0.02);
+  add_transfers (measured, rand, 0.02, 0, 1);
+  g_autoptr (SpFit) first = fit_of (measured);
+  for (guint i = measured->rows->len - 1; i > 0; i--) {
+    guint j = (guint) g_rand_int_range (rand, 0, (gint32) i + 1);
+    SpMeasuredRow *a = &g_array_index (measured->rows, SpMeasuredRow, i);
+    SpMeasuredRow *b = &g_array_index (measured->rows, SpMeasuredRow, j);
+    SpMeasuredRow swap = *a;
+    *a = *b;
+    *b = swap;
+  }
+  g_autoptr (SpFit) second = fit_of (measured);
+  g_autofree char *a = profile_text (first);
+  g_autofree char *b = profile_text (second);
+  g_assert_cmpstr (a, ==, b);
+}
+
+/* --- the shipped measurements ------------------------------------------------------------------------------------- */
+
+static SpMeasured *
+shipped (const char *name, gboolean import, gint64 ranks)
+{
+  g_autofree char *path = g_build_filename (sp_data_dir (), "measured", name, NULL);
+  g_autoptr (GError) error = NULL;
+  gsize length;
+  g_autofree char *text = sp_read_input (path, &length, &error);
+  g_assert_no_error (error);
+  if (!import) {
+    SpMeasured *measured = sp_measured_parse (path, text, length, &error);
+    g_assert_no_error (error);
+    return measured;
+  }
+  SpImportGiven said = { .ranks = ranks, .nodes = ranks > 0 ? 1 : 0 };
+  SpMeasured *measured = sp_measured_new ();
+  sp_import_text (path, text, length, &said, measured, &error);
+  g_assert_no_error (error);
+  return measured;
+}
+
+/* The project's bounds: median and 90th percentile. Where the data miss one, what they reach, and why:
+ *   top-decade transfers, H200: from 512 MiB on transfers get quicker than anything below foretells (send-receive 272
+ *     GB/s at 64 MiB, 360 at 1 GiB); so is the copy in the device, which lies in L2 below 64 MiB;
+ *   interleaved, H100: sizes are four apart, so that every other leaves sixteen between two, and the knee at 1 MiB,
+ *     below which the host was timed, in between; and two of the GEMMs of 30 us were the host's. */
+typedef struct {
+  const char *file;
+  gboolean import;
+  gint64 ranks;
+  SpHoldOut which;
+  const char *kind;
+  double median, p90;
+} Bound;
+
+static const Bound bounds[] = {
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_INTERLEAVED, "kernels", 0.03, 0.10 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_INTERLEAVED, "transfers", 0.03, 0.10 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_INTERLEAVED, "copies", 0.03, 0.10 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_TOP_DECADE, "kernels", 0.08, 0.20 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_TOP_DECADE, "transfers", 0.08, 0.25 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_TOP_DECADE, "copies", 0.08, 0.40 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_FAMILIES, "kernels", 0.08, 0.20 },
+  { "h100-gemm-bf16.csv", TRUE, 0, SP_HOLD_OUT_INTERLEAVED, "kernels", 0.03, 0.25 },
+  { "h100-gemm-bf16.csv", TRUE, 0, SP_HOLD_OUT_TOP_DECADE, "kernels", 0.08, 0.20 },
+  { "h100-gemm-bf16.csv", TRUE, 0, SP_HOLD_OUT_FAMILIES, "kernels", 0.08, 0.22 },
+  { "h100x2-nccl.csv", TRUE, 2, SP_HOLD_OUT_INTERLEAVED, "transfers", 0.04, 0.26 },
+  { "h100x2-nccl.csv", TRUE, 2, SP_HOLD_OUT_TOP_DECADE, "transfers", 0.08, 0.20 },
+};
+
+static void
+test_held_out (gconstpointer data)
+{
+  const char *file = data;
+  g_autoptr (SpMeasured) measured = NULL;
+  g_autoptr (SpPoints) points = NULL;
+
+  for (guint b = 0; b < G_N_ELEMENTS (bounds); b++) {
+    const Bound *bound = &bounds[b];
+    gboolean found = FALSE;
+    if (!g_str_equal (bound->file, file))
+      continue;
+    if (measured == NULL) {
+      measured = shipped (file, bound->import, bound->ranks);
+      points = sp_points_new (&measured, 1);
+    }
+    g_autoptr (GArray) held = sp_fit_hold_out (points, &given, bound->which);
+    for (guint i = 0; i < held->len; i++) {
+      const SpHeldOut *row = &g_array_index (held, SpHeldOut, i);
+      if (!g_str_equal (row->kind, bound->kind))
+        continue;
+      g_test_message ("%s %s %s: %u held out, median %.1f %%, p90 %.1f %%, worst %.1f %%", file,
+                      sp_hold_out_names[bound->which], row->curve != NULL ? row->curve : bound->kind, row->held,
+                      100 * row->median, 100 * row->p90, 100 * row->worst);
+      if (row->curve != NULL)
+        continue;
+      found = TRUE;
+      g_assert_cmpfloat (row->median, <=, bound->median);
+      g_assert_cmpfloat (row->p90, <=, bound->p90);
+    }
+    g_assert_true (found);
+  }
+}
+
+/* Beside-rows, slowdowns and memory of the shipped H200 pair are there, partial rows are left out and counted. */
+static void
+test_shipped (void)
+{
+  g_autoptr (SpMeasured) measured = shipped ("h200x2.csv", FALSE, 0);
+  g_autoptr (SpFit) fit = fit_of (measured);
+  g_autofree char *text = profile_text (fit);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpProfile) read = sp_profile_parse ("p.ini", text, strlen (text), &error);
+  g_autoptr (GString) again = g_string_new (NULL);
+
+  g_assert_no_error (error);
+  sp_profile_write (read, again);
+  g_assert_cmpstr (again->str, ==, text);
+  const SpCurve *beside = sp_profile_find (fit->profile, SP_CURVE_BESIDE, "all-reduce", 2, 1);
+  g_assert_nonnull (beside);
+  g_assert_cmpint (beside->left_out, >, 0);
+  g_assert_cmpfloat (beside->value[SP_BESIDE_FACTOR].value, >, 1);
+  g_assert_nonnull (sp_profile_find (fit->profile, SP_CURVE_SLOWDOWN, "all-gather", 2, 1));
+  const SpCurve *context = sp_profile_find (fit->profile, SP_CURVE_MEMORY, "context", 0, 0);
+  g_assert_nonnull (context);
+  g_assert_true (context->value[0].value == 552402944);
+  g_assert_true (g_str_has_prefix (fit->notes->pdata[0], "203 rows marked partial"));
+}
+
+int
+main (int argc, char **argv)
+{
+  g_autoptr (GError) without = NULL;
+
+  g_test_init (&argc, &argv, NULL);
+  if (!sp_fit_is_built (&without)) {
+    g_print ("1..0 # SKIP %s\n", without->message);
+    return 0;
+  }
+  g_test_add_func ("/fit/truth/gemm", test_gemm_truth);
+  g_test_add_func ("/fit/truth/transfer", test_transfer_truth);
+  g_test_add_func ("/fit/outlier/transfer", test_outlier_transfer);
+  g_test_add_func ("/fit/outlier/gemm", test_outlier_gemm);
+  g_test_add_func ("/fit/above-link", test_above_link);
+  g_test_add_func ("/fit/refusals", test_refusals);
+  g_test_add_func ("/fit/order", test_order);
+  g_test_add_func ("/fit/shipped", test_shipped);
+  g_test_add_data_func ("/fit/held-out/h200x2", "h200x2.csv", test_held_out);
+  g_test_add_data_func ("/fit/held-out/h100-gemm", "h100-gemm-bf16.csv", test_held_out);
+  g_test_add_data_func ("/fit/held-out/h100x2-nccl", "h100x2-nccl.csv", test_held_out);
+  return g_test_run ();
+}
