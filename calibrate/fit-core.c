@@ -277,6 +277,8 @@ fix_unknown (State *s, SpFitted *ret)
     return FALSE;
   if (how == INFINITY)
     s->value[a] = s->value[a] / p->lower[a] < p->upper[a] / s->value[a] ? p->lower[a] : p->upper[a];
+  if (how == G_MAXDOUBLE && p->assumed[a] > 0)
+    s->value[a] = p->assumed[a];
   ret->fixed[a] = TRUE;
   s->n_free--;
   for (guint i = worst; i < s->n_free; i++)

@@ -11,8 +11,8 @@
  * without each of up to three points that lie more than three sigmas off, and the one of least loss is kept.
  *
  * Parameters are positive and bounded; they are fitted as logistic functions of free numbers between the logarithms of
- * their bounds. One that ends at a bound, or that is not known to a factor of e, says nothing: it is FIXED where it is,
- * and the rest fitted again.
+ * their bounds. One that ends at a bound, or whose standard error is larger than itself, says nothing: it is FIXED where
+ * it is (one that no point depends on at what is assumed), and the rest fitted again.
  *
  * Errors. The reduced chi-square of an M-estimator is (sum of psi^2 / (points - parameters)) / (mean slope of psi)^2,
  * psi = weight x residual in sigmas: 1 where noise is as said, more by what the formula gets wrong. The covariance of
@@ -31,6 +31,7 @@ typedef struct {
   guint n_points, n_parameters;
   const double *log_seconds, *sigma; /* a point each */
   double start[SP_FIT_MAX_PARAMETERS], lower[SP_FIT_MAX_PARAMETERS], upper[SP_FIT_MAX_PARAMETERS];
+  double assumed[SP_FIT_MAX_PARAMETERS]; /* of one that no point depends on; 0: where it is */
   double (*seconds) (const double *parameters, guint point, gconstpointer data);
   gconstpointer data;
 } SpFitProblem;

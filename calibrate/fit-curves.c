@@ -262,6 +262,7 @@ fit_gemm (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double
     .n_parameters = 7,
     .lower = { least / 1000, rate / 2, slow, 8, 0.4, 0.1, 0.02 },
     .upper = { least * 1.5, rate * 2, fast, 4096, 1, 1, 1 },
+    .assumed = { 0, 0, given->memory_bytes_per_s, 256, 0.9, 0.6, 1 },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (starts); i++) {

@@ -118,7 +118,10 @@ sp_fit_pieces (const double *bytes, const double *seconds, const double *sigma, 
   for (guint from = 0; from < n; from++)
     for (guint grows = 0; grows <= 1; grows++)
       for (guint to = from + (dense ? 4 : 3 + grows); to <= n; to++) {
-        guint at = index_of (&search, from, to, grows);
+        guint at = index_of (&search, from, to, grows), least = dense ? 4 : 3;
+        /* No piece could stand before it, or behind; and one between two others has no parameter left to grow by. */
+        if ((from > 0 && from < least) || (to < n && to + least > n) || (grows && from > 0 && to < n))
+          continue;
         found[at] = fit_piece (bytes, log_seconds, sigma, from, to - from, grows, &pieces[at]);
       }
   cut (&search, 0, SP_FIT_MAX_PARAMETERS, &now, ret);

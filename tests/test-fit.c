@@ -144,12 +144,15 @@ test_transfer_truth (void)
   }
 }
 
-/* Any one of the points three times as slow or as quick: no time by the curve moves by 5 %, and the point is named. */
+/* Any one of the points three times as slow or as quick (in turn; both at the ends and beside the jump): no time by the curve moves by 5 %, and the point is named. */
 static void
 test_outlier_transfer (void)
 {
   for (int wild = 10; wild <= 30; wild++)
-    for (guint up = 0; up <= 1; up++) {
+    for (int up = 0; up <= 1; up++) {
+      gboolean edge = wild == 10 || wild == 20 || wild == 21 || wild == 30;
+      if (!edge && up != wild % 2)
+        continue;
       g_autoptr (SpMeasured) measured = sp_measured_new ();
       add_transfers (measured, NULL, 0, wild, up ? 3 : 1 / 3.0);
       g_autoptr (SpFit) fit = fit_of (measured);
@@ -178,7 +181,7 @@ test_outlier_gemm (void)
   add_gemms (clean, rand, 0.01);
   g_autoptr (SpFit) before = fit_of (clean);
 
-  for (guint draw = 0; draw < 6; draw++) {
+  for (guint draw = 0; draw < 4; draw++) {
     SpMeasuredRow *row = &g_array_index (clean->rows, SpMeasuredRow, g_rand_int_range (rand, 0, clean->rows->len));
     double was = row->time_s;
     row->time_s *= draw % 2 ? 4 : 0.25;
@@ -366,7 +369,8 @@ test_held_out (gconstpointer data)
       measured = shipped (file, bound->import, bound->ranks);
       points = sp_points_new (&measured, 1);
     }
-    g_autoptr (GArray) held = sp_fit_hold_out (points, &given, bound->which);
+    const SpFitGiven card = { SMS, g_str_has_prefix (file, "h200") ? 4272e9 : 2971e9 };
+    g_autoptr (GArray) held = sp_fit_hold_out (points, &card, bound->which);
     for (guint i = 0; i < held->len; i++) {
       const SpHeldOut *row = &g_array_index (held, SpHeldOut, i);
       if (!g_str_equal (row->kind, bound->kind))
