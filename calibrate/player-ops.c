@@ -38,7 +38,7 @@ sp_player_tensor (const SpPlayer *player, const SpOperand *operand)
 }
 
 static const void *
-table (const SpPlayer *player, const SpCommand *command, SpTableKind kind)
+table (const SpPlayer *player, const SpCommand *command, SpRowTableKind kind)
 {
   return command->tables[kind] < 0 ? NULL : player->tables + player->table_at[command->tables[kind]];
 }

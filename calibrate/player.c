@@ -68,12 +68,12 @@ upload_tables (SpPlayer *player, GError **error)
   player->table_at = g_new (gint64, MAX (tables->len, 1));
   for (guint i = 0; i < tables->len; i++) {
     player->table_at[i] = bytes;
-    bytes += (g_array_index (tables, SpTable, i).n * 4 + 255) / 256 * 256;
+    bytes += (g_array_index (tables, SpRowTable, i).n * 4 + 255) / 256 * 256;
   }
   if (!CUDA (cudaMalloc ((void **) &player->tables, (gsize) MAX (bytes, 256))))
     return FALSE;
   for (guint i = 0; i < tables->len; i++) {
-    const SpTable *t = &g_array_index (tables, SpTable, i);
+    const SpRowTable *t = &g_array_index (tables, SpRowTable, i);
     if (!CUDA (cudaMemcpy (player->tables + player->table_at[i], t->data, (gsize) t->n * 4, cudaMemcpyHostToDevice)))
       return FALSE;
   }

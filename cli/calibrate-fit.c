@@ -57,7 +57,7 @@ read_sets (char **files, GError **error)
 
   for (guint i = 0; files[i] != NULL; i++) {
     gsize length;
-    g_autofree char *text = sp_read_input (files[i], &length, error);
+    g_autofree char *text = sp_read_measurements (files[i], &length, error);
     if (text == NULL)
       return NULL;
     if (!g_str_has_prefix (text, "# seqpar-measured")) {

@@ -79,7 +79,7 @@ import (char **args, GString *out, GError **error)
   g_autoptr (SpMeasured) measured = sp_measured_new ();
   for (guint i = 0; options.rest[i] != NULL; i++) {
     gsize length;
-    g_autofree char *text = sp_read_input (options.rest[i], &length, error);
+    g_autofree char *text = sp_read_measurements (options.rest[i], &length, error);
     if (text == NULL || !sp_import_text (options.rest[i], text, length, &given, measured, error))
       return FALSE;
   }
@@ -95,6 +95,7 @@ static const struct {
   SpCommandFunc run;
   const char *summary;
 } parts[] = {
+  { "check", sp_calibrate_check, "predictions against runs of seqpar-measure execute" },
   { "fit", sp_calibrate_fit, "a profile of curves with standard errors from measured CSVs" },
   { "import", import, "nccl-tests, p2pBandwidthLatencyTest or a CSV of timings as one measured CSV" },
 };

@@ -9,6 +9,7 @@
  *   0   no error; also for a layout that does not fit
  *   1   any other domain than the next two lines: input that is wrong or impossible, a file that cannot be written
  *   2   SP_CLI_ERROR_USAGE, G_OPTION_ERROR
+ *   3   SP_CLI_ERROR_BEYOND: a check that found more than was tolerated; its result stands on stdout
  *   70  SP_CLI_ERROR_INTERNAL
  *
  * The locale is never set, so printf's numbers are the same everywhere. JSON numbers are finite.
@@ -26,7 +27,7 @@ G_BEGIN_DECLS
 
 #define SP_CLI_ERROR (sp_cli_error_quark ())
 GQuark sp_cli_error_quark (void);
-typedef enum { SP_CLI_ERROR_USAGE, SP_CLI_ERROR_INPUT, SP_CLI_ERROR_INTERNAL } SpCliError;
+typedef enum { SP_CLI_ERROR_USAGE, SP_CLI_ERROR_INPUT, SP_CLI_ERROR_BEYOND, SP_CLI_ERROR_INTERNAL } SpCliError;
 
 /* `args` begins with the name of the command. */
 typedef gboolean (*SpCommandFunc) (char **args, GString *out, GError **error);
@@ -65,8 +66,9 @@ gint32 sp_cli_gpus (const SpCluster *cluster);
 /* Writes under a temporary name and renames; refuses what is there and no regular file. */
 gboolean sp_cli_write_file (const char *path, const GString *text, GError **error);
 
-/* --- calibrate-fit.c ---------------------------------------------------------------------------------------------- */
+/* --- calibrate-check.c, calibrate-fit.c --------------------------------------------------------------------------- */
 
+gboolean sp_calibrate_check (char **args, GString *out, GError **error);
 gboolean sp_calibrate_fit (char **args, GString *out, GError **error);
 
 /* --- export.c ----------------------------------------------------------------------------------------------------- */

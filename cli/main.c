@@ -26,7 +26,7 @@ static const Command commands[] = {
   { "plan", sp_command_plan, "the layouts that fit a model on a cluster, best first" },
   { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, flame or Calculon as a scenario" },
   { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan or flame" },
-  { "calibrate", sp_command_calibrate, "measurements of other programs as one measured CSV" },
+  { "calibrate", sp_command_calibrate, "measurements: import them, fit curves to them, check predictions against runs" },
   { "show", sp_command_show, "a model, cluster, device, framework, scenario; strategies and legal degrees" },
 };
 
@@ -125,6 +125,8 @@ report (const GError *error)
   fprintf (stderr, "seqpar: %s\n", message);
   if (error->domain == G_OPTION_ERROR || g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_USAGE))
     return 2;
+  if (g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_BEYOND))
+    return 3;
   return g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_INTERNAL) ? 70 : 1;
 }
 

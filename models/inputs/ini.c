@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MAX_INPUT_BYTES (1 << 20)
+#define MOST_MIB 1
+#define MOST_MEASURED_MIB 256
 
 /* clang-format off */
 G_DEFINE_QUARK (sp-input-error-quark, sp_input_error)
@@ -60,8 +61,8 @@ sp_check_input (const char *path, const char *text, gsize length, GError **error
   return sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s:%u: not UTF-8", path, line);
 }
 
-char *
-sp_read_input_bytes (const char *path, gsize *ret_length, GError **error)
+static char *
+read_bytes (const char *path, gint64 most_mib, gsize *ret_length, GError **error)
 {
   GStatBuf status;
   const char *problem = NULL;
@@ -71,8 +72,10 @@ sp_read_input_bytes (const char *path, gsize *ret_length, GError **error)
     problem = "is a directory, expected a file";
   else if (!S_ISREG (status.st_mode))
     problem = "not a regular file";
-  else if (status.st_size > MAX_INPUT_BYTES)
-    problem = "larger than 1 MiB, the most that is read of a file";
+  g_autofree char *too_large = NULL;
+  if (problem == NULL && status.st_size > most_mib << 20)
+    problem = too_large =
+        g_strdup_printf ("larger than %" G_GINT64_FORMAT " MiB, the most that is read of a file", most_mib);
 
   g_autofree char *text = NULL;
   gsize length = 0;
@@ -89,10 +92,16 @@ sp_read_input_bytes (const char *path, gsize *ret_length, GError **error)
 }
 
 char *
-sp_read_input (const char *path, gsize *ret_length, GError **error)
+sp_read_input_bytes (const char *path, gsize *ret_length, GError **error)
+{
+  return read_bytes (path, MOST_MIB, ret_length, error);
+}
+
+static char *
+read_text (const char *path, gint64 most_mib, gsize *ret_length, GError **error)
 {
   gsize length;
-  g_autofree char *text = sp_read_input_bytes (path, &length, error);
+  g_autofree char *text = read_bytes (path, most_mib, &length, error);
   if (text == NULL)
     return NULL;
   if (length >= 3 && memcmp (text, "\xef\xbb\xbf", 3) == 0) {
@@ -104,6 +113,18 @@ sp_read_input (const char *path, gsize *ret_length, GError **error)
   if (ret_length != NULL)
     *ret_length = length;
   return g_steal_pointer (&text);
+}
+
+char *
+sp_read_input (const char *path, gsize *ret_length, GError **error)
+{
+  return read_text (path, MOST_MIB, ret_length, error);
+}
+
+char *
+sp_read_measurements (const char *path, gsize *ret_length, GError **error)
+{
+  return read_text (path, MOST_MEASURED_MIB, ret_length, error);
 }
 
 /* --- syntax ------------------------------------------------------------------------------------------------------- */

@@ -75,7 +75,9 @@ gboolean sp_input_fail (GError **error, SpInputError code, const char *format, .
 
 /* The whole of an input file, with the checks of sp_ini_load. */
 char *sp_read_input (const char *path, gsize *ret_length, GError **error);
-/* The same without a look at what is in it: any bytes, or none. */
+/* The same of what programs write and not people: up to 256 MiB. */
+char *sp_read_measurements (const char *path, gsize *ret_length, GError **error);
+/* As the first, without a look at what is in it: any bytes, or none. */
 char *sp_read_input_bytes (const char *path, gsize *ret_length, GError **error);
 /* These checks alone, of a text. */
 gboolean sp_check_input (const char *path, const char *text, gsize length, GError **error);

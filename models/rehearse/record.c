@@ -96,7 +96,7 @@ add_table (SpRecording *r, gpointer data, gint64 n)
 
   if (found != NULL)
     return GPOINTER_TO_INT (found) - 1;
-  SpTable table = { n, data };
+  SpRowTable table = { n, data };
   g_array_append_val (r->tables, table);
   g_hash_table_insert (r->known, g_steal_pointer (&bytes), GINT_TO_POINTER ((gint) r->tables->len));
   return (gint32) r->tables->len - 1;

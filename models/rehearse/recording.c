@@ -358,7 +358,7 @@ recording_new (gint32 rank)
   r->rank = rank;
   r->commands = g_array_new (FALSE, FALSE, sizeof (SpCommand));
   r->storages = g_array_new (FALSE, FALSE, sizeof (SpStored));
-  r->tables = g_array_new (FALSE, FALSE, sizeof (SpTable));
+  r->tables = g_array_new (FALSE, FALSE, sizeof (SpRowTable));
   r->waits = g_array_new (FALSE, FALSE, sizeof (guint32));
   r->starts = g_array_new (FALSE, FALSE, sizeof (SpStart));
   r->gradients = g_array_new (FALSE, FALSE, sizeof (SpGradients));

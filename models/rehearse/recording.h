@@ -41,12 +41,12 @@ typedef enum {
   SP_TABLE_WEIGHTS, /* fp32 [rows]: of a token in the loss */
   SP_TABLE_SLOPES,  /* fp32 [heads]: of a linear attention's decay */
   SP_N_TABLES
-} SpTableKind;
+} SpRowTableKind;
 
 typedef struct {
   gint64 n;
   gpointer data; /* of n elements of four bytes */
-} SpTable;
+} SpRowTable;
 
 typedef struct {
   gint64 bytes;
@@ -100,7 +100,7 @@ typedef struct _SpRecording {
   gint32 rank;
   GArray *commands;  /* SpCommand */
   GArray *storages;  /* SpStored */
-  GArray *tables;    /* SpTable */
+  GArray *tables;    /* SpRowTable */
   GArray *waits;     /* guint32 */
   GArray *starts;    /* SpStart */
   GArray *gradients; /* SpGradients */

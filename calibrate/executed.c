@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/executed.h"
+
+#include <string.h>
+
+#define VERSION "# seqpar-executed: 1"
+
+enum {
+  PROGRAM,
+  RANK,
+  ROW,
+  NAME,
+  QUEUE,
+  PHASE,
+  LAYER,
+  MICRO_BATCH,
+  GROUP,
+  M,
+  N,
+  K,
+  BATCH,
+  HEADS,
+  KV_HEADS,
+  BYTES,
+  REPEAT,
+  START,
+  END,
+  N_COLUMNS
+};
+
+static const char *const names[] = { "program",     "rank",  "row",    "name",    "queue", "phase", "layer",
+                                     "micro_batch", "group", "m",      "n",       "k",     "batch", "heads",
+                                     "kv_heads",    "bytes", "repeat", "start_s", "end_s", NULL };
+G_STATIC_ASSERT (G_N_ELEMENTS (names) == N_COLUMNS + 1);
+
+typedef struct {
+  const char *path;
+  guint line;
+  SpExecuted *into;
+} Reader;
+
+static void
+run_free (gpointer data)
+{
+  SpExecutedRun *run = data;
+
+  g_free (run->program);
+  g_array_unref (run->step_s);
+  g_array_unref (run->issue_s);
+  g_array_unref (run->commands);
+  g_free (run);
+}
+
+void
+sp_executed_free (SpExecuted *executed)
+{
+  g_ptr_array_unref (executed->runs);
+  g_free (executed->card);
+  g_free (executed);
+}
+
+/* Rows of a run follow each other. */
+static SpExecutedRun *
+run_of (SpExecuted *executed, const char *program)
+{
+  SpExecutedRun *last = executed->runs->len > 0 ? executed->runs->pdata[executed->runs->len - 1] : NULL;
+
+  if (last != NULL && g_str_equal (last->program, program))
+    return last;
+  SpExecutedRun *run = g_new0 (SpExecutedRun, 1);
+  run->program = g_strdup (program);
+  run->step_s = g_array_new (FALSE, FALSE, sizeof (double));
+  run->issue_s = g_array_new (FALSE, FALSE, sizeof (double));
+  run->commands = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
+  g_ptr_array_add (executed->runs, run);
+  return run;
+}
+
+static gboolean
+refuse (const Reader *r, guint column, const char *value, const char *expected, GError **error)
+{
+  g_autofree char *shown = sp_measured_shown (value);
+
+  return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, r->path, r->line, "%s = \"%s\": expected %s", names[column],
+                           shown, expected);
+}
+
+static gboolean
+read_times (const Reader *r, char **cells, double *ret_start_s, double *ret_end_s, GError **error)
+{
+  for (guint c = START; c <= END; c++)
+    if (!sp_measured_number (cells[c], 0, 1e9, c == START ? ret_start_s : ret_end_s))
+      return refuse (r, c, cells[c], "seconds, 0 or more", error);
+  return TRUE;
+}
+
+static gboolean
+read_step (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  double issue_s, step_s;
+
+  if (!read_times (r, cells, &issue_s, &step_s, error))
+    return FALSE;
+  if (step_s <= 0)
+    return refuse (r, END, cells[END], "seconds above 0", error);
+  g_array_append_val (run->step_s, step_s);
+  g_array_append_val (run->issue_s, issue_s);
+  return TRUE;
+}
+
+static gboolean
+read_command (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  SpExecutedCommand command = { .compute = g_str_equal (cells[QUEUE], sp_stream_name (SP_STREAM_COMPUTE)) };
+  guint op = 0;
+
+  while (op < SP_N_OPS && !g_str_equal (sp_op_name (op), cells[NAME]))
+    op++;
+  if (op == SP_N_OPS)
+    return refuse (r, NAME, cells[NAME], "the name of an op", error);
+  if (!read_times (r, cells, &command.start_s, &command.end_s, error))
+    return FALSE;
+  if (command.end_s < command.start_s)
+    return refuse (r, END, cells[END], "no less than start_s", error);
+  command.op = (guint8) op;
+  if (g_str_equal (cells[RANK], "0"))
+    g_array_append_val (run->commands, command);
+  return TRUE;
+}
+
+static gboolean
+read_bytes (const Reader *r, char **cells, gint64 *ret_bytes, GError **error)
+{
+  return sp_measured_whole (cells[BYTES], 0, G_GINT64_CONSTANT (1) << 53, ret_bytes) ||
+         refuse (r, BYTES, cells[BYTES], "a whole number up to 2^53", error);
+}
+
+static gboolean
+read_payload (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  gint64 bytes;
+  guint axis = 0;
+
+  while (axis < SP_N_AXES && !g_str_equal (sp_axis_name (axis), cells[NAME]))
+    axis++;
+  if (axis == SP_N_AXES)
+    return refuse (r, NAME, cells[NAME], "the name of an axis", error);
+  if (!read_bytes (r, cells, &bytes, error))
+    return FALSE;
+  run->payload_bytes[axis] = MAX (run->payload_bytes[axis], bytes);
+  return TRUE;
+}
+
+static gboolean
+read_memory (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  static const char *const kinds[] = { "arena", "context", "communicators", "used", NULL };
+  gint64 *const to[] = { &run->arena_bytes, &run->context_bytes, &run->communicator_bytes, &run->used_bytes };
+  int kind = sp_measured_index (cells[NAME], kinds);
+  gint64 bytes, count;
+
+  if (kind < 0)
+    return refuse (r, NAME, cells[NAME], "arena, context, communicators or used", error);
+  if (!read_bytes (r, cells, &bytes, error))
+    return FALSE;
+  if (kind == 2 && sp_measured_whole (cells[M], 0, 1 << 20, &count))
+    run->communicators = MAX (run->communicators, count);
+  *to[kind] = MAX (*to[kind], bytes);
+  return TRUE;
+}
+
+static gboolean
+read_row (const Reader *r, char **cells, GError **error)
+{
+  static const struct {
+    const char *row;
+    gboolean (*read) (const Reader *r, SpExecutedRun *run, char **cells, GError **error);
+  } rows[] = {
+    { "step", read_step }, { "command", read_command }, { "payload", read_payload }, { "memory", read_memory },
+    { "loss", NULL },      { "gradient", NULL }
+  };
+  guint n = g_strv_length (cells);
+
+  if (n != N_COLUMNS)
+    return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "%u columns: expected %u", n,
+                             N_COLUMNS);
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+    if (g_str_equal (rows[i].row, cells[ROW]))
+      return rows[i].read == NULL || rows[i].read (r, run_of (r->into, cells[PROGRAM]), cells, error);
+  return refuse (r, ROW, cells[ROW], "step, command, payload, memory, loss or gradient", error);
+}
+
+static gboolean
+read_header (const Reader *r, char **cells, GError **error)
+{
+  for (guint c = 0; c < N_COLUMNS; c++)
+    if (cells[c] == NULL || !g_str_equal (cells[c], names[c]))
+      return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "column %u is %s: expected %s", c + 1,
+                               cells[c] != NULL ? cells[c] : "missing", names[c]);
+  return TRUE;
+}
+
+SpExecuted *
+sp_executed_parse (const char *path, const char *text, gsize length, GError **error)
+{
+  g_autoptr (SpExecuted) executed = g_new0 (SpExecuted, 1);
+  Reader r = { .path = path, .into = executed };
+  gboolean header = FALSE;
+
+  executed->runs = g_ptr_array_new_with_free_func (run_free);
+  executed->card = g_strdup ("");
+  if (!g_utf8_validate (text, (gssize) length, NULL) || !g_str_has_prefix (text, VERSION "\n")) {
+    sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, path, 1,
+                      "expected \"" VERSION "\" in the first line: what seqpar-measure execute writes");
+    return NULL;
+  }
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  for (guint i = 1; lines[i] != NULL; i++) {
+    r.line = i + 1;
+    if (g_str_has_prefix (lines[i], "# card: ")) {
+      g_free (executed->card);
+      executed->card = g_strdup (lines[i] + strlen ("# card: "));
+    }
+    if (lines[i][0] == '#' || lines[i][0] == '\0')
+      continue;
+    g_auto (GStrv) cells = g_strsplit (lines[i], ",", -1);
+    if (!(header ? read_row (&r, cells, error) : read_header (&r, cells, error)))
+      return NULL;
+    header = TRUE;
+  }
+  if (!header) {
+    sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, path, 0, "ends before the row of column names");
+    return NULL;
+  }
+  return g_steal_pointer (&executed);
+}
+
+/* --- of a run ----------------------------------------------------------------------------------------------------- */
+
+static gint
+compare (gconstpointer a, gconstpointer b)
+{
+  double x = *(const double *) a, y = *(const double *) b;
+
+  return x < y ? -1 : x > y;
+}
+
+double
+sp_executed_step_s (const SpExecutedRun *run)
+{
+  g_autoptr (GArray) sorted = g_array_copy (run->step_s);
+
+  g_array_sort (sorted, compare);
+  return sorted->len > 0 ? g_array_index (sorted, double, sorted->len / 2) : 0;
+}
+
+/* A command begins or ends. */
+typedef struct {
+  double at_s;
+  int compute, other;
+} Change;
+
+double
+sp_executed_exposed_s (const SpExecutedRun *run)
+{
+  g_autoptr (GArray) changes = g_array_new (FALSE, FALSE, sizeof (Change));
+  int compute = 0, other = 0;
+  double exposed_s = 0, since_s = 0;
+
+  for (guint i = 0; i < run->commands->len; i++) {
+    const SpExecutedCommand *c = &g_array_index (run->commands, SpExecutedCommand, i);
+    Change change = { c->start_s, c->compute, !c->compute };
+    g_array_append_val (changes, change);
+    change = (Change){ c->end_s, -c->compute, -!c->compute };
+    g_array_append_val (changes, change);
+  }
+  g_array_sort (changes, compare);
+  for (guint i = 0; i < changes->len; i++) {
+    const Change *change = &g_array_index (changes, Change, i);
+    if (compute == 0 && other > 0)
+      exposed_s += change->at_s - since_s;
+    compute += change->compute;
+    other += change->other;
+    since_s = change->at_s;
+  }
+  return exposed_s;
+}

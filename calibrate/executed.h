@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What seqpar-measure execute wrote (its columns: calibrate/execute.h), run by run: for who compares it with what was
+ * predicted. GLib alone.
+ *
+ * Errors are of SP_MEASURED_ERROR, one line, FILE:LINE first: unknown columns, rows and names, numbers that are not
+ * finite, negative, or end before they begin.
+ */
+
+#include "calibrate/measured.h"
+#include "sim/program.h"
+
+G_BEGIN_DECLS
+
+/* Of rank 0, in the order of its commands, in one step that was timed command by command. */
+typedef struct {
+  guint8 op;      /* SpOpKind */
+  guint8 compute; /* 1: on the queue of kernels */
+  double start_s, end_s;
+} SpExecutedCommand;
+
+typedef struct {
+  char *program;   /* as the file names it */
+  GArray *step_s;  /* double, one a repeat; of the slowest rank */
+  GArray *issue_s; /* the host's */
+  GArray *commands;
+  gint64 payload_bytes[SP_N_AXES]; /* of the rank that hands over most */
+  gint64 used_bytes, arena_bytes, context_bytes, communicator_bytes, communicators; /* of the fullest rank */
+} SpExecutedRun;
+
+typedef struct {
+  char *card; /* "" where not said */
+  GPtrArray *runs;
+} SpExecuted;
+
+SpExecuted *sp_executed_parse (const char *path, const char *text, gsize length, GError **error);
+void sp_executed_free (SpExecuted *executed);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpExecuted, sp_executed_free)
+
+/* The middle one; 0 of none. */
+double sp_executed_step_s (const SpExecutedRun *run);
+/* Of the timed step: while no kernel ran but communication was under way. 0 without commands. */
+double sp_executed_exposed_s (const SpExecutedRun *run);
+
+G_END_DECLS

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar calibrate check: what was predicted against what seqpar-measure execute measured. */
+#include <math.h>
+#include <string.h>
+
+#include "calibrate/executed.h"
+#include "cli/cli.h"
+#include "models/inputs/ini.h"
+#include "models/inputs/profile.h"
+#include "models/rehearse/recording.h"
+
+/* The worst run may be off three times as far as the middle one. */
+#define WORST_FACTOR 3
+#define SEED 7 /* no time depends on it */
+
+typedef struct {
+  char **rest, **sets;
+  char *scenarios, *tolerance;
+  gboolean json, ops;
+} Options;
+
+static void
+options_clear (Options *o)
+{
+  g_strfreev (o->rest);
+  g_strfreev (o->sets);
+  g_free (o->scenarios);
+  g_free (o->tolerance);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
+
+/* By kind of op, of rank 0. */
+typedef struct {
+  double measured_s, predicted_s;
+  guint n;
+} OpSum;
+
+typedef struct {
+  const SpExecutedRun *run;
+  double step_s, predicted_s, exposed_s, predicted_exposed_s;
+  double memory_bytes, predicted_memory_bytes; /* memory: 0 where not measured */
+  gboolean bytes_agree;
+  OpSum ops[SP_N_OPS];
+} Compared;
+
+/* --- one run ------------------------------------------------------------------------------------------------------ */
+
+static char *
+scenario_of (const Options *o, const char *csv, const char *program)
+{
+  g_autofree char *folder = o->scenarios != NULL ? g_strdup (o->scenarios) : g_path_get_dirname (csv);
+  const char *dot = strrchr (program, '.');
+  g_autofree char *stem = g_strndup (program, dot != NULL ? (gsize) (dot - program) : strlen (program));
+  g_autofree char *name = g_strconcat (stem, ".ini", NULL);
+
+  return g_build_filename (folder, name, NULL);
+}
+
+static char **
+sets_of (const Options *o, const char *profile)
+{
+  g_autoptr (GPtrArray) sets = g_ptr_array_new ();
+  g_autofree char *absolute = g_canonicalize_filename (profile, NULL);
+
+  g_ptr_array_add (sets, g_strconcat ("profile=", absolute, NULL));
+  for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++)
+    g_ptr_array_add (sets, g_strdup (o->sets[i]));
+  g_ptr_array_add (sets, NULL);
+  return (char **) g_ptr_array_free (g_steal_pointer (&sets), FALSE);
+}
+
+static gboolean
+compare_ops (const SpEstimator *estimator, const SpProgram *program, const char *csv, Compared *c, GError **error)
+{
+  g_autoptr (SpRecording) recording = sp_record (program, 0, SEED, error);
+  SpCost cost = estimator->cost;
+
+  if (recording == NULL)
+    return FALSE;
+  gboolean same = recording->commands->len == c->run->commands->len;
+  sp_cost_set_paths (&cost, estimator->cluster, program);
+  for (guint i = 0; same && i < recording->commands->len; i++) {
+    const SpExecutedCommand *measured = &g_array_index (c->run->commands, SpExecutedCommand, i);
+    const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
+    same = command->op.kind == measured->op;
+    if (!same)
+      break;
+    OpSum *sum = &c->ops[measured->op];
+    sum->measured_s += measured->end_s - measured->start_s;
+    sum->predicted_s += sp_cost_op_at (&cost, &command->op, command->place);
+    sum->n++;
+  }
+  return same || sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                              "%s: %s: its commands are not those of the scenario: expected %u, as it says now", csv,
+                              c->run->program, recording->commands->len);
+}
+
+/* What the program holds, and around it what the profile has measured of contexts and communicators. */
+static void
+compare_memory (const SpCluster *cluster, const SpEstimate *e, Compared *c)
+{
+  const SpProfile *profile = cluster->profile;
+  const SpCurve *comm = sp_profile_find (profile, SP_CURVE_MEMORY, "communicator", 0, 0);
+  const SpCurve *context = sp_profile_find (profile, SP_CURVE_MEMORY, "context", 0, 0);
+  double around = e->memory.by_class[SP_CLASS_RESERVED];
+
+  if (context != NULL)
+    around = context->value[0].value;
+  if (comm != NULL)
+    around += comm->value[0].value * (double) c->run->communicators;
+  c->memory_bytes = (double) c->run->used_bytes;
+  c->predicted_memory_bytes = e->memory.total_bytes - e->memory.by_class[SP_CLASS_RESERVED] + around;
+}
+
+static gboolean
+compare_run (const Options *o, char **sets, Compared *c, GError **error)
+{
+  const char *csv = o->rest[1];
+  g_autofree char *path = scenario_of (o, csv, c->run->program);
+  g_autoptr (SpScenario) s = sp_scenario_load (path, (const char *const *) sets, error);
+  if (s == NULL || !sp_cli_check_layout (s, error)) {
+    g_prefix_error (error, "%s: %s: ", csv, c->run->program);
+    return FALSE;
+  }
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_auto (SpSimulated) simulated = { 0 };
+  SpSimulateOptions options = { .samples = 1 };
+  SpEstimator estimator;
+  SpEstimate estimate;
+  sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, SP_MFU_SEQPAR);
+  sp_estimate_layout (&estimator, program, &s->layout, &s->run, &estimate);
+  if (!sp_simulate (&estimator, program, &s->run, &s->variations, &options, &simulated, error))
+    return FALSE;
+  c->step_s = sp_executed_step_s (c->run);
+  c->predicted_s = simulated.result.step_time_s;
+  c->exposed_s = sp_executed_exposed_s (c->run);
+  c->predicted_exposed_s = simulated.result.exposed_communication_s + simulated.result.bubble_s;
+  compare_memory (s->cluster, &simulated.result, c);
+  c->bytes_agree = TRUE;
+  for (guint axis = 0; axis < SP_N_AXES; axis++)
+    c->bytes_agree &= (double) c->run->payload_bytes[axis] == simulated.result.axes[axis].payload_bytes.max;
+  return c->run->commands->len == 0 || compare_ops (&estimator, program, csv, c, error);
+}
+
+/* --- all ---------------------------------------------------------------------------------------------------------- */
+
+static gint
+compare_numbers (gconstpointer a, gconstpointer b)
+{
+  double x = *(const double *) a, y = *(const double *) b;
+
+  return x < y ? -1 : x > y;
+}
+
+static double
+error_of (double predicted, double measured)
+{
+  return measured > 0 ? predicted / measured - 1 : 0;
+}
+
+typedef struct {
+  double median, p90, worst;
+} Spread;
+
+static Spread
+spread_of (const Compared *all, guint n, gboolean memory)
+{
+  g_autofree double *errors = g_new (double, MAX (n, 1));
+
+  for (guint i = 0; i < n; i++)
+    errors[i] = fabs (memory ? error_of (all[i].predicted_memory_bytes, all[i].memory_bytes)
+                             : error_of (all[i].predicted_s, all[i].step_s));
+  qsort (errors, n, sizeof *errors, compare_numbers);
+  return (Spread){ errors[n / 2], errors[(n - 1) * 9 / 10], errors[n - 1] };
+}
+
+static void
+add_signed_percent (SpTable *table, double fraction)
+{
+  sp_table_take (table, g_strdup_printf ("%+.1f %%", 100 * fraction));
+}
+
+static void
+add_runs (const Compared *all, guint n, GString *out)
+{
+  static const char *const heads[] = { "program",   "step",   "predicted", "error", "exposed",
+                                       "predicted", "memory", "predicted", "error", "bytes" };
+  g_autoptr (SpTable) table = sp_table_new ("lrrrrrrrrl");
+
+  for (guint i = 0; i < G_N_ELEMENTS (heads); i++)
+    sp_table_cell (table, heads[i]);
+  for (guint i = 0; i < n; i++) {
+    const Compared *c = &all[i];
+    sp_table_cell (table, c->run->program);
+    sp_table_take (table, sp_text_seconds (c->step_s));
+    sp_table_take (table, sp_text_seconds (c->predicted_s));
+    add_signed_percent (table, error_of (c->predicted_s, c->step_s));
+    sp_table_take (table, sp_text_seconds (c->exposed_s));
+    sp_table_take (table, sp_text_seconds (c->predicted_exposed_s));
+    sp_table_take (table, sp_text_bytes (c->memory_bytes));
+    sp_table_take (table, sp_text_bytes (c->predicted_memory_bytes));
+    add_signed_percent (table, error_of (c->predicted_memory_bytes, c->memory_bytes));
+    sp_table_cell (table, c->bytes_agree ? "equal" : "DIFFER");
+  }
+  sp_table_print (table, 0, out);
+}
+
+static void
+add_ops (const Compared *all, guint n, GString *out)
+{
+  g_autoptr (SpTable) table = sp_table_new ("lrrrr");
+  static const char *const heads[] = { "op", "times", "measured", "predicted", "error" };
+
+  for (guint i = 0; i < G_N_ELEMENTS (heads); i++)
+    sp_table_cell (table, heads[i]);
+  for (guint op = 0; op < SP_N_OPS; op++) {
+    OpSum sum = { 0 };
+    for (guint i = 0; i < n; i++) {
+      sum.measured_s += all[i].ops[op].measured_s;
+      sum.predicted_s += all[i].ops[op].predicted_s;
+      sum.n += all[i].ops[op].n;
+    }
+    if (sum.n == 0)
+      continue;
+    sp_table_cell (table, sp_op_name (op));
+    sp_table_take (table, g_strdup_printf ("%u", sum.n));
+    sp_table_take (table, sp_text_seconds (sum.measured_s));
+    sp_table_take (table, sp_text_seconds (sum.predicted_s));
+    add_signed_percent (table, error_of (sum.predicted_s, sum.measured_s));
+  }
+  g_string_append (out,
+                   "\nops of rank 0, all runs together; communication as measured includes waits for the others\n");
+  sp_table_print (table, 2, out);
+}
+
+static void
+add_spread (const char *what, Spread s, GString *out)
+{
+  g_string_append_printf (out, "%s: median error %.1f %%, 90th percentile %.1f %%, worst %.1f %%\n", what,
+                          100 * s.median, 100 * s.p90, 100 * s.worst);
+}
+
+static gboolean
+add_json (const Compared *all, guint n, Spread time, Spread memory, GString *out, GError **error)
+{
+  g_autoptr (JsonBuilder) b = json_builder_new ();
+
+  json_builder_begin_object (b);
+  sp_json_number (b, "time_median_error", time.median);
+  sp_json_number (b, "time_p90_error", time.p90);
+  sp_json_number (b, "time_worst_error", time.worst);
+  sp_json_number (b, "memory_median_error", memory.median);
+  sp_json_number (b, "memory_worst_error", memory.worst);
+  json_builder_set_member_name (b, "runs");
+  json_builder_begin_array (b);
+  for (guint i = 0; i < n; i++) {
+    json_builder_begin_object (b);
+    sp_json_string (b, "program", all[i].run->program);
+    sp_json_number (b, "step_time_s", all[i].step_s);
+    sp_json_number (b, "predicted_step_time_s", all[i].predicted_s);
+    sp_json_number (b, "exposed_s", all[i].exposed_s);
+    sp_json_number (b, "predicted_exposed_s", all[i].predicted_exposed_s);
+    sp_json_whole (b, "memory_bytes", all[i].memory_bytes);
+    sp_json_whole (b, "predicted_memory_bytes", all[i].predicted_memory_bytes);
+    sp_json_bool (b, "bytes_agree", all[i].bytes_agree);
+    json_builder_end_object (b);
+  }
+  json_builder_end_array (b);
+  json_builder_end_object (b);
+  return sp_json_finish (b, out, error);
+}
+
+static gboolean
+report (const Options *o, const Compared *all, guint n, double tolerance, GString *out, GError **error)
+{
+  Spread time = spread_of (all, n, FALSE), memory = spread_of (all, n, TRUE);
+  gboolean bytes = TRUE;
+
+  for (guint i = 0; i < n; i++)
+    bytes &= all[i].bytes_agree;
+  if (o->json) {
+    if (!add_json (all, n, time, memory, out, error))
+      return FALSE;
+  } else {
+    add_runs (all, n, out);
+    if (o->ops)
+      add_ops (all, n, out);
+    g_string_append_c (out, '\n');
+    add_spread ("step time", time, out);
+    add_spread ("memory", memory, out);
+  }
+  if (time.median <= tolerance && time.worst <= WORST_FACTOR * tolerance && bytes)
+    return TRUE;
+  g_set_error (error, SP_CLI_ERROR, SP_CLI_ERROR_BEYOND,
+               "beyond the tolerance of %.3g %% (three times that for the worst run): median %.1f %%, worst %.1f %%%s",
+               100 * tolerance, 100 * time.median, 100 * time.worst, bytes ? "" : "; bytes differ");
+  return FALSE;
+}
+
+static SpParsed
+parse (char **args, Options *o, GString *out, GError **error)
+{
+  const GOptionEntry entries[] = {
+    { "scenarios", 0, 0, G_OPTION_ARG_FILENAME, &o->scenarios,
+      "Folder of NAME.ini for each program NAME.*; the CSV's own", "DIR" },
+    { "set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &o->sets, "A key of all scenarios", "KEY=VALUE" },
+    { "tolerance", 0, 0, G_OPTION_ARG_STRING, &o->tolerance,
+      "Of the median step; the worst may be off three times that; 5%", "PERCENT" },
+    { "ops", 0, 0, G_OPTION_ARG_NONE, &o->ops, "Times by op too", NULL },
+    { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "The result as JSON", NULL },
+    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "PROFILE EXECUTED.csv" },
+    { NULL },
+  };
+  return sp_cli_parse (args, entries,
+                       "Predicts each run of EXECUTED.csv (seqpar-measure execute) from its scenario with the\n"
+                       "curves of PROFILE (seqpar calibrate fit), and says how far off that is: the step, what of\n"
+                       "communication nothing hides, memory, bytes. Exit status 3 beyond the tolerance.\n",
+                       out, error);
+}
+
+static gboolean
+read_tolerance (const Options *o, double *ret, GError **error)
+{
+  g_autofree char *number = g_strdup (o->tolerance != NULL ? o->tolerance : "5%");
+  gsize length = strlen (number);
+  gboolean percent = length > 0 && number[length - 1] == '%';
+
+  if (percent)
+    number[length - 1] = '\0';
+  if (!percent || !sp_measured_number (number, 0, 1000, ret))
+    return sp_cli_usage (error, "--tolerance takes a percentage, such as 5%%");
+  *ret /= 100;
+  return TRUE;
+}
+
+gboolean
+sp_calibrate_check (char **args, GString *out, GError **error)
+{
+  static const char *const wanted[] = { "PROFILE", "EXECUTED.csv", NULL };
+  g_auto (Options) o = { NULL };
+  double tolerance;
+  gsize length;
+  SpParsed parsed = parse (args, &o, out, error);
+  if (parsed != SP_PARSED)
+    return parsed == SP_PARSED_HELP;
+  if (!sp_cli_positional (o.rest, wanted, error) || !read_tolerance (&o, &tolerance, error))
+    return FALSE;
+  g_autofree char *text = sp_read_measurements (o.rest[1], &length, error);
+  if (text == NULL)
+    return FALSE;
+  g_autoptr (SpExecuted) executed = sp_executed_parse (o.rest[1], text, length, error);
+  if (executed == NULL)
+    return FALSE;
+  g_autoptr (GPtrArray) runs = g_ptr_array_new ();
+  for (guint i = 0; i < executed->runs->len; i++)
+    if (((const SpExecutedRun *) executed->runs->pdata[i])->step_s->len > 0)
+      g_ptr_array_add (runs, executed->runs->pdata[i]);
+  if (runs->len == 0)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: has no run with a step", o.rest[1]);
+  g_auto (GStrv) sets = sets_of (&o, o.rest[0]);
+  g_autofree Compared *all = g_new0 (Compared, runs->len);
+  for (guint i = 0; i < runs->len; i++) {
+    all[i].run = runs->pdata[i];
+    if (!compare_run (&o, sets, &all[i], error))
+      return FALSE;
+  }
+  return report (&o, all, runs->len, tolerance, out, error);
+}
