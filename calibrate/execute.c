@@ -300,7 +300,9 @@ sp_execute_rank (SpRank *rank, gpointer data, GError **error)
   for (guint i = 0; good && i < execution->programs->len; i++) {
     run.file = execution->files->pdata[i];
     run.program = execution->programs->pdata[i];
-    good = run_program (&run, error);
+    g_autofree char *all = g_malloc ((gsize) sp_ranks_size (rank));
+    /* Nobody holds on to another's memory when the next one's is counted. */
+    good = run_program (&run, error) && sp_ranks_gather (rank, "", 1, all, error);
     if (!good)
       g_prefix_error (error, "%s: ", run.file);
     if (run.out != NULL && fflush (run.out) != 0 && good) {
