@@ -65,13 +65,10 @@ sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
   /* What the user's environment forces holds for the first, and is what its rows are measured with. */
   if (strchr (variant, '/') != NULL && !force (gpu, variant, error))
     return FALSE;
-  gint64 before = sp_gpu_used_bytes ();
   if ((gpu->rank->rank == 0 && !NCCL (ncclGetUniqueId (&id))) ||
       !sp_ranks_broadcast (gpu->rank, &id, sizeof id, error) ||
       !NCCL (ncclCommInitRank (&comm, sp_ranks_size (gpu->rank), id, gpu->rank->rank)))
     return FALSE;
-  if (gpu->comms->len == 0)
-    gpu->communicator_bytes = sp_gpu_used_bytes () - before;
   g_ptr_array_add (gpu->comms, comm);
   g_ptr_array_add (gpu->comm_variants, g_strdup (variant));
   return TRUE;

@@ -132,5 +132,8 @@ sp_gpu_context_bytes (const SpGpu *gpu)
 gint64
 sp_gpu_communicator_bytes (const SpGpu *gpu)
 {
-  return gpu->communicator_bytes;
+  enum { PAGE = 2 << 20 };
+  gint64 buffers = 2 * (gint64) ((gpu->bytes + PAGE - 1) / PAGE * PAGE) + 2 * SP_GEMM_WORKSPACE_BYTES;
+
+  return sp_gpu_used_bytes () - gpu->context_bytes - buffers;
 }

@@ -18,6 +18,8 @@ void sp_gpu_free (SpGpu *gpu);
 /* Fills in date, card, driver, cuda, nccl and host. */
 gboolean sp_gpu_describe (int device, SpMeasured *measured, GError **error);
 gint64 sp_gpu_context_bytes (const SpGpu *gpu);
+/* Of the first communicator and all that NCCL has made for it by now: most comes at the first call of each kind. Counted
+ * while there is no other. */
 gint64 sp_gpu_communicator_bytes (const SpGpu *gpu);
 /* Seconds on this rank of one op as a row says it: op, variant, ranks, sizes, beside. A variant of a collective that has
  * a "/" is ALGORITHM/PROTOCOL, and gets a communicator for which NCCL is told so. `ret_partial`: what ran beside did not

@@ -31,7 +31,7 @@ struct _SpPlayer {
   cudaEvent_t *starts, *stops; /* of all, once a step was timed */
   float *start_ms, *stop_ms;
   gint64 payload_bytes[SP_N_AXES];
-  gint64 context_bytes, communicators_bytes;
+  gint64 context_bytes, allocated_bytes;
   double loss_value, issue_s;
   gboolean keeps;
   double **gradients;

@@ -34,6 +34,16 @@ check_commands (const SpPlayer *player, GError **error)
   return TRUE;
 }
 
+/* Counts what is asked for, as the card keeps it. */
+static gboolean
+take (SpPlayer *player, void *at, gint64 bytes, GError **error)
+{
+  enum { PAGE = 2 << 20 };
+
+  player->allocated_bytes += bytes >= PAGE ? (bytes + PAGE - 1) / PAGE * PAGE : 0;
+  return CUDA (cudaMalloc (at, (gsize) MAX (bytes, 1)));
+}
+
 static gboolean
 allocate (SpPlayer *player, GError **error)
 {
@@ -45,18 +55,18 @@ allocate (SpPlayer *player, GError **error)
     player->scratch_bytes = MAX (player->scratch_bytes, sp_player_scratch_bytes (command));
     added[command->queue] = MAX (added[command->queue], sp_player_added_bytes (command));
   }
-  if (!CUDA (cudaMalloc ((void **) &player->arena, (gsize) MAX (r->arena_bytes, 1)))) {
+  if (!take (player, &player->arena, r->arena_bytes, error)) {
     g_prefix_error (error, "an arena of %.2f GiB: ", (double) r->arena_bytes / (1 << 30));
     return FALSE;
   }
   for (guint q = 0; q < SP_N_QUEUES; q++)
-    if (added[q] > 0 && !CUDA (cudaMalloc ((void **) &player->added[q], (gsize) added[q])))
+    if (added[q] > 0 && !take (player, &player->added[q], added[q], error))
       return FALSE;
   return (r->host_arena_bytes == 0 ||
           CUDA (cudaMallocHost ((void **) &player->host_arena, (gsize) r->host_arena_bytes))) &&
-         CUDA (cudaMalloc ((void **) &player->scratch, (gsize) MAX (player->scratch_bytes, 256))) &&
-         CUDA (cudaMalloc (&player->workspace, SP_GEMM_WORKSPACE_BYTES)) &&
-         CUDA (cudaMalloc ((void **) &player->loss, sizeof *player->loss));
+         take (player, &player->scratch, MAX (player->scratch_bytes, 256), error) &&
+         take (player, &player->workspace, SP_GEMM_WORKSPACE_BYTES, error) &&
+         take (player, &player->loss, sizeof *player->loss, error);
 }
 
 static gboolean
@@ -70,7 +80,7 @@ upload_tables (SpPlayer *player, GError **error)
     player->table_at[i] = bytes;
     bytes += (g_array_index (tables, SpRowTable, i).n * 4 + 255) / 256 * 256;
   }
-  if (!CUDA (cudaMalloc ((void **) &player->tables, (gsize) MAX (bytes, 256))))
+  if (!take (player, &player->tables, MAX (bytes, 256), error))
     return FALSE;
   for (guint i = 0; i < tables->len; i++) {
     const SpRowTable *t = &g_array_index (tables, SpRowTable, i);
@@ -110,7 +120,6 @@ sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *record
   player->context_bytes = used_bytes ();
   if (!alone && !sp_player_connect (player, error))
     return NULL;
-  player->communicators_bytes = used_bytes () - player->context_bytes;
   player->gemms = sp_gemms_new (error);
   if (player->gemms == NULL || !allocate (player, error) || !upload_tables (player, error) ||
       !make_streams (player, error))
@@ -480,8 +489,9 @@ sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_ar
   *ret_used_bytes = used_bytes ();
   *ret_arena_bytes = player->recording->arena_bytes;
   *ret_context_bytes = player->context_bytes;
-  *ret_communicators_bytes = player->communicators_bytes;
   *ret_communicators = sp_player_communicators (player);
+  *ret_communicators_bytes =
+      *ret_communicators > 0 ? *ret_used_bytes - player->context_bytes - player->allocated_bytes : 0;
 }
 
 void

@@ -44,7 +44,8 @@ double sp_player_loss (const SpPlayer *player);
 double sp_player_issue_s (const SpPlayer *player);
 /* Of the last step, by axis. */
 void sp_player_payload (const SpPlayer *player, gint64 ret_bytes[SP_N_AXES]);
-/* What this process has on the card: all, of it the arena, and what was there before anything of this. */
+/* What is in use on the card: all, of it the arena, what was there before anything of this (the context), and what the
+ * communicators have taken by now: NCCL makes much of it at the first call of each kind. */
 void sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_arena_bytes,
                        gint64 *ret_context_bytes, gint64 *ret_communicators_bytes, guint *ret_communicators);
 

@@ -8,8 +8,9 @@
 
 const char *const sp_sweep_kind_names[] = { "gemm", "copy", "nccl", "launch", "memory", NULL };
 
-/* What runs beside the other: some tens of microseconds on an H100, and a message of a layer's size. */
-enum { BESIDE_SIDE = 4096, BESIDE_BYTES = 64 << 20 };
+/* What runs beside the other: a product of some hundred microseconds, and messages of layers' sizes. */
+enum { BESIDE_SIDE = 4096 };
+static const gint64 beside_bytes[] = { 1 << 20, 8 << 20, 64 << 20, 256 << 20 };
 
 /* --- shapes ------------------------------------------------------------------------------------------------------- */
 
@@ -101,9 +102,16 @@ add_nccl (const SpSweep *sweep, int ranks, int nodes, GArray *points)
     gemm.variant = "cublaslt";
     gemm.dtype = "bf16";
     gemm.beside = ops[i];
-    gemm.bytes = CLAMP (BESIDE_BYTES, sweep->min_bytes, sweep->max_bytes);
-    g_array_append_val (points, gemm);
+    for (guint j = 0; j < G_N_ELEMENTS (beside_bytes); j++) {
+      gemm.bytes = beside_bytes[j];
+      if (gemm.bytes >= sweep->min_bytes && gemm.bytes <= sweep->max_bytes)
+        g_array_append_val (points, gemm);
+    }
   }
+  SpMeasuredRow alone = sp_measured_row (SP_MEASURED_GEMM);
+  alone.variant = "cublaslt", alone.dtype = "bf16", alone.ranks = ranks, alone.nodes = nodes;
+  alone.m = alone.n = alone.k = BESIDE_SIDE;
+  g_array_append_val (points, alone);
 }
 
 GArray *
@@ -199,16 +207,29 @@ open_rows (const SpSweep *sweep, const SpRank *rank, GError **error)
 }
 
 static gboolean
-add_memory (const Loop *loop, int ranks, int nodes, GError **error)
+add_memory (const Loop *loop, SpMeasuredRow row, gint64 bytes, GError **error)
 {
-  SpMeasuredRow context = sp_measured_row (SP_MEASURED_MEMORY), comm = context;
+  row.bytes = bytes;
+  return sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
+}
 
-  context.variant = "context", context.ranks = context.nodes = 1;
-  context.bytes = sp_gpu_context_bytes (loop->gpu);
-  comm.variant = "communicator", comm.ranks = ranks, comm.nodes = nodes;
-  comm.bytes = sp_gpu_communicator_bytes (loop->gpu);
-  return (sp_rows_has (loop->rows, &context) || sp_rows_add (loop->rows, &context, error)) &&
-         (!loop->sweep->nccl || sp_rows_has (loop->rows, &comm) || sp_rows_add (loop->rows, &comm, error));
+static gboolean
+add_context (const Loop *loop, GError **error)
+{
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_MEMORY);
+
+  row.variant = "context", row.ranks = row.nodes = 1;
+  return add_memory (loop, row, sp_gpu_context_bytes (loop->gpu), error);
+}
+
+/* When all kinds of calls have been made. */
+static gboolean
+add_communicator (const Loop *loop, int ranks, int nodes, GError **error)
+{
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_MEMORY);
+
+  row.variant = "communicator", row.ranks = ranks, row.nodes = nodes;
+  return add_memory (loop, row, sp_gpu_communicator_bytes (loop->gpu), error);
 }
 
 static gboolean
@@ -273,7 +294,7 @@ sp_sweep_rank (SpRank *rank, gpointer data, GError **error)
   Loop loop = { .sweep = sweep, .rank = rank, .gpu = gpu };
   if (rank->rank == 0) {
     loop.rows = rows = open_rows (sweep, rank, error);
-    if (rows == NULL || (sweep->kinds & SP_SWEEP_MEMORY && !add_memory (&loop, size, nodes, error)))
+    if (rows == NULL || (sweep->kinds & SP_SWEEP_MEMORY && !add_context (&loop, error)))
       return FALSE;
   }
   if (sweep->time_limit_s > 0)
@@ -281,6 +302,9 @@ sp_sweep_rank (SpRank *rank, gpointer data, GError **error)
   for (int repeat = 0; repeat < sweep->repeats && !loop.stop; repeat++)
     if (!run_repeat (&loop, points, repeat, error))
       return FALSE;
+  if (rows != NULL && sweep->kinds & SP_SWEEP_MEMORY && sweep->kinds & SP_SWEEP_NCCL && !loop.stop &&
+      sweep->forced == NULL && !add_communicator (&loop, size, nodes, error))
+    return FALSE;
   if (rows != NULL)
     fprintf (stderr, "\n%s: %u samples%s\n", sweep->output, sp_rows_count (rows),
              loop.stop ? "; the time limit came first: the same command goes on" : "");
