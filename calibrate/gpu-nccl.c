@@ -54,23 +54,54 @@ find (const SpGpu *gpu, const char *variant)
   return strchr (variant, '/') == NULL && gpu->comms->len > 0 ? gpu->comms->pdata[0] : NULL;
 }
 
-gboolean
-sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
+static gboolean
+connect (SpGpu *gpu, const char *variant, GError **error)
 {
   ncclComm_t comm = NULL;
   ncclUniqueId id = { { 0 } };
 
-  if (find (gpu, variant) != NULL)
-    return TRUE;
-  /* What the user's environment forces holds for the first, and is what its rows are measured with. */
-  if (strchr (variant, '/') != NULL && !force (gpu, variant, error))
-    return FALSE;
   if ((gpu->rank->rank == 0 && !NCCL (ncclGetUniqueId (&id))) ||
       !sp_ranks_broadcast (gpu->rank, &id, sizeof id, error) ||
       !NCCL (ncclCommInitRank (&comm, sp_ranks_size (gpu->rank), id, gpu->rank->rank)))
     return FALSE;
   g_ptr_array_add (gpu->comms, comm);
   g_ptr_array_add (gpu->comm_variants, g_strdup (variant));
+  return TRUE;
+}
+
+gboolean
+sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
+{
+  if (find (gpu, variant) != NULL)
+    return TRUE;
+  /* What the user's environment forces holds for the first, and is what its rows are measured with. */
+  return (strchr (variant, '/') == NULL || force (gpu, variant, error)) && connect (gpu, variant, error);
+}
+
+/* One more, used for collectives first, then for sends: what each takes beyond the one before. */
+gboolean
+sp_gpu_measure_communicator (SpGpu *gpu, gint64 *ret_collectives, gint64 *ret_sends, GError **error)
+{
+  static const SpMeasuredOp ops[] = { SP_MEASURED_ALL_GATHER, SP_MEASURED_REDUCE_SCATTER, SP_MEASURED_ALL_REDUCE,
+                                      SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_TO_ALL };
+  gint64 before, between = 0;
+
+  if (!barrier (gpu, error) || !CUDA (cudaDeviceSynchronize ()))
+    return FALSE;
+  before = sp_gpu_used_bytes ();
+  if (!connect (gpu, "memory/", error))
+    return FALSE;
+  for (guint i = 0; i < G_N_ELEMENTS (ops); i++) {
+    SpMeasuredRow row = sp_measured_row (ops[i]);
+    row.variant = "memory/";
+    row.bytes = (gint64) MIN (gpu->bytes, (gsize) 64 << 20);
+    if (i == 3)
+      between = sp_gpu_used_bytes ();
+    if (!sp_gpu_issue_nccl (gpu, &row, gpu->streams[0], error) || !CUDA (cudaStreamSynchronize (gpu->streams[0])))
+      return FALSE;
+  }
+  *ret_collectives = between - before;
+  *ret_sends = sp_gpu_used_bytes () - between;
   return TRUE;
 }
 
@@ -140,6 +171,13 @@ sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GE
 gboolean
 sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
 {
+  return TRUE;
+}
+
+gboolean
+sp_gpu_measure_communicator (SpGpu *gpu, gint64 *ret_collectives, gint64 *ret_sends, GError **error)
+{
+  *ret_collectives = *ret_sends = 0;
   return TRUE;
 }
 

@@ -17,7 +17,6 @@ struct _SpGpu {
   void *workspaces[2]; /* of a stream */
   char *send, *receive, *host;
   gsize bytes; /* of each of them */
-  gint64 context_bytes;
 #if HAVE_NCCL
   GPtrArray *comms; /* ncclComm_t, and how they were made: the first as NCCL likes */
   GPtrArray *comm_variants;

@@ -73,7 +73,6 @@ start (SpGpu *gpu, gboolean nccl, GError **error)
 {
   if (!CUDA (cudaSetDevice (gpu->rank->local_rank)) || !CUDA (cudaFree (NULL)))
     return FALSE;
-  gpu->context_bytes = sp_gpu_used_bytes ();
   for (int i = 0; i < 2; i++)
     if (!CUDA (cudaStreamCreateWithFlags (&gpu->streams[i], cudaStreamNonBlocking)) ||
         !CUDA (cudaMalloc (&gpu->workspaces[i], SP_GEMM_WORKSPACE_BYTES)))
@@ -124,16 +123,10 @@ sp_gpu_free (SpGpu *gpu)
 }
 
 gint64
-sp_gpu_context_bytes (const SpGpu *gpu)
-{
-  return gpu->context_bytes;
-}
-
-gint64
-sp_gpu_communicator_bytes (const SpGpu *gpu)
+sp_gpu_overhead_bytes (const SpGpu *gpu)
 {
   enum { PAGE = 2 << 20 };
   gint64 buffers = 2 * (gint64) ((gpu->bytes + PAGE - 1) / PAGE * PAGE) + 2 * SP_GEMM_WORKSPACE_BYTES;
 
-  return sp_gpu_used_bytes () - gpu->context_bytes - buffers;
+  return sp_gpu_used_bytes () - buffers;
 }

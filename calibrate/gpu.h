@@ -17,10 +17,11 @@ SpGpu *sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error);
 void sp_gpu_free (SpGpu *gpu);
 /* Fills in date, card, driver, cuda, nccl and host. */
 gboolean sp_gpu_describe (int device, SpMeasured *measured, GError **error);
-gint64 sp_gpu_context_bytes (const SpGpu *gpu);
-/* Of the first communicator and all that NCCL has made for it by now: most comes at the first call of each kind. Counted
- * while there is no other. */
-gint64 sp_gpu_communicator_bytes (const SpGpu *gpu);
+/* In use on the card beside this program's buffers: contexts, libraries and their kernels, communicators. */
+gint64 sp_gpu_overhead_bytes (const SpGpu *gpu);
+/* What one more communicator of all ranks takes once it was used for collectives, and beyond that for sends and
+ * all-to-alls. */
+gboolean sp_gpu_measure_communicator (SpGpu *gpu, gint64 *ret_collectives, gint64 *ret_sends, GError **error);
 /* Seconds on this rank of one op as a row says it: op, variant, ranks, sizes, beside. A variant of a collective that has
  * a "/" is ALGORITHM/PROTOCOL, and gets a communicator for which NCCL is told so. `ret_partial`: what ran beside did not
  * cover all of it. */

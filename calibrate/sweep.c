@@ -202,34 +202,30 @@ open_rows (const SpSweep *sweep, const SpRank *rank, GError **error)
   if (!sp_gpu_describe (rank->local_rank, head, error))
     return NULL;
   sp_measured_note (head, "a sample is the slowest rank's, of a captured batch; order by seed %d", sweep->seed);
-  sp_measured_note (head, "memory of the context is all that the card had in use");
+  sp_measured_note (head, "memory of the context is all that the card had in use beside buffers and communicators");
   return sp_rows_open (sweep->output, head, error);
 }
 
 static gboolean
-add_memory (const Loop *loop, SpMeasuredRow row, gint64 bytes, GError **error)
-{
-  row.bytes = bytes;
-  return sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
-}
-
-static gboolean
-add_context (const Loop *loop, GError **error)
+add_memory (const Loop *loop, const char *variant, int ranks, int nodes, gint64 bytes, GError **error)
 {
   SpMeasuredRow row = sp_measured_row (SP_MEASURED_MEMORY);
 
-  row.variant = "context", row.ranks = row.nodes = 1;
-  return add_memory (loop, row, sp_gpu_context_bytes (loop->gpu), error);
+  row.variant = variant, row.ranks = ranks, row.nodes = nodes, row.bytes = bytes;
+  return loop->rows == NULL || sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
 }
 
-/* When all kinds of calls have been made. */
+/* When all kinds of calls have been made, and the libraries have loaded what they load. */
 static gboolean
-add_communicator (const Loop *loop, int ranks, int nodes, GError **error)
+measure_memory (const Loop *loop, int ranks, int nodes, GError **error)
 {
-  SpMeasuredRow row = sp_measured_row (SP_MEASURED_MEMORY);
+  gint64 overhead = sp_gpu_overhead_bytes (loop->gpu), collectives = 0, sends = 0;
 
-  row.variant = "communicator", row.ranks = ranks, row.nodes = nodes;
-  return add_memory (loop, row, sp_gpu_communicator_bytes (loop->gpu), error);
+  if (loop->sweep->nccl && !sp_gpu_measure_communicator (loop->gpu, &collectives, &sends, error))
+    return FALSE;
+  return add_memory (loop, "context", 1, 1, overhead - collectives - sends, error) &&
+         (!loop->sweep->nccl || (add_memory (loop, "communicator", ranks, nodes, collectives, error) &&
+                                 add_memory (loop, "communicator/sends", ranks, nodes, sends, error)));
 }
 
 static gboolean
@@ -294,7 +290,7 @@ sp_sweep_rank (SpRank *rank, gpointer data, GError **error)
   Loop loop = { .sweep = sweep, .rank = rank, .gpu = gpu };
   if (rank->rank == 0) {
     loop.rows = rows = open_rows (sweep, rank, error);
-    if (rows == NULL || (sweep->kinds & SP_SWEEP_MEMORY && !add_context (&loop, error)))
+    if (rows == NULL)
       return FALSE;
   }
   if (sweep->time_limit_s > 0)
@@ -302,8 +298,9 @@ sp_sweep_rank (SpRank *rank, gpointer data, GError **error)
   for (int repeat = 0; repeat < sweep->repeats && !loop.stop; repeat++)
     if (!run_repeat (&loop, points, repeat, error))
       return FALSE;
-  if (rows != NULL && sweep->kinds & SP_SWEEP_MEMORY && sweep->kinds & SP_SWEEP_NCCL && !loop.stop &&
-      sweep->forced == NULL && !add_communicator (&loop, size, nodes, error))
+  /* Forced ones are communicators too, and a sweep that was cut short goes on later. */
+  if (sweep->kinds & SP_SWEEP_MEMORY && !loop.stop && sweep->forced == NULL &&
+      !measure_memory (&loop, size, nodes, error))
     return FALSE;
   if (rows != NULL)
     fprintf (stderr, "\n%s: %u samples%s\n", sweep->output, sp_rows_count (rows),
