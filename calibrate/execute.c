@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calibrate/executed.h"
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
 #include "models/rehearse/rehearse.h"
@@ -86,6 +87,28 @@ run_steps (Run *run, GError **error)
   return TRUE;
 }
 
+/* Of rank 0. */
+static void
+write_sums (const Run *run)
+{
+  g_autoptr (GArray) commands = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
+  double all_s[SP_N_OPS] = { 0 };
+  gint64 times[SP_N_OPS] = { 0 };
+
+  for (guint i = 0; i < run->recording->commands->len; i++) {
+    const SpCommand *command = &g_array_index (run->recording->commands, SpCommand, i);
+    SpExecutedCommand timed = { command->op.kind, command->queue == SP_STREAM_COMPUTE, 0, 0 };
+    sp_player_command_times (run->player, i, &timed.start_s, &timed.end_s);
+    g_array_append_val (commands, timed);
+    all_s[timed.op] += timed.end_s - timed.start_s;
+    times[timed.op]++;
+  }
+  for (guint op = 0; op < SP_N_OPS; op++)
+    if (times[op] > 0)
+      write_row (run, 0, "op", sp_op_name (op), 0, times[op], 0, 0, 0, all_s[op]);
+  write_row (run, 0, "exposed", "", 0, 0, 0, 0, 0, sp_executed_exposed_of (commands));
+}
+
 static gboolean
 gather_commands (Run *run, GError **error)
 {
@@ -96,6 +119,10 @@ gather_commands (Run *run, GError **error)
 
   if (!sp_player_step (run->player, TRUE, &step_s, error) || !sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
     return FALSE;
+  if (run->out != NULL)
+    write_sums (run);
+  if (!run->execution->commands)
+    return TRUE;
   for (int r = 0; r < size; r++)
     most = MAX (most, counts[r]);
   g_autofree Timed *mine = g_new0 (Timed, most), *all = g_new0 (Timed, most * size);
@@ -261,8 +288,7 @@ run_program (Run *run, GError **error)
     return FALSE;
   if (execution->verifies)
     return verify (run, error);
-  return run_steps (run, error) && gather_counts (run, &loss, error) &&
-         (!execution->commands || gather_commands (run, error));
+  return run_steps (run, error) && gather_counts (run, &loss, error) && gather_commands (run, error);
 }
 
 static FILE *

@@ -95,6 +95,35 @@ read_times (const Reader *r, char **cells, double *ret_start_s, double *ret_end_
 }
 
 static gboolean
+read_op_name (const Reader *r, char **cells, guint *ret, GError **error)
+{
+  for (*ret = 0; *ret < SP_N_OPS; (*ret)++)
+    if (g_str_equal (sp_op_name (*ret), cells[NAME]))
+      return TRUE;
+  return refuse (r, NAME, cells[NAME], "the name of an op", error);
+}
+
+static gboolean
+read_op (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  double start_s;
+  guint op;
+
+  if (!read_op_name (r, cells, &op, error) || !read_times (r, cells, &start_s, &run->op_s[op], error))
+    return FALSE;
+  return sp_measured_whole (cells[M], 1, G_GINT64_CONSTANT (1) << 53, &run->op_times[op]) ||
+         refuse (r, M, cells[M], "a whole number from 1 to 2^53", error);
+}
+
+static gboolean
+read_exposed (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  double start_s;
+
+  return read_times (r, cells, &start_s, &run->exposed_s, error);
+}
+
+static gboolean
 read_step (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
   double issue_s, step_s;
@@ -112,13 +141,9 @@ static gboolean
 read_command (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
   SpExecutedCommand command = { .compute = g_str_equal (cells[QUEUE], sp_stream_name (SP_STREAM_COMPUTE)) };
-  guint op = 0;
+  guint op;
 
-  while (op < SP_N_OPS && !g_str_equal (sp_op_name (op), cells[NAME]))
-    op++;
-  if (op == SP_N_OPS)
-    return refuse (r, NAME, cells[NAME], "the name of an op", error);
-  if (!read_times (r, cells, &command.start_s, &command.end_s, error))
+  if (!read_op_name (r, cells, &op, error) || !read_times (r, cells, &command.start_s, &command.end_s, error))
     return FALSE;
   if (command.end_s < command.start_s)
     return refuse (r, END, cells[END], "no less than start_s", error);
@@ -175,10 +200,14 @@ read_row (const Reader *r, char **cells, GError **error)
   static const struct {
     const char *row;
     gboolean (*read) (const Reader *r, SpExecutedRun *run, char **cells, GError **error);
-  } rows[] = {
-    { "step", read_step }, { "command", read_command }, { "payload", read_payload }, { "memory", read_memory },
-    { "loss", NULL },      { "gradient", NULL }
-  };
+  } rows[] = { { "step", read_step },
+               { "op", read_op },
+               { "exposed", read_exposed },
+               { "command", read_command },
+               { "payload", read_payload },
+               { "memory", read_memory },
+               { "loss", NULL },
+               { "gradient", NULL } };
   guint n = g_strv_length (cells);
 
   if (n != N_COLUMNS)
@@ -187,7 +216,7 @@ read_row (const Reader *r, char **cells, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     if (g_str_equal (rows[i].row, cells[ROW]))
       return rows[i].read == NULL || rows[i].read (r, run_of (r->into, cells[PROGRAM]), cells, error);
-  return refuse (r, ROW, cells[ROW], "step, command, payload, memory, loss or gradient", error);
+  return refuse (r, ROW, cells[ROW], "step, op, exposed, command, payload, memory, loss or gradient", error);
 }
 
 static gboolean
@@ -261,14 +290,14 @@ typedef struct {
 } Change;
 
 double
-sp_executed_exposed_s (const SpExecutedRun *run)
+sp_executed_exposed_of (const GArray *commands)
 {
   g_autoptr (GArray) changes = g_array_new (FALSE, FALSE, sizeof (Change));
   int compute = 0, other = 0;
   double exposed_s = 0, since_s = 0;
 
-  for (guint i = 0; i < run->commands->len; i++) {
-    const SpExecutedCommand *c = &g_array_index (run->commands, SpExecutedCommand, i);
+  for (guint i = 0; i < commands->len; i++) {
+    const SpExecutedCommand *c = &g_array_index (commands, SpExecutedCommand, i);
     Change change = { c->start_s, c->compute, !c->compute };
     g_array_append_val (changes, change);
     change = (Change){ c->end_s, -c->compute, -!c->compute };

@@ -22,10 +22,13 @@ typedef struct {
 } SpExecutedCommand;
 
 typedef struct {
-  char *program;   /* as the file names it */
-  GArray *step_s;  /* double, one a repeat; of the slowest rank */
-  GArray *issue_s; /* the host's */
-  GArray *commands;
+  char *program;         /* as the file names it */
+  GArray *step_s;        /* double, one a repeat; of the slowest rank */
+  GArray *issue_s;       /* the host's */
+  GArray *commands;      /* SpExecutedCommand; where they were written */
+  double op_s[SP_N_OPS]; /* of rank 0, all together */
+  gint64 op_times[SP_N_OPS];
+  double exposed_s;                /* while no kernel of it ran but communication was under way; 0: not said */
   gint64 payload_bytes[SP_N_AXES]; /* of the rank that hands over most */
   gint64 used_bytes, arena_bytes, context_bytes, communicator_bytes, communicators; /* of the fullest rank */
 } SpExecutedRun;
@@ -41,7 +44,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpExecuted, sp_executed_free)
 
 /* The middle one; 0 of none. */
 double sp_executed_step_s (const SpExecutedRun *run);
-/* Of the timed step: while no kernel ran but communication was under way. 0 without commands. */
-double sp_executed_exposed_s (const SpExecutedRun *run);
+/* Of SpExecutedCommand: while no kernel ran but communication was under way. */
+double sp_executed_exposed_of (const GArray *commands);
 
 G_END_DECLS
