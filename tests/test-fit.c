@@ -327,6 +327,8 @@ shipped (const char *name, gboolean import, gint64 ranks)
 /* The project's bounds: median and 90th percentile. Where the data miss one, what they reach, and why:
  *   top-decade transfers, H200: from 512 MiB on transfers get quicker than anything below foretells (send-receive 272
  *     GB/s at 64 MiB, 360 at 1 GiB); so is the copy in the device, which lies in L2 below 64 MiB;
+ *   interleaved transfers, H200: a step at 2 MiB in all-reduce, where NCCL takes another protocol, is a third of the
+ *     points around it;
  *   interleaved, H100: sizes are four apart, so that every other leaves sixteen between two, and the knee at 1 MiB,
  *     below which the host was timed, in between; and two of the GEMMs of 30 us were the host's. */
 typedef struct {
@@ -340,10 +342,10 @@ typedef struct {
 
 static const Bound bounds[] = {
   { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_INTERLEAVED, "kernels", 0.03, 0.10 },
-  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_INTERLEAVED, "transfers", 0.03, 0.10 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_INTERLEAVED, "transfers", 0.04, 0.10 },
   { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_INTERLEAVED, "copies", 0.03, 0.10 },
   { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_TOP_DECADE, "kernels", 0.08, 0.20 },
-  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_TOP_DECADE, "transfers", 0.08, 0.25 },
+  { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_TOP_DECADE, "transfers", 0.10, 0.28 },
   { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_TOP_DECADE, "copies", 0.08, 0.40 },
   { "h200x2.csv", FALSE, 0, SP_HOLD_OUT_FAMILIES, "kernels", 0.08, 0.20 },
   { "h100-gemm-bf16.csv", TRUE, 0, SP_HOLD_OUT_INTERLEAVED, "kernels", 0.03, 0.25 },
@@ -388,11 +390,17 @@ test_held_out (gconstpointer data)
   }
 }
 
-/* Beside-rows, slowdowns and memory of the shipped H200 pair are there, partial rows are left out and counted. */
+/* Beside-rows, slowdowns and memory of the shipped H200 pair are there. A row that is marked partial is left out and
+ * counted. */
 static void
 test_shipped (void)
 {
   g_autoptr (SpMeasured) measured = shipped ("h200x2.csv", FALSE, 0);
+  SpMeasuredRow partial = sp_measured_row (SP_MEASURED_ALL_REDUCE);
+  partial.variant = "out-of-place", partial.dtype = "bf16", partial.ranks = 2, partial.nodes = 1;
+  partial.bytes = 4096, partial.m = partial.n = partial.k = 4096, partial.beside = SP_MEASURED_GEMM;
+  partial.repeat = 99, partial.time_s = 1, partial.mark = SP_MARK_PARTIAL;
+  sp_measured_add (measured, &partial);
   g_autoptr (SpFit) fit = fit_of (measured);
   g_autofree char *text = profile_text (fit);
   g_autoptr (GError) error = NULL;
@@ -404,13 +412,13 @@ test_shipped (void)
   g_assert_cmpstr (again->str, ==, text);
   const SpCurve *beside = sp_profile_find (fit->profile, SP_CURVE_BESIDE, "all-reduce", 2, 1);
   g_assert_nonnull (beside);
-  g_assert_cmpint (beside->left_out, >, 0);
+  g_assert_cmpint (beside->left_out, ==, 1);
   g_assert_cmpfloat (beside->value[SP_BESIDE_FACTOR].value, >, 1);
   g_assert_nonnull (sp_profile_find (fit->profile, SP_CURVE_SLOWDOWN, "all-gather", 2, 1));
   const SpCurve *context = sp_profile_find (fit->profile, SP_CURVE_MEMORY, "context", 0, 0);
   g_assert_nonnull (context);
-  g_assert_true (context->value[0].value == 552402944);
-  g_assert_true (g_str_has_prefix (fit->notes->pdata[0], "203 rows marked partial"));
+  g_assert_true (context->value[0].value == 1020067840);
+  g_assert_true (g_str_has_prefix (fit->notes->pdata[0], "1 rows marked partial"));
 }
 
 int
