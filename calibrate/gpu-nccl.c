@@ -78,19 +78,20 @@ sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
   return (strchr (variant, '/') == NULL || force (gpu, variant, error)) && connect (gpu, variant, error);
 }
 
-/* One more, used for collectives first, then for sends: what each takes beyond the one before. */
+/* One more: made, used for collectives, then for sends; what each takes beyond the one before. */
 gboolean
-sp_gpu_measure_communicator (SpGpu *gpu, gint64 *ret_collectives, gint64 *ret_sends, GError **error)
+sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **error)
 {
   static const SpMeasuredOp ops[] = { SP_MEASURED_ALL_GATHER, SP_MEASURED_REDUCE_SCATTER, SP_MEASURED_ALL_REDUCE,
                                       SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_TO_ALL };
-  gint64 before, between = 0;
+  gint64 before, made, between = 0;
 
   if (!barrier (gpu, error) || !CUDA (cudaDeviceSynchronize ()))
     return FALSE;
   before = sp_gpu_used_bytes ();
   if (!connect (gpu, "memory/", error))
     return FALSE;
+  made = sp_gpu_used_bytes ();
   for (guint i = 0; i < G_N_ELEMENTS (ops); i++) {
     SpMeasuredRow row = sp_measured_row (ops[i]);
     row.variant = "memory/";
@@ -100,8 +101,7 @@ sp_gpu_measure_communicator (SpGpu *gpu, gint64 *ret_collectives, gint64 *ret_se
     if (!sp_gpu_issue_nccl (gpu, &row, gpu->streams[0], error) || !CUDA (cudaStreamSynchronize (gpu->streams[0])))
       return FALSE;
   }
-  *ret_collectives = between - before;
-  *ret_sends = sp_gpu_used_bytes () - between;
+  *ret = (SpCommunicatorBytes){ made - before, between - made, sp_gpu_used_bytes () - between };
   return TRUE;
 }
 
@@ -175,9 +175,9 @@ sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
 }
 
 gboolean
-sp_gpu_measure_communicator (SpGpu *gpu, gint64 *ret_collectives, gint64 *ret_sends, GError **error)
+sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **error)
 {
-  *ret_collectives = *ret_sends = 0;
+  *ret = (SpCommunicatorBytes){ 0 };
   return TRUE;
 }
 

@@ -19,9 +19,12 @@ void sp_gpu_free (SpGpu *gpu);
 gboolean sp_gpu_describe (int device, SpMeasured *measured, GError **error);
 /* In use on the card beside this program's buffers: contexts, libraries and their kernels, communicators. */
 gint64 sp_gpu_overhead_bytes (const SpGpu *gpu);
-/* What one more communicator of all ranks takes once it was used for collectives, and beyond that for sends and
- * all-to-alls. */
-gboolean sp_gpu_measure_communicator (SpGpu *gpu, gint64 *ret_collectives, gint64 *ret_sends, GError **error);
+/* What one more communicator of all ranks takes: made, and beyond that once it was used for collectives, and for sends
+ * and all-to-alls. */
+typedef struct {
+  gint64 made, collectives, sends;
+} SpCommunicatorBytes;
+gboolean sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **error);
 /* Seconds on this rank of one op as a row says it: op, variant, ranks, sizes, beside. A variant of a collective that has
  * a "/" is ALGORITHM/PROTOCOL, and gets a communicator for which NCCL is told so. `ret_partial`: what ran beside did not
  * cover all of it. */

@@ -219,13 +219,15 @@ add_memory (const Loop *loop, const char *variant, int ranks, int nodes, gint64 
 static gboolean
 measure_memory (const Loop *loop, int ranks, int nodes, GError **error)
 {
-  gint64 overhead = sp_gpu_overhead_bytes (loop->gpu), collectives = 0, sends = 0;
+  gint64 overhead = sp_gpu_overhead_bytes (loop->gpu);
+  SpCommunicatorBytes one = { 0 };
 
-  if (loop->sweep->nccl && !sp_gpu_measure_communicator (loop->gpu, &collectives, &sends, error))
+  if (loop->sweep->nccl && !sp_gpu_measure_communicator (loop->gpu, &one, error))
     return FALSE;
-  return add_memory (loop, "context", 1, 1, overhead - collectives - sends, error) &&
-         (!loop->sweep->nccl || (add_memory (loop, "communicator", ranks, nodes, collectives, error) &&
-                                 add_memory (loop, "communicator/sends", ranks, nodes, sends, error)));
+  return add_memory (loop, "context", 1, 1, overhead - one.made - one.collectives - one.sends, error) &&
+         (!loop->sweep->nccl || (add_memory (loop, "communicator", ranks, nodes, one.made, error) &&
+                                 add_memory (loop, "communicator/collectives", ranks, nodes, one.collectives, error) &&
+                                 add_memory (loop, "communicator/sends", ranks, nodes, one.sends, error)));
 }
 
 static gboolean

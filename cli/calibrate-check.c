@@ -70,13 +70,10 @@ sets_of (const Options *o, const char *profile)
 }
 
 static gboolean
-compare_ops (const SpEstimator *estimator, const SpProgram *program, const char *csv, Compared *c, GError **error)
+compare_ops (const SpEstimator *estimator, const SpProgram *program, const SpRecording *recording, const char *csv,
+             Compared *c, GError **error)
 {
-  g_autoptr (SpRecording) recording = sp_record (program, 0, SEED, error);
   SpCost cost = estimator->cost;
-
-  if (recording == NULL)
-    return FALSE;
   gboolean same = TRUE;
   sp_cost_set_paths (&cost, estimator->cluster, program);
   for (guint i = 0; i < recording->commands->len; i++) {
@@ -94,21 +91,51 @@ compare_ops (const SpEstimator *estimator, const SpProgram *program, const char 
                               c->run->program, recording->commands->len);
 }
 
+static double
+memory_of (const SpProfile *profile, const char *variant)
+{
+  const SpCurve *curve = sp_profile_find (profile, SP_CURVE_MEMORY, variant, 0, 0);
+
+  return curve != NULL ? curve->value[0].value : 0;
+}
+
+/* By the profile, of the communicators that a rank makes. */
+static double
+communicators_bytes (const SpProfile *profile, const SpRecording *recording)
+{
+  gboolean collectives[SP_N_GROUPS][2] = { 0 }, sends[SP_N_GROUPS][2] = { 0 };
+  double bytes = 0;
+
+  for (guint i = 0; i < recording->commands->len; i++) {
+    const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
+    guint back = command->queue == SP_QUEUE_PIPELINE_BACK;
+    SpOpKind kind = command->op.kind;
+    if (!sp_op_is_communication (kind) || sp_op_is_host_copy (kind) || command->size < 2)
+      continue;
+    if (kind == SP_OP_ALL_GATHER || kind == SP_OP_REDUCE_SCATTER || kind == SP_OP_ALL_REDUCE)
+      collectives[command->op.group][back] = TRUE;
+    else
+      sends[command->op.group][back] = TRUE;
+  }
+  for (guint i = 0; i < 2 * SP_N_GROUPS; i++) {
+    gboolean gathers = collectives[i / 2][i % 2], sent = sends[i / 2][i % 2];
+    if (gathers || sent)
+      bytes += memory_of (profile, "communicator");
+    bytes += gathers ? memory_of (profile, "communicator-collectives") : 0;
+    bytes += sent ? memory_of (profile, "communicator-sends") : 0;
+  }
+  return bytes;
+}
+
 /* What the program holds, and around it what the profile has measured of contexts and communicators. */
 static void
-compare_memory (const SpCluster *cluster, const SpEstimate *e, Compared *c)
+compare_memory (const SpProfile *profile, const SpRecording *recording, const SpEstimate *e, Compared *c)
 {
-  const SpProfile *profile = cluster->profile;
-  const SpCurve *comm = sp_profile_find (profile, SP_CURVE_MEMORY, "communicator", 0, 0);
-  const SpCurve *context = sp_profile_find (profile, SP_CURVE_MEMORY, "context", 0, 0);
-  double around = e->memory.by_class[SP_CLASS_RESERVED];
+  double reserved = e->memory.by_class[SP_CLASS_RESERVED], context = memory_of (profile, "context");
 
-  if (context != NULL)
-    around = context->value[0].value;
-  if (comm != NULL)
-    around += comm->value[0].value * (double) c->run->communicators;
   c->memory_bytes = (double) c->run->used_bytes;
-  c->predicted_memory_bytes = e->memory.total_bytes - e->memory.by_class[SP_CLASS_RESERVED] + around;
+  c->predicted_memory_bytes =
+      e->memory.total_bytes - reserved + (context > 0 ? context : reserved) + communicators_bytes (profile, recording);
 }
 
 static gboolean
@@ -134,11 +161,14 @@ compare_run (const Options *o, char **sets, Compared *c, GError **error)
   c->predicted_s = simulated.result.step_time_s;
   c->exposed_s = c->run->exposed_s;
   c->predicted_exposed_s = simulated.result.exposed_communication_s + simulated.result.bubble_s;
-  compare_memory (s->cluster, &simulated.result, c);
+  g_autoptr (SpRecording) recording = sp_record (program, 0, SEED, error);
+  if (recording == NULL)
+    return FALSE;
+  compare_memory (s->cluster->profile, recording, &simulated.result, c);
   c->bytes_agree = TRUE;
   for (guint axis = 0; axis < SP_N_AXES; axis++)
     c->bytes_agree &= (double) c->run->payload_bytes[axis] == simulated.result.axes[axis].payload_bytes.max;
-  return compare_ops (&estimator, program, csv, c, error);
+  return compare_ops (&estimator, program, recording, csv, c, error);
 }
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
