@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/executed.h"
+
+#include <string.h>
+
+#define HEAD                                                                                                           \
+  "# seqpar-executed: 1\n# card: A card\n"                                                                             \
+  "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s\n"
+
+/* Two runs; of the first the middle of three steps, the fullest rank and what most hands over. */
+static const char text[] = HEAD "a.prog,-1,step,,,,0,,,0,,,,,,0,0,0.001,0.3\n"
+                                "a.prog,-1,step,,,,0,,,0,,,,,,0,1,0.001,0.1\n"
+                                "a.prog,-1,step,,,,0,,,0,,,,,,0,2,0.001,0.2\n"
+                                "a.prog,0,payload,ring,,,0,,,0,,,,,,4096,0,0,0\n"
+                                "a.prog,1,payload,ring,,,0,,,0,,,,,,8192,0,0,0\n"
+                                "a.prog,0,memory,used,,,0,,,0,,,,,,1000,0,0,0\n"
+                                "a.prog,1,memory,used,,,0,,,0,,,,,,900,0,0,0\n"
+                                "a.prog,0,memory,communicators,,,0,,,2,,,,,,500,0,0,0\n"
+                                "a.prog,0,op,norm-bwd,,,0,,,3,,,,,,0,0,0,0.004\n"
+                                "a.prog,0,exposed,,,,0,,,0,,,,,,0,0,0,0.005\n"
+                                "a.prog,0,command,gemm,compute,forward,0,0,none,8,8,8,1,0,0,384,,0.01,0.02\n"
+                                "b.prog,-1,loss,,,,0,,,0,,,,,,0,0,7.5,7.6\n"
+                                "b.prog,-1,step,,,,0,,,0,,,,,,0,0,0.001,0.25\n";
+
+static void
+test_read (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpExecuted) executed = sp_executed_parse ("a.csv", text, strlen (text), &error);
+
+  g_assert_no_error (error);
+  g_assert_cmpstr (executed->card, ==, "A card");
+  g_assert_cmpuint (executed->runs->len, ==, 2);
+  const SpExecutedRun *a = executed->runs->pdata[0], *b = executed->runs->pdata[1];
+  g_assert_cmpstr (a->program, ==, "a.prog");
+  g_assert_cmpfloat (sp_executed_step_s (a), ==, 0.2);
+  g_assert_cmpfloat (sp_executed_step_s (b), ==, 0.25);
+  g_assert_cmpint (a->payload_bytes[SP_AXIS_RING], ==, 8192);
+  g_assert_cmpint (a->used_bytes, ==, 1000);
+  g_assert_cmpint (a->communicators, ==, 2);
+  g_assert_cmpint (a->op_times[SP_OP_NORM_BWD], ==, 3);
+  g_assert_cmpfloat (a->op_s[SP_OP_NORM_BWD], ==, 0.004);
+  g_assert_cmpfloat (a->exposed_s, ==, 0.005);
+  g_assert_cmpuint (a->commands->len, ==, 1);
+}
+
+/* Kernels from 0 to 2 and 5 to 6, communication from 1 to 4 and, in it, from 3 to 3.5, and from 5.5 to 7: exposed from 2
+ * to 4 and from 6 to 7. */
+static void
+test_exposed (void)
+{
+  static const SpExecutedCommand rows[] = {
+    { SP_OP_GEMM, 1, 0, 2 },         { SP_OP_ALL_GATHER, 0, 1, 4 }, { SP_OP_SEND, 0, 3, 3.5 },
+    { SP_OP_ALL_REDUCE, 0, 5.5, 7 }, { SP_OP_NORM, 1, 5, 6 },
+  };
+  g_autoptr (GArray) commands = g_array_new (FALSE, FALSE, sizeof *rows);
+
+  g_assert_cmpfloat (sp_executed_exposed_of (commands), ==, 0);
+  g_array_append_vals (commands, rows, G_N_ELEMENTS (rows));
+  g_assert_cmpfloat_with_epsilon (sp_executed_exposed_of (commands), 3, 1e-12);
+}
+
+static const struct {
+  const char *text, *where, *word;
+} wrong[] = {
+  { "op,variant\n", "a.csv:1: ", "seqpar-measure execute" },
+  { "# seqpar-executed: 1\n", "a.csv: ", "column names" },
+  { "# seqpar-executed: 1\nprogram,rank\n", "a.csv:2: column 3", "row" },
+  { HEAD "a,0,step\n", "a.csv:4: 3 columns", "19" },
+  { HEAD "a,0,stop,,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: row = \"stop\"", "step" },
+  { HEAD "a,0,step,,,,0,,,0,,,,,,0,0,0,nan\n", "a.csv:4: end_s = \"nan\"", "seconds" },
+  { HEAD "a,0,step,,,,0,,,0,,,,,,0,0,0,0\n", "a.csv:4: end_s = \"0\"", "above 0" },
+  { HEAD "a,0,op,nrom,,,0,,,1,,,,,,0,0,0,1\n", "a.csv:4: name = \"nrom\"", "op" },
+  { HEAD "a,0,op,norm,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: m = \"0\"", "from 1" },
+  { HEAD "a,0,payload,wing,,,0,,,0,,,,,,1,0,0,0\n", "a.csv:4: name = \"wing\"", "axis" },
+  { HEAD "a,0,payload,ring,,,0,,,0,,,,,,-1,0,0,0\n", "a.csv:4: bytes = \"-1\"", "whole" },
+  { HEAD "a,0,memory,heap,,,0,,,0,,,,,,1,0,0,0\n", "a.csv:4: name = \"heap\"", "arena" },
+  { HEAD "a,0,command,gemm,compute,forward,0,0,none,8,8,8,1,0,0,384,,2,1\n", "a.csv:4: end_s = \"1\"", "start_s" },
+};
+
+static void
+test_wrong (void)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (wrong); i++) {
+    g_autoptr (GError) error = NULL;
+    g_assert_null (sp_executed_parse ("a.csv", wrong[i].text, strlen (wrong[i].text), &error));
+    g_test_message ("%s", error->message);
+    g_assert_true (error->domain == SP_MEASURED_ERROR);
+    g_assert_true (g_str_has_prefix (error->message, wrong[i].where));
+    g_assert_nonnull (strstr (error->message, wrong[i].word));
+    g_assert_null (strchr (error->message, '\n'));
+  }
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/executed/read", test_read);
+  g_test_add_func ("/executed/exposed", test_exposed);
+  g_test_add_func ("/executed/wrong", test_wrong);
+  return g_test_run ();
+}

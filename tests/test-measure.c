@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar-measure where it has nothing to measure: one line on stderr, exit status 1, no file. */
+#include <glib/gstdio.h>
+#include <string.h>
+
+typedef struct {
+  const char *args, *word;
+} Wrong;
+
+static const Wrong wrong[] = {
+  { "", "usage" },
+  { "swep -o OUT", "usage" },
+  { "sweep", "-o FILE" },
+  { "sweep -o OUT --what gem", "--what gem" },
+  { "sweep -o OUT --force ring/fast", "ring/ or tree/" },
+  { "sweep -o OUT --min-bytes 1X", "--min-bytes 1X" },
+  { "sweep -o OUT --min-bytes 2G --max-bytes 1G", "above --max-bytes" },
+  { "sweep -o OUT --repeats 0", "--repeats" },
+  { "execute -o OUT", "a program was expected" },
+  { "execute -o OUT --steps 0 step.prog", "--steps" },
+  { "kernels step.prog", "-o FILE" },
+};
+
+static int
+run (const char *args, const char *out, char **ret_stderr)
+{
+  g_autofree char *with_out = NULL;
+  g_auto (GStrv) words = g_strsplit (args, "OUT", -1);
+  g_autoptr (GError) error = NULL;
+  int status = 0;
+
+  with_out = g_strjoinv (out, words);
+  g_autofree char *line = g_strconcat (g_getenv ("SEQPAR_MEASURE"), " ", with_out, NULL);
+  g_spawn_command_line_sync (line, NULL, ret_stderr, &status, &error);
+  g_assert_no_error (error);
+  return status;
+}
+
+static void
+test_wrong (void)
+{
+  g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *out = g_build_filename (folder, "a.csv", NULL);
+
+  for (guint i = 0; i < G_N_ELEMENTS (wrong); i++) {
+    g_autofree char *said = NULL;
+    g_assert_cmpint (run (wrong[i].args, out, &said), ==, 1 << 8);
+    g_test_message ("%s", said);
+    g_assert_true (g_str_has_prefix (said, "seqpar-measure: "));
+    g_assert_nonnull (strstr (said, wrong[i].word));
+    g_assert_true (strchr (said, '\n') == said + strlen (said) - 1);
+    g_assert_false (g_file_test (out, G_FILE_TEST_EXISTS));
+  }
+  g_rmdir (folder);
+}
+
+static void
+test_without_gpu (void)
+{
+  g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *out = g_build_filename (folder, "a.csv", NULL);
+  g_autofree char *said = NULL;
+  int status = run ("sweep -o OUT --what launch --repeats 1 --gpus 1", out, &said);
+
+  if (status == 0)
+    g_test_skip ("there is a GPU");
+  else {
+    g_assert_cmpint (status, ==, 1 << 8);
+    g_assert_nonnull (strstr (said, "no GPU was found"));
+    g_assert_nonnull (strstr (said, "planning does not"));
+  }
+  g_remove (out);
+  g_rmdir (folder);
+}
+
+int
+main (int argc, char **argv)
+{
+  g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/measure/wrong", test_wrong);
+  g_test_add_func ("/measure/without-gpu", test_without_gpu);
+  return g_test_run ();
+}
