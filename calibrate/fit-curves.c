@@ -41,6 +41,8 @@ sp_fit_flops (const SpPoint *p)
 double
 sp_fit_size (SpCurveKind kind, const SpPoint *point)
 {
+  if (kind == SP_CURVE_KERNEL)
+    return point->flops > 0 ? point->flops : (double) point->bytes;
   return kind <= SP_CURVE_LINEAR_BACKWARD ? sp_fit_flops (point) : (double) point->bytes;
 }
 
@@ -59,6 +61,17 @@ core_s (const double *value, SpCurveKind kind, gint32 sms, const SpPoint *p)
 }
 
 static double
+kernel_s (const double *value, gint32 sms, const SpPoint *p)
+{
+  SpKernelSizes sizes = { .m = p->m, .n = p->n, .k = p->k, .bytes = (double) p->bytes, .flops = p->flops };
+  SpOpForm form;
+
+  sp_op_form_parse (p->variant, &sizes.op, &form);
+  sizes.heads = (gint64) (or_one (p->heads) * or_one (p->batch));
+  return sp_curve_kernel_s (value, sms, &sizes);
+}
+
+static double
 predict (SpCurveKind kind, const double *value, const SpFitGiven *given, const SpPoint *p, double alone_s)
 {
   switch (kind) {
@@ -69,6 +82,8 @@ predict (SpCurveKind kind, const double *value, const SpFitGiven *given, const S
   case SP_CURVE_LINEAR:
   case SP_CURVE_LINEAR_BACKWARD:
     return core_s (value, kind, given->sms, p);
+  case SP_CURVE_KERNEL:
+    return kernel_s (value, given->sms, p);
   case SP_CURVE_BESIDE:
     return value[SP_BESIDE_WAIT] + value[SP_BESIDE_FACTOR] * alone_s;
   case SP_CURVE_SLOWDOWN:
@@ -142,6 +157,8 @@ set_quality (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, dou
 typedef struct {
   const SpFitTask *task;
   const SpFitGiven *given;
+  const guint *slots; /* of the parameters, of a kernel; NULL: in order */
+  double value[SP_CURVE_SLOTS]; /* of slots that are no parameters */
 } Data;
 
 static double
@@ -150,7 +167,10 @@ seconds_of (const double *parameters, guint point, gconstpointer data)
   const Data *d = data;
   double value[SP_CURVE_SLOTS] = { 0 };
 
-  memcpy (value, parameters, SP_FIT_MAX_PARAMETERS * sizeof *value);
+  memcpy (value, d->slots != NULL ? d->value : parameters,
+          (d->slots != NULL ? SP_CURVE_SLOTS : SP_FIT_MAX_PARAMETERS) * sizeof *value);
+  for (guint i = 0; d->slots != NULL && d->slots[i] < SP_CURVE_SLOTS; i++)
+    value[d->slots[i]] = parameters[i];
   return predict (d->task->kind, value, d->given, d->task->points[point],
                   d->task->alone_s != NULL ? d->task->alone_s[point] : 0);
 }
@@ -204,7 +224,7 @@ fit_formula (const SpFitTask *task, const SpFitGiven *given, const SpFitProblem 
   g_autofree double *log_seconds = g_new (double, task->n);
   g_autofree double *sigma = g_new (double, task->n);
   g_autofree double *tried = g_new (double, task->n);
-  Data data = { task, given };
+  Data data = { .task = task, .given = given };
   Search search = { *problem, { .loss = INFINITY }, weights, tried };
 
   for (guint i = 0; i < task->n; i++) {
@@ -308,6 +328,134 @@ fit_core (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double
   return TRUE;
 }
 
+/* --- kernels of programs ------------------------------------------------------------------------------------------ */
+
+/* Which parameters a form may have; the rest are 0, but `serial` as said. */
+typedef struct {
+  gboolean flops, heads; /* for those with FLOP; where head sizes differ */
+  double serial;
+  guint slots[SP_CURVE_SLOTS + 1];
+} KernelForm;
+
+#define END SP_CURVE_SLOTS
+static const KernelForm kernel_forms[] = {
+  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, END } },
+  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
+  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, END } },
+  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
+  { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
+  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, END } },
+  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
+  { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
+  { TRUE, TRUE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, END } },
+  { TRUE, TRUE, 1,
+    { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, SP_KERNEL_MEMORY_RATE, END } },
+};
+
+/* Bounds and start of a slot by what the points reach. */
+static void
+bound_slot (const SpFitTask *task, guint slot, guint i, guint start, SpFitProblem *problem)
+{
+  double least = extreme (task, LEAST_SECONDS), rate = 0, memory = 0;
+  double small = INFINITY, large = 0;
+
+  for (guint p = 0; p < task->n; p++) {
+    const SpPoint *point = task->points[p];
+    rate = MAX (rate, point->flops / point->seconds);
+    memory = MAX (memory, (double) point->bytes / point->seconds);
+    small = MIN (small, (double) point->bytes);
+    large = MAX (large, (double) point->bytes);
+  }
+  const double low[SP_CURVE_SLOTS] = { least / 1000, memory / 50, small, memory / 50, rate / 4, 1, 0.01, 0.02, 0 };
+  const double high[SP_CURVE_SLOTS] = { least * 1.5, memory * 20, large, memory * 20, rate * 20, 65536, 2, 1, 1 };
+  const double at[2][SP_CURVE_SLOTS] = {
+    { least / 4, memory, sqrt (small * large), memory * 1.5, rate * 1.1, 256, 0.3, 0.9, 0 },
+    { least * 0.9, memory * 1.2, pow (small, 0.75) * pow (large, 0.25), memory * 0.7, rate * 1.3, 2048, 0.3, 0.3, 0 }
+  };
+
+  problem->lower[i] = low[slot];
+  problem->upper[i] = MAX (high[slot], low[slot] * 1.01);
+  problem->start[i] = CLAMP (at[start][slot], problem->lower[i], problem->upper[i]);
+}
+
+/* The form's fit of least loss from each start; FALSE if it has too few points. */
+static gboolean
+fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form, gboolean waves, SpFitted *ret,
+          double *weights)
+{
+  g_autofree double *log_seconds = g_new (double, task->n);
+  g_autofree double *sigma = g_new (double, task->n);
+  g_autofree double *tried = g_new (double, task->n);
+  Data data = { .task = task, .given = given, .slots = form->slots };
+  Search search = { { .n_points = task->n, .log_seconds = log_seconds, .sigma = sigma, .seconds = seconds_of,
+                      .data = &data }, { .loss = INFINITY }, weights, tried };
+  guint n = 0;
+
+  data.value[SP_KERNEL_SERIAL] = form->serial;
+  data.value[SP_KERNEL_TAIL] = waves ? 1 : 0;
+  while (form->slots[n] != END)
+    n++;
+  search.problem.n_parameters = n;
+  if (task->n < n + 1)
+    return FALSE;
+  for (guint i = 0; i < task->n; i++) {
+    log_seconds[i] = log (task->points[i]->seconds);
+    sigma[i] = task->points[i]->sigma;
+  }
+  for (guint start = 0; start < 2; start++) {
+    double at[SP_FIT_MAX_PARAMETERS];
+    for (guint i = 0; i < n; i++)
+      bound_slot (task, form->slots[i], i, start, &search.problem);
+    memcpy (at, search.problem.start, sizeof at);
+    try_start (&search, at);
+  }
+  if (search.best.loss == INFINITY)
+    return FALSE;
+  search_around (&search);
+  *ret = search.best;
+  return TRUE;
+}
+
+/* Of the forms that of the least loss + parameters x ln (points). */
+static gboolean
+fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
+{
+  g_autofree double *tried = g_new (double, task->n);
+  gboolean flops = task->points[0]->flops > 0, heads = head_sizes_differ (task), found = FALSE;
+  gboolean softmax = curve->op == SP_OP_ATTENTION || curve->op == SP_OP_ATTENTION_BWD;
+  double least = INFINITY;
+
+  for (guint f = 0; f < G_N_ELEMENTS (kernel_forms); f++)
+    for (guint waves = 0; waves < (softmax ? 2 : 1); waves++) {
+      const KernelForm *form = &kernel_forms[f];
+      SpFitted fitted;
+      guint n = 0;
+      if (form->flops != flops || (form->heads && !heads) ||
+          !fit_form (task, given, form, waves > 0, &fitted, tried))
+        continue;
+      while (form->slots[n] != END)
+        n++;
+      double criterion = fitted.loss + n * log (task->n);
+      if (criterion >= least)
+        continue;
+      least = criterion;
+      found = TRUE;
+      memcpy (weights, tried, task->n * sizeof *weights);
+      memset (curve->covariance, 0, sizeof curve->covariance);
+      for (guint slot = 0; slot < curve->n_slots; slot++)
+        set_value (curve, slot, 0, 0, "not a part of this kernel's curve");
+      set_value (curve, SP_KERNEL_SERIAL, form->serial, 0, "of 0 and 1 the better");
+      set_value (curve, SP_KERNEL_TAIL, waves > 0 ? 1 : 0, 0, "of 0 and 1 the better");
+      for (guint i = 0; i < n; i++) {
+        set_value (curve, form->slots[i], fitted.value[i], fitted.error[i], not_identified);
+        for (guint j = 0; j < n; j++)
+          curve->covariance[form->slots[i]][form->slots[j]] = fitted.covariance[i][j];
+      }
+      curve->chi_square = fitted.chi_square;
+    }
+  return found;
+}
+
 static gboolean
 fit_beside (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
 {
@@ -405,6 +553,12 @@ missing_of (const SpFitTask *task, const SpCurve *curve)
   if (task->kind == SP_CURVE_GEMM && n < 9)
     return g_strdup_printf ("%s has %u shape%s: at least 9 are needed: seqpar-measure sweep --what gemm", name, n,
                             n == 1 ? "" : "s");
+  if (task->kind == SP_CURVE_KERNEL && curve->op == SP_N_OPS)
+    return g_strdup_printf ("%s is no form of an op (as norm-bwd/1f.3): seqpar-measure kernels, of this version", name);
+  if (task->kind == SP_CURVE_KERNEL && n < 4)
+    return g_strdup_printf ("%s has %u size%s: at least 4 are needed: seqpar-measure kernels, with scenarios of more "
+                            "sequence lengths",
+                            name, n, n == 1 ? "" : "s");
   if (task->kind <= SP_CURVE_LINEAR_BACKWARD && n < 4)
     return g_strdup_printf (
         "%s has %u shape%s: at least 4 token counts are needed, as a CSV of timings: seqpar calibrate "
@@ -436,6 +590,9 @@ sp_fit_curve (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, do
   case SP_CURVE_LINEAR:
   case SP_CURVE_LINEAR_BACKWARD:
     found = fit_core (task, given, curve, weights, ret_missing);
+    break;
+  case SP_CURVE_KERNEL:
+    found = fit_kernel (task, given, curve, weights);
     break;
   case SP_CURVE_BESIDE:
     found = fit_beside (task, given, curve, weights);

@@ -46,6 +46,8 @@ compare_rows (const SpMeasuredRow *a, const SpMeasuredRow *b)
     if (x[i] != y[i])
       return x[i] < y[i] ? -1 : 1;
   }
+  if (a->op == SP_MEASURED_KERNEL && a->flops != b->flops)
+    return a->flops < b->flops ? -1 : 1;
   return 0;
 }
 
@@ -83,8 +85,10 @@ static SpPoint
 point_of (const Item *items, guint n)
 {
   const SpMeasuredRow *row = &items[0].row;
-  SpPoint point = { row->op, row->beside, row->variant, row->ranks, row->nodes,  row->bytes, row->m,       row->n,
-                    row->k,  row->batch,  row->heads,   0,          LEAST_SIGMA, 0,          items[0].file };
+  SpPoint point = { .op = row->op, .beside = row->beside, .variant = row->variant, .ranks = row->ranks,
+                    .nodes = row->nodes, .bytes = row->bytes, .m = row->m, .n = row->n, .k = row->k,
+                    .batch = row->batch, .heads = row->heads, .flops = row->flops, .sigma = LEAST_SIGMA,
+                    .file = items[0].file };
   g_autofree double *values = g_new (double, n);
   guint samples = 0;
 

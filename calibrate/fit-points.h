@@ -20,6 +20,7 @@ typedef struct {
   SpMeasuredOp op, beside;
   const char *variant; /* the set's */
   gint64 ranks, nodes, bytes, m, n, k, batch, heads;
+  double flops; /* of a kernel of a program */
   double seconds, sigma; /* relative */
   gint64 samples;
   guint file; /* the first that has it */

@@ -24,6 +24,7 @@ static const SpCurveKind kind_of_op[SP_MEASURED_N_OPS] = {
   [SP_MEASURED_ALL_REDUCE] = SP_CURVE_ALL_REDUCE,
   [SP_MEASURED_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
   [SP_MEASURED_BROADCAST] = SP_CURVE_BROADCAST,
+  [SP_MEASURED_KERNEL] = SP_CURVE_KERNEL,
   [SP_MEASURED_LAUNCH] = SP_CURVE_LAUNCH,
 };
 
@@ -44,6 +45,8 @@ variant_of (const SpPoint *p)
     return g_strdup (sp_measured_op_names[p->op == SP_MEASURED_GEMM ? p->beside : p->op]);
   if (p->op == SP_MEASURED_GEMM || (is_collective (p->op) && g_strv_contains (plain, variant)))
     return NULL;
+  if (p->op == SP_MEASURED_KERNEL)
+    return g_strdelimit (g_steal_pointer (&variant), "/", '.');
   static const char *const ends[] = { "/causal", "/full" };
   for (guint i = 0; p->op <= SP_MEASURED_ATTENTION_BACKWARD && i < G_N_ELEMENTS (ends); i++)
     if (g_str_has_suffix (variant, ends[i]))
@@ -142,7 +145,8 @@ gboolean
 sp_fit_needs_device (const SpPoints *points)
 {
   for (guint i = 0; i < points->points->len; i++)
-    if (g_array_index (points->points, SpPoint, i).op <= SP_MEASURED_ATTENTION_BACKWARD)
+    if (g_array_index (points->points, SpPoint, i).op <= SP_MEASURED_ATTENTION_BACKWARD ||
+        g_array_index (points->points, SpPoint, i).op == SP_MEASURED_KERNEL)
       return TRUE;
   return FALSE;
 }
@@ -190,7 +194,7 @@ fit_task (const Task *task, const gboolean *take, const SpPoints *points, const 
 static char *
 point_text (const SpPoint *p)
 {
-  if (p->m > 0 && p->beside == SP_MEASURED_NONE)
+  if (p->m > 0 && p->op != SP_MEASURED_KERNEL && p->beside == SP_MEASURED_NONE)
     return p->heads > 0 ? g_strdup_printf ("%d tokens, %d heads of %d%s%s", (int) p->m, (int) p->heads, (int) p->k,
                                            *p->variant != '\0' ? ", " : "", p->variant)
                         : g_strdup_printf ("%d x %d x %d", (int) p->m, (int) p->n, (int) p->k);
@@ -258,7 +262,7 @@ add_notes (const SpPoints *points, const SpProfile *profile, SpFit *fit)
       g_ptr_array_add (fit->notes, text);
   }
   for (guint kind = 0; kind <= SP_CURVE_ALL_TO_ALL; kind++)
-    if (sp_profile_find (profile, (SpCurveKind) kind, NULL, 0, 0) == NULL) {
+    if (kind != SP_CURVE_KERNEL && sp_profile_find (profile, (SpCurveKind) kind, NULL, 0, 0) == NULL) {
       gboolean variant = FALSE;
       for (guint i = 0; i < profile->curves->len; i++)
         variant = variant || ((const SpCurve *) profile->curves->pdata[i])->kind == kind;
@@ -300,6 +304,7 @@ sp_fit_points (const SpPoints *points, const SpFitGiven *given, const char *name
     add_wild (fit, curve, used, residuals, weights);
   }
   add_memory (points, source, fit->profile);
+  sp_profile_link (fit->profile);
   add_notes (points, fit->profile, fit);
   return fit;
 }
@@ -396,7 +401,7 @@ begins_family (const Task *task, guint i)
 static guint
 class_of (SpCurveKind kind)
 {
-  return kind <= SP_CURVE_LINEAR_BACKWARD ? 0 : kind == SP_CURVE_COPY ? 1 : 2;
+  return kind <= SP_CURVE_KERNEL ? 0 : kind == SP_CURVE_COPY ? 1 : 2;
 }
 
 GArray *

@@ -79,6 +79,11 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile)
   guint n = 0;
 
   set_kernels (cost, profile);
+  for (guint i = profile->curves->len; i-- > 0;) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    if (curve->kind == SP_CURVE_KERNEL)
+      cost->kernels[curve->op] = curve;
+  }
   cost->to_host = sp_profile_find (profile, SP_CURVE_COPY, "device-to-host", 0, 0);
   cost->from_host = sp_profile_find (profile, SP_CURVE_COPY, "host-to-device", 0, 0);
   for (guint i = 0; i < profile->curves->len; i++) {
@@ -91,6 +96,40 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile)
   }
   if (n > 0)
     cost->slowdown = slowdown / n;
+}
+
+/* Fewest operands apart, of those with the fewest marks apart. */
+static const SpCurve *
+nearest_form (const SpCurve *first, const SpOp *op)
+{
+  if (first->next == NULL)
+    return first;
+  const SpOpForm form = sp_op_form (op), operands = (1u << (SP_MAX_IN + SP_MAX_OUT)) - 1;
+  const SpCurve *best = NULL;
+  guint least = G_MAXUINT;
+
+  for (const SpCurve *curve = first; curve != NULL && least > 0; curve = curve->next) {
+    SpOpForm apart = curve->form ^ form;
+    guint away = 32 * (guint) __builtin_popcount (apart & ~operands) + (guint) __builtin_popcount (apart & operands);
+    if (away < least) {
+      least = away;
+      best = curve;
+    }
+  }
+  return best;
+}
+
+double
+sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
+{
+  const SpCurve *curve = nearest_form (cost->kernels[op->kind], op);
+  const SpKernelSizes sizes = { op->kind, op->m, op->n, op->k, (gint64) MAX (op->batch, 1) * MAX (op->heads, 1),
+                                (double) op->bytes, op->flops };
+  double value[SP_CURVE_SLOTS];
+
+  for (guint i = 0; i < SP_CURVE_SLOTS; i++)
+    value[i] = curve->value[i].value;
+  return sp_curve_kernel_s (value, cost->sms, &sizes);
 }
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */

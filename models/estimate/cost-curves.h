@@ -11,4 +11,7 @@ void sp_cost_set_profile (SpCost *cost, const SpProfile *profile);
 /* For the groups of cost->paths. */
 void sp_cost_set_group_curves (SpCost *cost, const SpCluster *cluster);
 
+/* Seconds by the curve of the op's form, else of the nearest form of its kind; cost->kernels of it is not NULL. */
+double sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op);
+
 G_END_DECLS

@@ -85,6 +85,8 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
 {
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
+  if (cost->kernels[op->kind] != NULL)
+    return sp_cost_kernel_by_curve (cost, op);
   double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
   double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
 

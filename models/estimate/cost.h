@@ -132,6 +132,7 @@ typedef struct {
   double gemm_s_per_byte;
   double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
+  const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
   const SpCurve *to_host, *from_host; /* NULL: host_s_per_byte */
   gboolean fitted;                    /* transfers have curves */
   SpGroupCurve curves[SP_N_GROUPS][SP_N_GROUP_CURVES];

@@ -15,6 +15,11 @@
  * Softmax attention (forward, backward). launch + flops / (rate w n / (n + half-tokens) (d / 128)^head-power): n keys,
  *   d the head size, w the share of SMs that blocks of 128 query rows a head keep busy in waves. FLOP as the kernel
  *   computes them: 4 d a pair of query and key forward, 10 d backward; the causal half where it is causal.
+ * Kernels of programs, one curve a form of op: launch + max (c, m) + serial min (c, m), 0 of which is all hidden.
+ *   m = min (b, cache) / cache-rate + max (b - cache, 0) / memory-rate: of b bytes those beyond what the L2 holds go to
+ *   memory. cache = 0: one rate. c = flops / (rate n / (n + half-tokens) (d / 128)^head-power w): n keys of softmax
+ *   attention, tokens of any other; w the waves of 128 query rows a head, whose idle SMs cost `tail`. rate = 0: c = 0.
+ *   Bytes and FLOP as the program has them (sim/op.h).
  * Linear attention. launch + flops / (rate n / (n + half-tokens) (d / 128)^head-power): n tokens. FLOP 8 d^2 a token
  *   and head forward, 20 d^2 backward, as models/strategies/lasp.c counts them.
  *
@@ -56,6 +61,15 @@ double sp_curve_gemm_s (const double *value, gint32 sms, gint32 batch, gint64 m,
 
 /* Fraction of the rate of softmax or linear attention that n tokens and heads of d reach. */
 double sp_curve_core_use (double half_tokens, double head_power, double tokens, double head_size);
+
+typedef struct {
+  SpOpKind op;
+  gint64 m, n, k, heads; /* heads of all batches */
+  double bytes, flops;
+} SpKernelSizes;
+
+/* `value` in the slots of SP_CURVE_KERNEL. */
+double sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes);
 
 /* One piece, and all of them; `growth` 0 costs no pow(). */
 double sp_curve_piece_s (const double *piece, double bytes);

@@ -18,7 +18,7 @@ typedef struct {
   const char *name;
   gboolean transfer;
   SpUnit range;
-  Slot slots[8];
+  Slot slots[SP_CURVE_SLOTS + 1];
 } Kind;
 
 /* clang-format off */
@@ -38,6 +38,12 @@ static const Kind kinds[SP_N_CURVES] = {
   [SP_CURVE_ATTENTION_BACKWARD] = { "attention-backward", FALSE, SP_UNIT_NUMBER, CORE },
   [SP_CURVE_LINEAR] = { "linear-attention", FALSE, SP_UNIT_NUMBER, CORE },
   [SP_CURVE_LINEAR_BACKWARD] = { "linear-attention-backward", FALSE, SP_UNIT_NUMBER, CORE },
+  /* 0: no cache is seen, no FLOP bound it, all tokens are alike */
+  [SP_CURVE_KERNEL] = { "kernel", FALSE, SP_UNIT_NUMBER,
+    { { "launch", SP_UNIT_SECONDS, 0, 1e-1 }, { "memory-rate", SP_UNIT_BYTES_PER_S, 0, 1e16 },
+      { "cache", SP_UNIT_BYTES, 0, 0x1p40 }, { "cache-rate", SP_UNIT_BYTES_PER_S, 0, 1e16 },
+      { "rate", SP_UNIT_FLOPS_PER_S, 0, 1e17 }, { "half-tokens", SP_UNIT_NUMBER, 0, 1e9 },
+      { "head-power", SP_UNIT_NUMBER, 0, 4 }, { "tail", SP_UNIT_NUMBER, 0, 1 }, { "serial", SP_UNIT_NUMBER, 0, 1 } } },
   [SP_CURVE_COPY] = { "copy", TRUE, SP_UNIT_BYTES, PIECE },
   [SP_CURVE_SEND_RECEIVE] = { "send-receive", TRUE, SP_UNIT_BYTES, PIECE },
   [SP_CURVE_ALL_GATHER] = { "all-gather", TRUE, SP_UNIT_BYTES, PIECE },
@@ -161,6 +167,21 @@ slots_of (SpCurveKind kind)
   return n;
 }
 
+/* A group's name has points where the form has strokes: attention.causal.7.3 */
+static void
+set_form (SpCurve *curve)
+{
+  g_autofree char *form = g_strdup (curve->variant);
+  char *last = strrchr (form, '.');
+
+  if (last == NULL)
+    return;
+  *last = '\0';
+  g_strdelimit (form, ".", '/');
+  *last = '.';
+  sp_op_form_parse (form, &curve->op, &curve->form);
+}
+
 SpCurve *
 sp_profile_add (SpProfile *profile, SpCurveKind kind, const char *variant)
 {
@@ -170,8 +191,25 @@ sp_profile_add (SpProfile *profile, SpCurveKind kind, const char *variant)
   curve->kind = kind;
   curve->variant = g_strdup (variant);
   curve->n_slots = slots_of (kind);
+  curve->op = SP_N_OPS;
+  if (kind == SP_CURVE_KERNEL && variant != NULL)
+    set_form (curve);
   g_ptr_array_add (profile->curves, curve);
   return curve;
+}
+
+void
+sp_profile_link (SpProfile *profile)
+{
+  const SpCurve *first[SP_N_OPS] = { NULL };
+
+  for (guint i = profile->curves->len; i-- > 0;) {
+    SpCurve *curve = profile->curves->pdata[i];
+    if (curve->kind != SP_CURVE_KERNEL || curve->op == SP_N_OPS)
+      continue;
+    curve->next = first[curve->op];
+    first[curve->op] = curve;
+  }
 }
 
 const SpCurve *
@@ -327,6 +365,10 @@ curve_of_group (const SpIni *ini, SpProfile *profile, const char *group, GError 
   SpCurve *curve = sp_profile_add (profile, (SpCurveKind) kind, variant);
   curve->ranks = ranks;
   curve->nodes = nodes;
+  if (kind == SP_CURVE_KERNEL && curve->op == SP_N_OPS) {
+    refuse_group (ini, group, error, "expected an op's form behind kernel, as in [kernel.norm-bwd.1f.3]", NULL);
+    return NULL;
+  }
   return curve;
 }
 

@@ -12,6 +12,7 @@
  *    ranks [all-gather.2x1]                 and nodes of the group that was measured ...
  *    [all-gather.2x1.ring-ll]         ... and the variant: NCCL's algorithm and protocol forced, another library's
  *    kernel [copy.host-to-device]
+ *    [kernel.norm-bwd.1f.3]           ... of an op of a program its form, points for strokes
  *
  * Every parameter is three keys:
  *    rate = 826.1 TFLOP/s
@@ -19,13 +20,14 @@
  *    rate.error = 3.2 TFLOP/s                               standard error; none where the value was not fitted
  * and a group says of the curve, in fractions of time: median, p90 and worst (residuals), scatter (their robust
  * standard deviation); points, left-out; chi-square (reduced); from and to, the range of validity: bytes of payload,
- * or FLOP of a kernel; correlation: of its fitted parameters in the order of the file, the lower triangle row by row
+ * or FLOP of a kernel (its bytes where it has none); correlation: of its fitted parameters in the order of the file, the lower triangle row by row
  * without the diagonal, where any is not 0.
  *
  * What the parameters mean is models/estimate/curves.h. Units: seconds, bytes, FLOP; fractions of 1.
  */
 
 #include "models/inputs/hardware.h"
+#include "sim/op-form.h"
 
 G_BEGIN_DECLS
 
@@ -35,6 +37,7 @@ typedef enum {
   SP_CURVE_ATTENTION_BACKWARD,
   SP_CURVE_LINEAR,
   SP_CURVE_LINEAR_BACKWARD,
+  SP_CURVE_KERNEL, /* any other op; variant: its form (sim/op-form.h) */
   SP_CURVE_COPY,
   SP_CURVE_SEND_RECEIVE,
   SP_CURVE_ALL_GATHER,
@@ -60,13 +63,24 @@ enum {
   SP_GEMM_TAIL
 };
 enum { SP_CORE_LAUNCH, SP_CORE_RATE, SP_CORE_HALF_TOKENS, SP_CORE_HEAD_POWER }; /* softmax and linear attention */
+enum {
+  SP_KERNEL_LAUNCH,
+  SP_KERNEL_MEMORY_RATE,
+  SP_KERNEL_CACHE,
+  SP_KERNEL_CACHE_RATE,
+  SP_KERNEL_RATE,
+  SP_KERNEL_HALF_TOKENS,
+  SP_KERNEL_HEAD_POWER,
+  SP_KERNEL_TAIL,
+  SP_KERNEL_SERIAL
+};
 enum { SP_PIECE_LATENCY, SP_PIECE_GROWTH, SP_PIECE_RATE, SP_PIECE_SLOTS };      /* of each piece of a transfer */
 enum { SP_BESIDE_WAIT, SP_BESIDE_FACTOR };
 
 #define SP_CURVE_MAX_PIECES 3
 #define SP_CURVE_SLOTS (SP_CURVE_MAX_PIECES * SP_PIECE_SLOTS)
 
-typedef struct {
+typedef struct _SpCurve {
   SpCurveKind kind;
   char *variant;                    /* NULL: none */
   gint32 ranks, nodes;              /* of transfers; 0 else */
@@ -78,6 +92,9 @@ typedef struct {
   double from, to;
   gint32 points, left_out;
   double chi_square, scatter, median, p90, worst;
+  SpOpKind op; /* of a kernel */
+  SpOpForm form;
+  const struct _SpCurve *next; /* the next of the same op in the profile: sp_profile_link */
 } SpCurve;
 
 typedef struct _SpProfile {
@@ -97,6 +114,8 @@ void sp_profile_write (const SpProfile *profile, GString *out);
 
 /* A new curve of the profile, all 0. */
 SpCurve *sp_profile_add (SpProfile *profile, SpCurveKind kind, const char *variant);
+/* Fills `next` of kernels, once all are added; those read are linked. */
+void sp_profile_link (SpProfile *profile);
 /* The first that is of the kind, variant, ranks and nodes; NULL if there is none. 0 ranks: any. */
 const SpCurve *sp_profile_find (const SpProfile *profile, SpCurveKind kind, const char *variant, gint32 ranks,
                                 gint32 nodes);
