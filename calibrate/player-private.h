@@ -10,6 +10,8 @@
 #include "calibrate/player.h"
 #include "kernels/device.h"
 
+#define COMMAND(player, i) (&g_array_index ((player)->recording->commands, SpCommand, i))
+
 struct _SpPlayer {
   SpRank *rank;
   const SpProgram *program;
