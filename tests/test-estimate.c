@@ -119,6 +119,69 @@ test_bounds (void)
   g_rand_free (rand);
 }
 
+/* Over all of the ranks that hold the same weights, one node's, or any part of them. */
+static void
+draw_shards (GRand *rand, const Machine *m, Draw *d)
+{
+  gint32 ranks = d->layout.data * sp_layout_sequence_ranks (&d->layout, d->arch), part = 0;
+
+  d->layout.zero = draw_int (rand, 0, 3);
+  d->layout.overlap = draw_int (rand, 0, 3) > 0;
+  d->layout.zero_group = 0;
+  if (d->layout.zero == 0 || ranks == 1)
+    return;
+  switch (draw_int (rand, 0, 3)) {
+  case 0:
+    break;
+  case 1:
+    part = ranks % m->cluster.gpus_per_node == 0 ? m->cluster.gpus_per_node : 0;
+    break;
+  default:
+    do
+      part = draw_int (rand, 2, ranks);
+    while (ranks % part != 0);
+  }
+  d->layout.zero_group = part > 1 ? part : 0;
+}
+
+/* Weights that are dear to move, of layers unlike each other: what copies of them are shared by parts of the ranks,
+ * they have to sum between the parts beside gathers and scatters of the same stream. */
+static void
+test_bounds_shared (void)
+{
+  static const DrawLimits shared = { DRAW_ANY, FALSE,    { 1, 8 },          { 1, 2 },        { 1, 3 },        { 1, 3 },
+                                     { 1, 3 }, { 1, 4 }, .schedules = TRUE, .experts = TRUE, .families = TRUE };
+  GRand *rand = draw_rand_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  guint parts = 0;
+
+  for (guint i = 0; i < 4 * DRAWS && !g_test_failed ();) {
+    Draw d;
+    Machine m;
+    SpEstimate e;
+    SpEstimator estimator;
+    draw_legal (rand, &shared, &d);
+    draw_machine (rand, sp_layout_world (&d.layout, d.arch), draw_slowdown (rand), &m);
+    draw_shards (rand, &m, &d);
+    if (sp_layout_check (&d.layout, d.arch, &d.framework, &d.run, 0, NULL)) {
+      m.device.link_bytes_per_s.value *= draw_between (rand, 1e-2, 1);
+      m.cluster.nic_bytes_per_s.value *= draw_between (rand, 1e-2, 1);
+      estimate_on (&d, &m, program, &e);
+      check_times (&e);
+      check_axes (&e);
+      sp_estimator_init (&estimator, d.arch, &m.cluster, &d.framework, SP_MFU_SEQPAR);
+      sp_estimate_refine (&estimator, program, &e);
+      g_assert_true (is_at_most (e.low_s, e.step_time_s) && is_at_most (e.step_time_s, e.high_s));
+      report (&d, &m, &e);
+      parts += program->groups[SP_GROUP_REPLICA].size > 1;
+      i++;
+    }
+    draw_clear (&d);
+  }
+  g_assert_cmpuint (parts, >, DRAWS / 2);
+  g_rand_free (rand);
+}
+
 /* --- what must not matter, and what must matter one way ----------------------------------------------------------- */
 
 /* Another value of one field, all else as it is: so that a key that forgets the field finds the wrong blocks. */
@@ -555,6 +618,7 @@ main (int argc, char **argv)
   g_test_set_nonfatal_assertions ();
   count_allocations_init ();
   g_test_add_func ("/estimate/bounds", test_bounds);
+  g_test_add_func ("/estimate/bounds/shared", test_bounds_shared);
   g_test_add_func ("/estimate/cache", test_cache);
   g_test_add_func ("/estimate/monotone", test_monotone);
   g_test_add_func ("/estimate/overlap", test_overlap);

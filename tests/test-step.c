@@ -597,6 +597,46 @@ test_unlike_neighbours (void)
   g_free (state);
 }
 
+/*
+ * Embedding, A, A, head; no pipeline, and no slowdown. Seconds of each block: forward 1, backward 10, gradients'
+ * scatter 6; once a step, as over the copies of a hybrid shard, 8 more, of the embedding 1.
+ *   backward  40 of kernels with three scatters beside them, the embedding's in the open: 46, in which the stream that
+ *             scatters works 24 and is idle 22
+ *   once      24 beside the last backward, of which 22 find room; 2 and the embedding's 1 in the open
+ * One micro-batch: 4 + 46 + 3. The stream alone has 24 + 25 to do.
+ */
+static void
+test_reduction_beside_scatters (void)
+{
+  guint8 layer_block[] = { 1, 1 };
+  gint32 stage_first[] = { 0, 2 };
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpBlockWork *work = g_new0 (SpBlockWork, 3);
+  SpBlockState *state = g_new0 (SpBlockState, 3);
+  SpCost cost = { .slowdown = 0 };
+  const SpEstimateContext e = { .cost = &cost, .program = program, .work = { work }, .state = state };
+  SpEstimate estimate = { 0 };
+
+  program->stages = program->chunks = program->micro_batches = program->n_variants = 1;
+  program->n_blocks = 3;
+  program->n_layers = 2;
+  program->layer_block = g_memdup2 (layer_block, sizeof layer_block);
+  program->stage_first = g_memdup2 (stage_first, sizeof stage_first);
+  for (guint b = 0; b < 3; b++) {
+    double once = b == 0 ? 1 : 8;
+    work[b].forward = (SpListTime){ .step = 1, .serial = 1 };
+    work[b].backward = (SpListTime){ .step = 10, .serial = 10 };
+    state[b].sync_each = (SpListTime){ .serial = 6, .data_async = 6, .axes = { [SP_AXIS_DATA] = 6 } };
+    state[b].sync_once = (SpListTime){ .serial = once, .data_async = once, .axes = { [SP_AXIS_DATA] = once } };
+  }
+  sp_estimate_time (&e, &estimate);
+  g_assert_cmpfloat (estimate.step_time_s, ==, 53);
+  g_assert_cmpfloat (estimate.low_s, ==, 49);
+  g_assert_cmpfloat (estimate.axes[SP_AXIS_DATA].exposed_s, ==, 9);
+  g_free (work);
+  g_free (state);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -609,6 +649,7 @@ main (int argc, char **argv)
   g_test_add_func ("/step/any-extended", test_any_extended);
   g_test_add_func ("/step/bubble", test_bubble);
   g_test_add_func ("/step/held-up", test_held_up);
+  g_test_add_func ("/step/reduction-beside-scatters", test_reduction_beside_scatters);
   g_test_add_func ("/step/unlike-neighbours", test_unlike_neighbours);
   return g_test_run ();
 }

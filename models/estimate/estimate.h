@@ -24,8 +24,9 @@
  * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over virtual stages x micro-batches, a
  * message holding up the stage that receives it; beyond some micro-batches the rest is added at the pace of the slowest
  * stage (schedule-time.c says how exact that is). Then, stage by stage, the gradient reduction that the last backward
- * did not hide, and the optimizer; stages that share a reduction (tied matrices, mirrored layers) wait for each other
- * in it. A list is never shorter than the host needs to issue its kernels.
+ * did not hide (it hides no more than its own gathers and scatters leave room for), and the optimizer; stages that
+ * share a reduction (tied matrices, mirrored layers) wait for each other in it. A list is never shorter than the host
+ * needs to issue its kernels.
  *
  * What overlaps shares links, and delays what it runs beside. In one stage that is a matter of order: the bytes are in
  * `serial`. Across stages it adds up, so `high` has more than slots in turn:

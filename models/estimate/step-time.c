@@ -5,8 +5,8 @@
 
 /* --- stages ------------------------------------------------------------------------------------------------------- */
 
-/* The last backward of a chunk hides what it can of the reduction; the block that is last in the step is reduced in the
- * open. */
+/* The last backward of a chunk hides of the reduction what its own data communication leaves room for; the block that
+ * is last in the step is reduced in the open. */
 static void
 tail_of (const SpEstimateContext *e, SpStageTime *stage, gint32 last_variant)
 {
@@ -26,8 +26,10 @@ tail_of (const SpEstimateContext *e, SpStageTime *stage, gint32 last_variant)
       open = e->state[b].sync_once.data_async;
       data += part->counts[b] * open;
     }
+    const SpSlotTime *slot = &part->slots[last_variant][last];
     double hidden = c == 0 ? data - open : data;
-    sp_slot_time_hide (&stage->tail, e->cost->slowdown, hidden, part->slots[last_variant][last].step, 1);
+    double idle = MAX (0.0, slot->step - slot->data); /* the stream has the slot's gathers and scatters to do */
+    sp_slot_time_hide (&stage->tail, e->cost->slowdown, hidden, idle, 1);
   }
   sp_slot_time_open (&stage->tail, open);
 }

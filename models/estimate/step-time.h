@@ -17,6 +17,7 @@ G_BEGIN_DECLS
 typedef struct {
   double step, serial, high;
   double compute, host;
+  double data;    /* that runs beside the rest, on its stream */
   double kernels; /* of compute, without slowdowns, on a rank with the mean load of experts */
   double axes[SP_N_AXES], exposed[SP_N_AXES];
   double waits[SP_N_AXES]; /* for a chain to come by */
