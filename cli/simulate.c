@@ -14,6 +14,13 @@ exposed (const SpRoleReport *role)
   return sum;
 }
 
+/* A scope less than a step does not come to the step's peak. */
+static gboolean
+is_dated (const SpRoleReport *role)
+{
+  return role->peak_at != SP_TIME_NEVER;
+}
+
 /* Where a role's memory peaks, in words. Free with g_free. */
 static char *
 peak_place (const SpRoleReport *role)
@@ -69,7 +76,7 @@ add_roles (const SpSimulation *run, GString *out)
     for (guint t = 0; t < G_N_ELEMENTS (times); t++)
       sp_table_take (table, sp_text_seconds (sp_time_to_s (times[t])));
     sp_table_take (table, sp_text_bytes ((double) role->peak_bytes));
-    sp_table_take (table, sp_text_seconds (sp_time_to_s (role->peak_at)));
+    sp_table_take (table, is_dated (role) ? sp_text_seconds (sp_time_to_s (role->peak_at)) : g_strdup ("-"));
     sp_table_take (table, peak_place (role));
   }
   g_string_append (out,
@@ -144,7 +151,10 @@ add_role_json (JsonBuilder *builder, const SpRoleReport *role)
   sp_json_number (builder, "bubble_s", sp_time_to_s (role->bubble));
   sp_json_number (builder, "exposed_communication_s", sp_time_to_s (exposed (role)));
   sp_json_whole (builder, "peak_bytes", (double) role->peak_bytes);
-  sp_json_number (builder, "peak_at_s", sp_time_to_s (role->peak_at));
+  if (is_dated (role))
+    sp_json_number (builder, "peak_at_s", sp_time_to_s (role->peak_at));
+  else
+    sp_json_string (builder, "peak_at_s", NULL);
   sp_json_string (builder, "peak_in", place);
   sp_json_object (builder, "peak_by_class");
   for (guint c = 0; c < SP_CLASS_RESERVED; c++)

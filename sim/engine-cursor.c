@@ -335,6 +335,8 @@ note_memory (SpEngine *e, SpRole *role)
 {
   guint op;
 
+  if (e->program->scope != SP_SCOPE_STEP)
+    return;
   if (e->options->trace != NULL && role->item.kind == SP_ITEM_LIST)
     sp_trace_memory (e->options->trace, role->report->rank, e->now, role->memory.live_by_class);
   if (sp_memory_item (e->memory, &role->memory, &role->item, &op)) {

@@ -108,6 +108,40 @@ sp_engine_report_deadlock (SpEngine *e)
 
 /* --- the result --------------------------------------------------------------------------------------------------- */
 
+static void
+report_memory (const SpMemoryState *memory, SpRoleReport *report)
+{
+  report->peak_bytes = memory->peak_bytes;
+  memcpy (report->peak_by_class, memory->peak_by_class, sizeof report->peak_by_class);
+  report->peak_at = memory->peak_at;
+  report->peak_item = memory->peak_item;
+  report->peak_op = memory->peak_op;
+}
+
+/* A forward alone would keep every micro-batch's stash for a backward that never comes: memory is what a step holds,
+ * which follows from the order of its lists without their dates. */
+static void
+report_step_memory (SpEngine *e)
+{
+  const SpProgram step = sp_program_of_step (e->program);
+  g_autoptr (SpWalkPlan) walks = sp_walk_plan_new (&step, e->options->serial ? SP_ORDER_PROGRAM : SP_ORDER_EAGER);
+  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (&step, walks, &e->error);
+
+  for (gint32 r = 0; r < e->roles->n && plan != NULL; r++) {
+    SpMemoryState memory = { 0 };
+    SpWalk walk;
+    SpItem item;
+    guint op;
+    sp_memory_start_rank (plan, e->result->roles[r].rank, &memory);
+    sp_walk_init (&walk, walks, memory.stage);
+    while (sp_walk_next (&walk, &item))
+      sp_memory_item (plan, &memory, &item, &op);
+    sp_memory_peak_at (&memory, SP_TIME_NEVER);
+    report_memory (&memory, &e->result->roles[r]);
+    sp_memory_state_clear (&memory);
+  }
+}
+
 void
 sp_engine_report (SpEngine *e)
 {
@@ -115,15 +149,12 @@ sp_engine_report (SpEngine *e)
 
   for (gint32 r = 0; r < e->roles->n; r++) {
     SpRoleReport *report = &result->roles[r];
-    const SpMemoryState *memory = &e->role[r].memory;
     result->end = MAX (result->end, report->end);
     result->n_tasks += report->n_kernels + report->n_communications;
-    report->peak_bytes = memory->peak_bytes;
-    memcpy (report->peak_by_class, memory->peak_by_class, sizeof report->peak_by_class);
-    report->peak_at = memory->peak_at;
-    report->peak_item = memory->peak_item;
-    report->peak_op = memory->peak_op;
+    report_memory (&e->role[r].memory, report);
   }
+  if (e->program->scope != SP_SCOPE_STEP)
+    report_step_memory (e);
   if (e->flows != NULL)
     result->n_solves = sp_flows_statistics (e->flows).solves;
 }

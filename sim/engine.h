@@ -101,8 +101,8 @@ typedef struct {
   SpTime bubble;             /* waits for a neighbour's slot, without the message's own time */
   guint64 n_kernels, n_communications;
   double payload_bytes[SP_N_AXES]; /* as program.h counts it, on the sender's side for messages */
-  gint64 peak_bytes, peak_by_class[SP_N_CLASSES];
-  SpTime peak_at;
+  gint64 peak_bytes, peak_by_class[SP_N_CLASSES]; /* of a whole step, whatever the program's scope */
+  SpTime peak_at;                                 /* SP_TIME_NEVER: the scope is less than a step */
   SpItem peak_item; /* the list that held it, and the op in it */
   guint peak_op;
 } SpRoleReport;

@@ -417,6 +417,16 @@ sp_program_is_one_layer (const SpProgram *program)
   return program->scope == SP_SCOPE_LAYER || program->scope == SP_SCOPE_ATTENTION;
 }
 
+/* The program with a whole step in scope. It borrows all that `program` owns. */
+static inline SpProgram
+sp_program_of_step (const SpProgram *program)
+{
+  SpProgram step = *program;
+
+  step.scope = SP_SCOPE_STEP;
+  return step;
+}
+
 /* Whether a buffer lives within a step of a loop over tiles: the writer left its uses as they are. */
 static inline gboolean
 sp_block_is_of_tile (const SpBlock *block, const SpLoop *loop, guint slot)

@@ -138,6 +138,64 @@ test_simulated (gconstpointer data)
   g_test_message ("at most %.4f of high", worst);
 }
 
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+static void
+check_same_memory (const SpSimulated *scoped, const SpSimulated *step)
+{
+  g_assert_cmpint (scoped->run->n_roles, ==, step->run->n_roles);
+  for (gint32 r = 0; r < step->run->n_roles; r++) {
+    const SpRoleReport *got = &scoped->run->roles[r], *expected = &step->run->roles[r];
+    g_assert_cmpint (got->peak_bytes, ==, expected->peak_bytes);
+    g_assert_cmpmem (got->peak_by_class, sizeof got->peak_by_class, expected->peak_by_class,
+                     sizeof expected->peak_by_class);
+    g_assert_true (got->peak_at == SP_TIME_NEVER && expected->peak_at != SP_TIME_NEVER);
+  }
+  g_assert_cmpmem (scoped->result.memory.by_class, sizeof scoped->result.memory.by_class, step->result.memory.by_class,
+                   sizeof step->result.memory.by_class);
+  g_assert_cmpfloat (scoped->result.memory.total_bytes, ==, step->result.memory.total_bytes);
+  g_assert_cmpint (scoped->result.fits, ==, step->result.fits);
+  gint64 rows = 0;
+  for (guint i = 0; i < scoped->peak->len; i++)
+    rows += g_array_index (scoped->peak, SpLiveBuffer, i).bytes;
+  g_assert_cmpint (rows, ==, scoped->run->roles[scoped->fullest].peak_bytes);
+}
+
+/* Simulated memory is a step's under every scope, role by role; the result's is the fullest role's and what the
+ * framework adds; and the estimate, which says the same of each, is never below. */
+static void
+test_memory (void)
+{
+  g_autoptr (GRand) rand = draw_rand_new ();
+  guint many = 0;
+
+  for (guint i = 0; i < DRAWS / 2; i++) {
+    Draw d;
+    Machine m;
+    SpEstimate of[2];
+    g_auto (SpSimulated) scoped = { 0 };
+    g_auto (SpSimulated) step = { 0 };
+    SpSimulateOptions options = { .unfolded = i % 2, .serial = i % 4 == 3 };
+    draw_scoped (rand, (SpScope) (SP_SCOPE_FORWARD + i % 3), &d, &m);
+    d.framework.reserved_bytes.value = 1e9;
+    d.framework.allocator_slack.value = 0.02;
+    simulate_on (&d, &m, &options, &of[0], &scoped);
+    many += d.run.scope == SP_SCOPE_FORWARD && d.layout.pipeline > 1 && d.run.global_batch > d.layout.data * 4;
+    d.run.scope = SP_SCOPE_STEP;
+    simulate_on (&d, &m, &options, &of[1], &step);
+    check_same_memory (&scoped, &step);
+    double bytes = (double) step.run->roles[step.fullest].peak_bytes;
+    g_assert_true (is_equal (step.result.memory.total_bytes, 1e9 + 1.02 * bytes, 1e-12));
+    g_assert_cmpmem (of[0].memory.by_class, sizeof of[0].memory.by_class, of[1].memory.by_class,
+                     sizeof of[1].memory.by_class);
+    g_assert_cmpfloat (of[0].memory.total_bytes * (1 + 1e-12), >=, scoped.result.memory.total_bytes);
+    if (g_test_failed ())
+      draw_simulation_describe (&d, &m);
+    draw_clear (&d);
+  }
+  g_assert_cmpuint (many, >, 0);
+}
+
 /* --- how they relate ---------------------------------------------------------------------------------------------- */
 
 static void
@@ -326,6 +384,7 @@ main (int argc, char **argv)
   g_test_add_data_func ("/scope/simulated/forward", GINT_TO_POINTER (SP_SCOPE_FORWARD), test_simulated);
   g_test_add_data_func ("/scope/simulated/layer", GINT_TO_POINTER (SP_SCOPE_LAYER), test_simulated);
   g_test_add_data_func ("/scope/simulated/attention", GINT_TO_POINTER (SP_SCOPE_ATTENTION), test_simulated);
+  g_test_add_func ("/scope/memory", test_memory);
   g_test_add_func ("/scope/order", test_order);
   g_test_add_func ("/scope/layers", test_layers);
   g_test_add_func ("/scope/flops", test_flops);

@@ -130,8 +130,9 @@ fullest_role (const SpSimulation *run)
 static gboolean
 list_peak (const SpProgram *program, gboolean serial, gint32 rank, GArray **ret, GError **error)
 {
-  g_autoptr (SpWalkPlan) walk = sp_walk_plan_new (program, serial ? SP_ORDER_PROGRAM : SP_ORDER_EAGER);
-  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (program, walk, error);
+  const SpProgram step = sp_program_of_step (program);
+  g_autoptr (SpWalkPlan) walk = sp_walk_plan_new (&step, serial ? SP_ORDER_PROGRAM : SP_ORDER_EAGER);
+  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (&step, walk, error);
 
   if (plan == NULL)
     return FALSE;
@@ -257,8 +258,7 @@ simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, co
   set_times (ret->run, &ret->run->roles[ret->role], &ret->result);
   ret->fullest = fullest_role (ret->run);
   const SpRoleReport *fullest = &ret->run->roles[ret->fullest];
-  if (program->scope == SP_SCOPE_STEP) /* else it is a step's all the same, and only the estimate knows that */
-    set_memory (estimator, fullest, &ret->result);
+  set_memory (estimator, fullest, &ret->result);
   set_speed (estimated_s, &ret->result);
   return list_peak (program, asked->serial, fullest->rank, &ret->peak, error);
 }
