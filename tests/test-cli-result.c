@@ -97,6 +97,30 @@ test_why (void)
   g_assert_cmpuint (strlen (run.out), >, strlen (plain.out));
 }
 
+/* Of a simulation `memory` is that of the fullest role, and what the framework reserves; of any scope a whole step's. */
+static void
+test_simulated_memory (void)
+{
+  static const char *const scopes[] = { "scope=step", "scope=forward" };
+  double peaks[2];
+
+  for (guint i = 0; i < 2; i++) {
+    g_auto (Run) run =
+        run_cli ("run", "scenario.ini", "--engine", "simulate", "--set", "global-batch=64", "--set", scopes[i], "--json");
+    g_autoptr (JsonNode) root = parse_json (&run);
+    JsonArray *roles = array (member (root, "simulation"), "roles");
+    double fullest = 0, reserved = number (member (member (root, "memory"), "by_class"), "reserved");
+    for (guint r = 0; r < json_array_get_length (roles); r++) {
+      JsonNode *role = json_array_get_element (roles, r);
+      fullest = MAX (fullest, number (role, "peak_bytes"));
+      g_assert_cmpint (JSON_NODE_HOLDS_NULL (member (role, "peak_at_s")), ==, i == 1);
+    }
+    peaks[i] = number (member (root, "memory"), "peak_bytes");
+    g_assert_cmpfloat (fabs (peaks[i] - fullest - reserved), <=, 1); /* each is rounded */
+  }
+  g_assert_cmpfloat (peaks[0], ==, peaks[1]);
+}
+
 static void
 test_does_not_fit (void)
 {
@@ -402,6 +426,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-result/why", test_why);
   g_test_add_func ("/cli-result/does-not-fit", test_does_not_fit);
   g_test_add_func ("/cli-result/model", test_model_json);
+  g_test_add_func ("/cli-result/simulated-memory", test_simulated_memory);
   g_test_add_func ("/cli-result/show", test_show);
   g_test_add_func ("/cli-result/plan", test_plan_json);
   g_test_add_func ("/cli-result/plan-nothing-fits", test_plan_nothing_fits);
