@@ -97,7 +97,8 @@ test_why (void)
   g_assert_cmpuint (strlen (run.out), >, strlen (plain.out));
 }
 
-/* Of a simulation `memory` is that of the fullest role, and what the framework reserves; of any scope a whole step's. */
+/* Of a simulation `memory` is that of the fullest role, and what the framework reserves; under any scope a
+ * step's. */
 static void
 test_simulated_memory (void)
 {
@@ -105,8 +106,8 @@ test_simulated_memory (void)
   double peaks[2];
 
   for (guint i = 0; i < 2; i++) {
-    g_auto (Run) run =
-        run_cli ("run", "scenario.ini", "--engine", "simulate", "--set", "global-batch=64", "--set", scopes[i], "--json");
+    g_auto (Run) run = run_cli ("run", "scenario.ini", "--engine", "simulate", "--set", "global-batch=64", "--set",
+                                scopes[i], "--json");
     g_autoptr (JsonNode) root = parse_json (&run);
     JsonArray *roles = array (member (root, "simulation"), "roles");
     double fullest = 0, reserved = number (member (member (root, "memory"), "by_class"), "reserved");

@@ -9,8 +9,8 @@
  * Of the result, step_time_s and all that follows from it, the times of axes, the break-down and the memory (a whole
  * step's under every scope, as the estimate's) are the simulation's; low, serial and high, bytes, messages and host
  * memory the estimate's. The break-down is that of the busiest role: compute is its kernels with what they were slowed,
- * bubble its waits for neighbouring stages, exposed communication its other waits, host its waits for the host, idle the
- * rest of the step.
+ * bubble its waits for neighbouring stages, exposed communication its other waits, host its waits for the host, idle
+ * the rest of the step.
  */
 
 #include "models/estimate/estimate.h"
