@@ -341,6 +341,12 @@ typedef struct {
 static const KernelForm kernel_forms[] = {
   { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, END } },
   { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
+  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
+  { FALSE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
+  { FALSE, FALSE, 1,
+    { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
+  { FALSE, FALSE, 0,
+    { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
   { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, END } },
   { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
   { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
@@ -357,20 +363,23 @@ static void
 bound_slot (const SpFitTask *task, guint slot, guint i, guint start, SpFitProblem *problem)
 {
   double least = extreme (task, LEAST_SECONDS), rate = 0, memory = 0;
-  double small = INFINITY, large = 0;
+  double small = INFINITY, large = 0, row = INFINITY;
 
   for (guint p = 0; p < task->n; p++) {
     const SpPoint *point = task->points[p];
     rate = MAX (rate, point->flops / point->seconds);
     memory = MAX (memory, (double) point->bytes / point->seconds);
+    row = MIN (row, point->seconds / (or_one (point->m) * or_one (point->heads) * or_one (point->batch)));
     small = MIN (small, (double) point->bytes);
     large = MAX (large, (double) point->bytes);
   }
-  const double low[SP_CURVE_SLOTS] = { least / 1000, memory / 50, small, memory / 50, rate / 4, 1, 0.01, 0.02, 0 };
-  const double high[SP_CURVE_SLOTS] = { least * 1.5, memory * 20, large, memory * 20, rate * 20, 65536, 2, 1, 1 };
+  const double low[SP_CURVE_SLOTS] = { least / 1000, memory / 50, small, memory / 50, rate / 4, row / 100, 1, 0.01, 0.02,
+                                        0 };
+  const double high[SP_CURVE_SLOTS] = { least * 1.5, memory * 20, large, memory * 20, rate * 20, row * 1.5, 65536, 2, 1,
+                                         1 };
   const double at[2][SP_CURVE_SLOTS] = {
-    { least / 4, memory, sqrt (small * large), memory * 1.5, rate * 1.1, 256, 0.3, 0.9, 0 },
-    { least * 0.9, memory * 1.2, pow (small, 0.75) * pow (large, 0.25), memory * 0.7, rate * 1.3, 2048, 0.3, 0.3, 0 }
+    { least / 4, memory, sqrt (small * large), memory * 1.5, rate * 1.1, row / 2, 256, 0.3, 0.9, 0 },
+    { least * 0.9, memory * 1.2, pow (small, 0.75) * pow (large, 0.25), memory * 0.7, rate * 1.3, row * 0.9, 2048, 0.3, 0.3, 0 }
   };
 
   problem->lower[i] = low[slot];
@@ -380,8 +389,8 @@ bound_slot (const SpFitTask *task, guint slot, guint i, guint start, SpFitProble
 
 /* The form's fit of least loss from each start; FALSE if it has too few points. */
 static gboolean
-fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form, gboolean waves, SpFitted *ret,
-          double *weights)
+fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form, gboolean waves, gboolean around,
+          SpFitted *ret, double *weights)
 {
   g_autofree double *log_seconds = g_new (double, task->n);
   g_autofree double *sigma = g_new (double, task->n);
@@ -411,49 +420,57 @@ fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form
   }
   if (search.best.loss == INFINITY)
     return FALSE;
-  search_around (&search);
+  if (around)
+    search_around (&search);
   *ret = search.best;
   return TRUE;
 }
 
-/* Of the forms that of the least loss + parameters x ln (points). */
+static guint
+count_slots (const KernelForm *form)
+{
+  guint n = 0;
+
+  while (form->slots[n] != END)
+    n++;
+  return n;
+}
+
+/* Of the forms that of the least loss + parameters x ln (points), refined in the end. */
 static gboolean
 fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
 {
-  g_autofree double *tried = g_new (double, task->n);
-  gboolean flops = task->points[0]->flops > 0, heads = head_sizes_differ (task), found = FALSE;
+  gboolean flops = task->points[0]->flops > 0, heads = head_sizes_differ (task), waves = FALSE;
   gboolean softmax = curve->op == SP_OP_ATTENTION || curve->op == SP_OP_ATTENTION_BWD;
+  const KernelForm *best = NULL;
   double least = INFINITY;
+  SpFitted fitted;
 
   for (guint f = 0; f < G_N_ELEMENTS (kernel_forms); f++)
-    for (guint waves = 0; waves < (softmax ? 2 : 1); waves++) {
+    for (guint w = 0; w < (softmax ? 2 : 1); w++) {
       const KernelForm *form = &kernel_forms[f];
-      SpFitted fitted;
-      guint n = 0;
-      if (form->flops != flops || (form->heads && !heads) ||
-          !fit_form (task, given, form, waves > 0, &fitted, tried))
+      if (form->flops != flops || (form->heads && !heads) || !fit_form (task, given, form, w > 0, FALSE, &fitted, weights))
         continue;
-      while (form->slots[n] != END)
-        n++;
-      double criterion = fitted.loss + n * log (task->n);
-      if (criterion >= least)
-        continue;
-      least = criterion;
-      found = TRUE;
-      memcpy (weights, tried, task->n * sizeof *weights);
-      memset (curve->covariance, 0, sizeof curve->covariance);
-      for (guint slot = 0; slot < curve->n_slots; slot++)
-        set_value (curve, slot, 0, 0, "not a part of this kernel's curve");
-      set_value (curve, SP_KERNEL_SERIAL, form->serial, 0, "of 0 and 1 the better");
-      set_value (curve, SP_KERNEL_TAIL, waves > 0 ? 1 : 0, 0, "of 0 and 1 the better");
-      for (guint i = 0; i < n; i++) {
-        set_value (curve, form->slots[i], fitted.value[i], fitted.error[i], not_identified);
-        for (guint j = 0; j < n; j++)
-          curve->covariance[form->slots[i]][form->slots[j]] = fitted.covariance[i][j];
+      double criterion = fitted.loss + count_slots (form) * log (task->n);
+      if (criterion < least) {
+        least = criterion;
+        best = form;
+        waves = w > 0;
       }
-      curve->chi_square = fitted.chi_square;
     }
-  return found;
+  if (best == NULL || !fit_form (task, given, best, waves, TRUE, &fitted, weights))
+    return FALSE;
+  for (guint slot = 0; slot < curve->n_slots; slot++)
+    set_value (curve, slot, 0, 0, "not a part of this kernel's curve");
+  set_value (curve, SP_KERNEL_SERIAL, best->serial, 0, "of 0 and 1 the better");
+  set_value (curve, SP_KERNEL_TAIL, waves ? 1 : 0, 0, "of 0 and 1 the better");
+  for (guint i = 0; i < count_slots (best); i++) {
+    set_value (curve, best->slots[i], fitted.value[i], fitted.error[i], not_identified);
+    for (guint j = 0; j < count_slots (best); j++)
+      curve->covariance[best->slots[i]][best->slots[j]] = fitted.covariance[i][j];
+  }
+  curve->chi_square = fitted.chi_square;
+  return TRUE;
 }
 
 static gboolean

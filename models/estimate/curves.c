@@ -70,7 +70,8 @@ sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes)
 {
   gboolean softmax = sizes->op == SP_OP_ATTENTION || sizes->op == SP_OP_ATTENTION_BWD;
   double cached = value[SP_KERNEL_CACHE_RATE] > 0 ? MIN (sizes->bytes, value[SP_KERNEL_CACHE]) : 0;
-  double memory = cached > 0 ? cached / value[SP_KERNEL_CACHE_RATE] : 0, compute = 0;
+  double memory = cached > 0 ? cached / value[SP_KERNEL_CACHE_RATE] : 0;
+  double compute = value[SP_KERNEL_ROW] * (double) sizes->m * (double) sizes->heads;
 
   if (value[SP_KERNEL_MEMORY_RATE] > 0)
     memory += (sizes->bytes - cached) / value[SP_KERNEL_MEMORY_RATE];
@@ -79,7 +80,7 @@ sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes)
                                     (double) MAX (softmax ? sizes->n : sizes->m, 1), (double) MAX (sizes->k, 1));
     if (softmax && value[SP_KERNEL_TAIL] > 0)
       use *= sp_curve_wave_use (sms, (sizes->m + 127) / 128 * sizes->heads, value[SP_KERNEL_TAIL]);
-    compute = sizes->flops / (value[SP_KERNEL_RATE] * use);
+    compute += sizes->flops / (value[SP_KERNEL_RATE] * use);
   }
   return value[SP_KERNEL_LAUNCH] + MAX (compute, memory) + value[SP_KERNEL_SERIAL] * MIN (compute, memory);
 }
