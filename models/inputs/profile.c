@@ -506,6 +506,7 @@ sp_profile_parse (const char *path, const char *text, gsize length, GError **err
                    "%s: no curve in it, expected a profile as seqpar calibrate fit writes it", path);
     return NULL;
   }
+  sp_profile_link (profile);
   return sp_ini_finish (ini, error) ? g_steal_pointer (&profile) : NULL;
 }
 
