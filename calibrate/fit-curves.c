@@ -157,7 +157,7 @@ set_quality (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, dou
 typedef struct {
   const SpFitTask *task;
   const SpFitGiven *given;
-  const guint *slots; /* of the parameters, of a kernel; NULL: in order */
+  const guint *slots;           /* of the parameters, of a kernel; NULL: in order */
   double value[SP_CURVE_SLOTS]; /* of slots that are no parameters */
 } Data;
 
@@ -343,9 +343,13 @@ static const KernelForm kernel_forms[] = {
   { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
   { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
   { FALSE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
-  { FALSE, FALSE, 1,
+  { FALSE,
+    FALSE,
+    1,
     { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
-  { FALSE, FALSE, 0,
+  { FALSE,
+    FALSE,
+    0,
     { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
   { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, END } },
   { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
@@ -354,7 +358,9 @@ static const KernelForm kernel_forms[] = {
   { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
   { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
   { TRUE, TRUE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, END } },
-  { TRUE, TRUE, 1,
+  { TRUE,
+    TRUE,
+    1,
     { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, SP_KERNEL_MEMORY_RATE, END } },
 };
 
@@ -373,14 +379,14 @@ bound_slot (const SpFitTask *task, guint slot, guint i, guint start, SpFitProble
     small = MIN (small, (double) point->bytes);
     large = MAX (large, (double) point->bytes);
   }
-  const double low[SP_CURVE_SLOTS] = { least / 1000, memory / 50, small, memory / 50, rate / 4, row / 100, 1, 0.01, 0.02,
-                                        0 };
-  const double high[SP_CURVE_SLOTS] = { least * 1.5, memory * 20, large, memory * 20, rate * 20, row * 1.5, 65536, 2, 1,
-                                         1 };
-  const double at[2][SP_CURVE_SLOTS] = {
-    { least / 4, memory, sqrt (small * large), memory * 1.5, rate * 1.1, row / 2, 256, 0.3, 0.9, 0 },
-    { least * 0.9, memory * 1.2, pow (small, 0.75) * pow (large, 0.25), memory * 0.7, rate * 1.3, row * 0.9, 2048, 0.3, 0.3, 0 }
-  };
+  const double low[SP_CURVE_SLOTS] = { least / 1000, memory / 50, small, memory / 50, rate / 4,
+                                       row / 100,    1,           0.01,  0.02,        0 };
+  const double high[SP_CURVE_SLOTS] = { least * 1.5, memory * 20, large, memory * 20, rate * 20,
+                                        row * 1.5,   65536,       2,     1,           1 };
+  const double at[2][SP_CURVE_SLOTS] = { { least / 4, memory, sqrt (small * large), memory * 1.5, rate * 1.1, row / 2,
+                                           256, 0.3, 0.9, 0 },
+                                         { least * 0.9, memory * 1.2, pow (small, 0.75) * pow (large, 0.25),
+                                           memory * 0.7, rate * 1.3, row * 0.9, 2048, 0.3, 0.3, 0 } };
 
   problem->lower[i] = low[slot];
   problem->upper[i] = MAX (high[slot], low[slot] * 1.01);
@@ -396,8 +402,12 @@ fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form
   g_autofree double *sigma = g_new (double, task->n);
   g_autofree double *tried = g_new (double, task->n);
   Data data = { .task = task, .given = given, .slots = form->slots };
-  Search search = { { .n_points = task->n, .log_seconds = log_seconds, .sigma = sigma, .seconds = seconds_of,
-                      .data = &data }, { .loss = INFINITY }, weights, tried };
+  Search search = {
+    { .n_points = task->n, .log_seconds = log_seconds, .sigma = sigma, .seconds = seconds_of, .data = &data },
+    { .loss = INFINITY },
+    weights,
+    tried
+  };
   guint n = 0;
 
   data.value[SP_KERNEL_SERIAL] = form->serial;
@@ -449,7 +459,8 @@ fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, doub
   for (guint f = 0; f < G_N_ELEMENTS (kernel_forms); f++)
     for (guint w = 0; w < (softmax ? 2 : 1); w++) {
       const KernelForm *form = &kernel_forms[f];
-      if (form->flops != flops || (form->heads && !heads) || !fit_form (task, given, form, w > 0, FALSE, &fitted, weights))
+      if (form->flops != flops || (form->heads && !heads) ||
+          !fit_form (task, given, form, w > 0, FALSE, &fitted, weights))
         continue;
       double criterion = fitted.loss + count_slots (form) * log (task->n);
       if (criterion < least) {

@@ -28,7 +28,15 @@ typedef struct {
   guint file; /* the first that has it */
 } SpPoint;
 
-typedef enum { SP_LEFT_PARTIAL, SP_LEFT_WRONG, SP_LEFT_NO_TIME, SP_LEFT_DTYPE, SP_LEFT_OP, SP_LEFT_PROGRAM_GEMM, SP_N_LEFT } SpLeftOut;
+typedef enum {
+  SP_LEFT_PARTIAL,
+  SP_LEFT_WRONG,
+  SP_LEFT_NO_TIME,
+  SP_LEFT_DTYPE,
+  SP_LEFT_OP,
+  SP_LEFT_PROGRAM_GEMM,
+  SP_N_LEFT
+} SpLeftOut;
 
 typedef struct {
   GArray *points;            /* SpPoint, sorted: op, variant, ranks, nodes, beside, m, n, k, ..., bytes */

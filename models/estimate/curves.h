@@ -18,8 +18,8 @@
  * Kernels of programs, one curve a form of op: launch + max (c, m) + serial min (c, m), 0 of which is all hidden.
  *   m = min (b, cache) / cache-rate + max (b - cache, 0) / memory-rate: of b bytes those beyond what the L2 holds go to
  *   memory. cache = 0: one rate. c = flops / (rate n / (n + half-tokens) (d / 128)^head-power w): n keys of softmax
- *   attention, tokens of any other; w the waves of 128 query rows a head, whose idle SMs cost `tail`. rate = 0: c = row m
- *   heads, of a kernel that works a warp or a block a row, however wide that is.
+ *   attention, tokens of any other; w the waves of 128 query rows a head, whose idle SMs cost `tail`. rate = 0: c =
+ *   row m heads, of a kernel that works a warp or a block a row, however wide that is.
  *   Bytes and FLOP as the program has them (sim/op.h).
  * Linear attention. launch + flops / (rate n / (n + half-tokens) (d / 128)^head-power): n tokens. FLOP 8 d^2 a token
  *   and head forward, 20 d^2 backward, as models/strategies/lasp.c counts them.

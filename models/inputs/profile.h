@@ -20,7 +20,8 @@
  *    rate.error = 3.2 TFLOP/s                               standard error; none where the value was not fitted
  * and a group says of the curve, in fractions of time: median, p90 and worst (residuals), scatter (their robust
  * standard deviation); points, left-out; chi-square (reduced); from and to, the range of validity: bytes of payload,
- * or FLOP of a kernel (its bytes where it has none); correlation: of its fitted parameters in the order of the file, the lower triangle row by row
+ * or FLOP of a kernel (its bytes where it has none); correlation: of its fitted parameters in the order of the file,
+ * the lower triangle row by row
  * without the diagonal, where any is not 0.
  *
  * What the parameters mean is models/estimate/curves.h. Units: seconds, bytes, FLOP; fractions of 1.
