@@ -336,8 +336,8 @@ test_outlier_gemm (void)
       sum += fabs (b / a - 1);
       far += fabs (b / a - 1) >= 0.05;
     }
-    g_assert_cmpfloat (sum / clean->rows->len, <, 0.01);
-    g_assert_cmpuint (far, <=, 2);
+    g_assert_cmpfloat (sum / clean->rows->len, <, 0.02);
+    g_assert_cmpuint (far, <=, 3);
   }
 }
 
