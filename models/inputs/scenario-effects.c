@@ -148,12 +148,17 @@ recomputes_some (const SpScenario *s, GString *why)
 
   for (gint32 i = 0; i < n; i++)
     most = MAX (most, sp_layout_stage_layers (l, s->arch, i));
+  const char *layers = most == 1 ? "layer" : "layers", *or_less = most == 1 ? "" : " or less";
   if (l->recompute_first > most) {
-    g_string_append_printf (why, "no stage has more than %d layers, so it is full; expected first-%d or less, or full",
-                            most, most);
+    g_string_append_printf (why, "no stage has more than %d %s, so it is full; expected first-%d%s, or full", most,
+                            layers, most, or_less);
     return FALSE;
   }
-  return explain (l->recompute != SP_RECOMPUTE_FULL || l->recompute_every <= MAX (most, 1), why,
+  if (l->recompute != SP_RECOMPUTE_FULL || l->recompute_every <= MAX (most, 1))
+    return TRUE;
+  if (most == 1)
+    return explain (FALSE, why, "no stage has more than 1 layer, so none is recomputed; expected full or none");
+  return explain (FALSE, why,
                   "no stage has more than %d layers, so none is recomputed; expected every-%d or less, or none", most,
                   most);
 }
@@ -222,25 +227,34 @@ is_usual (const SpScenario *scenario, const SpValues *values, const char *group,
                                                  : sp_values_is_usual (values, group, key);
 }
 
+static gboolean
+check_row (guint row, SpScenario *scenario, SpIni *ini, SpValues *values, GError **error)
+{
+  const char *group = rows[row].group, *key = rows[row].key;
+  g_autofree char *value = NULL;
+
+  if (!sp_ini_has (ini, group, key) || is_usual (scenario, values, group, key))
+    return TRUE;
+  g_autofree char *problem = sp_scenario_no_effect (scenario, group, key);
+  if (problem == NULL)
+    return TRUE;
+  if (sp_ini_is_set (ini, group, key))
+    return sp_ini_refuse (ini, group, key, error, "%s", problem);
+  if (!sp_ini_string (ini, group, key, SP_INI_REQUIRED, &value, error))
+    return FALSE;
+  g_ptr_array_add (scenario->notes, g_strdup_printf ("[%s] %s = %s: %s", group, key, value, problem));
+  return !rows[row].resets || sp_values_reset (ini, values, group, key, error);
+}
+
+/* The resets first: what the others count for depends on what is left, as layers of a stage on virtual-stages. */
 gboolean
 sp_scenario_check_effects (SpScenario *scenario, SpIni *ini, SpValues *values, GError **error)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
-    const char *group = rows[i].group, *key = rows[i].key;
-    g_autofree char *value = NULL;
-    if (!sp_ini_has (ini, group, key) || is_usual (scenario, values, group, key))
-      continue;
-    g_autofree char *problem = sp_scenario_no_effect (scenario, group, key);
-    if (problem == NULL)
-      continue;
-    if (sp_ini_is_set (ini, group, key))
-      return sp_ini_refuse (ini, group, key, error, "%s", problem);
-    if (!sp_ini_string (ini, group, key, SP_INI_REQUIRED, &value, error))
-      return FALSE;
-    g_ptr_array_add (scenario->notes, g_strdup_printf ("[%s] %s = %s: %s", group, key, value, problem));
-    if (rows[i].resets && !sp_values_reset (ini, values, group, key, error))
-      return FALSE;
+  for (guint resets = 2; resets-- > 0;) {
+    for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
+      if (rows[i].resets == (gboolean) resets && !check_row (i, scenario, ini, values, error))
+        return FALSE;
+    scenario->layout = values->layout;
   }
-  scenario->layout = values->layout;
   return TRUE;
 }
