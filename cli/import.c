@@ -64,6 +64,8 @@ write_both (const char *path, const GString *scenario, const GString *model, GEr
   gsize length = 0;
   if (model->len == 0)
     return sp_cli_write_file (path, scenario, error);
+  if (!sp_cli_check_output (path, error))
+    return FALSE;
   gboolean there = g_file_get_contents (model_path, &before, &length, NULL);
   if (!sp_cli_write_file (model_path, model, error))
     return FALSE;

@@ -175,9 +175,24 @@ sp_cli_check_layout (const SpScenario *scenario, GError **error)
 }
 
 gboolean
+sp_cli_check_output (const char *path, GError **error)
+{
+  if (path == NULL)
+    return TRUE;
+  if (sp_was_read (path))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: it is a file that this reads", path);
+  /* A rename would replace a link to nothing, or around in a circle, by a file. */
+  if (g_file_test (path, G_FILE_TEST_IS_SYMLINK) && !g_file_test (path, G_FILE_TEST_EXISTS))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: a link that leads to no file", path);
+  return TRUE;
+}
+
+gboolean
 sp_cli_write_file (const char *path, const GString *text, GError **error)
 {
   g_autoptr (GError) cause = NULL;
+  if (!sp_cli_check_output (path, error))
+    return FALSE;
   /* A rename would replace a device by a file. */
   if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);

@@ -173,7 +173,8 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
      GError **error)
 {
   g_autoptr (SpScenario) s = sp_cli_load_scenario (o->files[0], o->sets, error);
-  if (s == NULL || !sp_cli_check_layout (s, error))
+  if (s == NULL || !sp_cli_check_layout (s, error) || !sp_cli_check_output (o->emit, error) ||
+      !sp_cli_check_output (o->trace, error))
     return FALSE;
   g_autoptr (SpProgram) program = sp_program_new ();
   SpEstimator estimator;

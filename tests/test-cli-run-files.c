@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar import and export: the files that are written, and that nothing is where something is wrong. */
+#include <unistd.h>
+
 #include "tests/cli-run.h"
 
 static const char flags[] = "--num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 4096 \\\n"
@@ -127,6 +129,89 @@ test_export_lost (void)
   g_assert_false (is_there ("not-written.toml"));
 }
 
+/* No command writes over a file that it reads, whatever name that is given: neither its argument, nor what a scenario
+ * names. Nothing is written then, not even what has a name of its own. */
+static void
+test_over_input (void)
+{
+  static const char *const commands[][10] = {
+    { "run", "scenario.ini", "--emit-program", "scenario.ini" },
+    { "run", "scenario.ini", "--emit-program", "model.ini" },
+    { "run", "scenario.ini", "--emit-program", "new.txt", "--engine", "simulate", "--trace", "scenario.ini" },
+    { "run", "scenario.ini", "--engine", "simulate", "--trace", "soft.ini" },
+    { "export", "scenario.ini", "--format", "megatron", "-o", "scenario.ini" },
+    { "export", "scenario.ini", "--format", "megatron", "-o", "soft.ini" },
+    { "export", "scenario.ini", "--format", "megatron", "-o", "hard.ini" },
+    { "export", "scenario.ini", "--format", "megatron", "-o", "./cluster.ini" },
+    { "import", "run.args", "--cluster", "cluster.ini", "-o", "run.args" },
+    { "import", "run.args", "--cluster", "cluster.ini", "-o", "cluster.ini" },
+    { "calibrate", "import", "timed.csv", "--op", "gemm", "-o", "timed.csv" },
+  };
+  static const char *const words[] = { "cannot be written: it is a file that this reads", NULL };
+  static const char timed[] = "m,k,n,dtype,median_us\n4096,4096,4096,bf16,250\n";
+  g_autofree char *soft = g_build_filename (folder, "soft.ini", NULL);
+  g_autofree char *hard = g_build_filename (folder, "hard.ini", NULL);
+  g_autofree char *scenario = g_build_filename (folder, "scenario.ini", NULL);
+  write_good ();
+  write_file ("run.args", flags, -1);
+  write_file ("timed.csv", timed, -1);
+  g_assert_cmpint (symlink ("scenario.ini", soft), ==, 0);
+  g_assert_cmpint (link (scenario, hard), ==, 0);
+  g_autofree char *cluster = read_file ("cluster.ini");
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++) {
+    g_auto (Run) run = run_args (commands[i]);
+    assert_refused (&run, 1, words);
+    g_autofree char *scenario_after = read_file ("scenario.ini"), *model_after = read_file ("model.ini");
+    g_autofree char *cluster_after = read_file ("cluster.ini"), *timed_after = read_file ("timed.csv");
+    g_autofree char *args_after = read_file ("run.args");
+    g_assert_cmpstr (scenario_after, ==, scenario_text);
+    g_assert_cmpstr (model_after, ==, model_text);
+    g_assert_cmpstr (cluster_after, ==, cluster);
+    g_assert_cmpstr (timed_after, ==, timed);
+    g_assert_cmpstr (args_after, ==, flags);
+    g_assert_true (g_file_test (soft, G_FILE_TEST_IS_SYMLINK));
+    g_assert_false (is_there ("new.txt"));
+    g_assert_false (is_there ("run.args-model.ini"));
+    g_assert_false (is_there ("cluster-model.ini"));
+  }
+  remove_file ("soft.ini");
+  remove_file ("hard.ini");
+
+  /* what only looks alike is written */
+  g_auto (Run) other = run_cli ("export", "scenario.ini", "--format", "megatron", "--set", "ulysses=1", "--set",
+                                "ring=4", "-o", "other.ini");
+  g_assert_cmpint (other.status, ==, 0);
+  g_auto (Run) again = run_cli ("export", "scenario.ini", "--format", "megatron", "--set", "ulysses=1", "--set",
+                                "ring=4", "-o", "other.ini");
+  g_assert_cmpint (again.status, ==, 0);
+  g_auto (Run) measured = run_cli ("calibrate", "import", "timed.csv", "--op", "gemm", "-o", "measured.csv");
+  g_assert_cmpint (measured.status, ==, 0);
+}
+
+/* A link around in a circle, or to nothing, stays what it is. */
+static void
+test_over_lost_link (void)
+{
+  static const char *const targets[] = { "loop.ini", "no-such.ini" };
+  static const char *const words[] = { "loop.ini", "a link that leads to no file", NULL };
+  g_autofree char *path = g_build_filename (folder, "loop.ini", NULL);
+  write_good ();
+  write_file ("run.args", flags, -1);
+  for (guint i = 0; i < G_N_ELEMENTS (targets); i++) {
+    g_assert_cmpint (symlink (targets[i], path), ==, 0);
+    g_auto (Run) import = run_cli ("import", "run.args", "--cluster", "cluster.ini", "-o", "loop.ini");
+    assert_refused (&import, 1, words);
+    g_auto (Run) emitted = run_cli ("run", "scenario.ini", "--emit-program", "loop.ini");
+    assert_refused (&emitted, 1, words);
+    g_auto (Run) traced = run_cli ("run", "scenario.ini", "--engine", "simulate", "--trace", "loop.ini");
+    assert_refused (&traced, 1, words);
+    g_assert_true (g_file_test (path, G_FILE_TEST_IS_SYMLINK));
+    g_assert_false (is_there ("loop-model.ini"));
+    g_assert_false (is_there ("no-such.ini"));
+    remove_file ("loop.ini");
+  }
+}
+
 /* The plan's best that the format has words for; the rest of the plan's text is not there. */
 static void
 test_plan_export (void)
@@ -177,6 +262,8 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-run-files/nothing-written", test_nothing_written);
   g_test_add_func ("/cli-run-files/not-writable", test_not_writable);
   g_test_add_func ("/cli-run-files/export-lost", test_export_lost);
+  g_test_add_func ("/cli-run-files/over-input", test_over_input);
+  g_test_add_func ("/cli-run-files/over-lost-link", test_over_lost_link);
   g_test_add_func ("/cli-run-files/plan-export", test_plan_export);
   g_test_add_func ("/cli-run-files/shipped", test_shipped);
   int status = g_test_run ();

@@ -61,6 +61,52 @@ sp_check_input (const char *path, const char *text, gsize length, GError **error
   return sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s:%u: not UTF-8", path, line);
 }
 
+/* Files by device and inode, for who is about to write one. The one thing here that outlives a call: an input is read at
+ * many depths, and what must not be overwritten is none of their callers' business. */
+static GArray *files_read;
+G_LOCK_DEFINE_STATIC (files_read);
+
+typedef struct {
+  guint64 device, inode;
+} FileId;
+
+static gboolean
+find_file (const GStatBuf *status)
+{
+  for (guint i = 0; files_read != NULL && i < files_read->len; i++) {
+    const FileId *id = &g_array_index (files_read, FileId, i);
+    if (id->device == (guint64) status->st_dev && id->inode == (guint64) status->st_ino)
+      return TRUE;
+  }
+  return FALSE;
+}
+
+static void
+remember_file (const GStatBuf *status)
+{
+  const FileId id = { (guint64) status->st_dev, (guint64) status->st_ino };
+
+  G_LOCK (files_read);
+  if (files_read == NULL)
+    files_read = g_array_new (FALSE, FALSE, sizeof (FileId));
+  if (!find_file (status))
+    g_array_append_val (files_read, id);
+  G_UNLOCK (files_read);
+}
+
+gboolean
+sp_was_read (const char *path)
+{
+  GStatBuf status;
+
+  if (g_stat (path, &status) != 0)
+    return FALSE;
+  G_LOCK (files_read);
+  gboolean found = find_file (&status);
+  G_UNLOCK (files_read);
+  return found;
+}
+
 static char *
 read_bytes (const char *path, gint64 most_mib, gsize *ret_length, GError **error)
 {
@@ -86,6 +132,7 @@ read_bytes (const char *path, gint64 most_mib, gsize *ret_length, GError **error
     sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: %s", path, problem);
     return NULL;
   }
+  remember_file (&status);
   if (ret_length != NULL)
     *ret_length = length;
   return g_steal_pointer (&text);
