@@ -28,7 +28,10 @@ static const StatusCase status_cases[] = {
   { "run-mfu", 0, { "run", "scenario.ini", "--mfu-convention", "palm" } },
   { "plan", 0, PLAN ("64K", "--gpus", "2", "--set", "overlap=false") },
   { "plan-muon", 0, PLAN ("64K", "--gpus", "2", "--set", "optimizer=muon") },
-  { "plan-no-effect", 1, PLAN ("64K", "--set", "run.lora-targets=q_proj"), { "lora-targets=q_proj: has no effect", "lora-rank = 0" } },
+  { "plan-no-effect",
+    1,
+    PLAN ("64K", "--set", "run.lora-targets=q_proj"),
+    { "lora-targets=q_proj: has no effect", "lora-rank = 0" } },
   { "plan-rank", 0, PLAN ("64K", "--gpus", "2", "--set", "lora-rank=4", "--set", "lora-targets=q_proj") },
   { "plan-usual", 0, PLAN ("64K", "--gpus", "2", "--set", "lora-targets=all") },
   { "plan-elsewhere", 1, PLAN ("64K", "--set", "host-rate=1 GB/s"), { "host-rate", "a key of a cluster's file" } },
@@ -80,6 +83,27 @@ static const StatusCase status_cases[] = {
     1,
     { "run", "scenario.ini", "--engine", "simulate", "--set", "failed-links=nodd0.gpu0>switch" },
     { "nodd0.gpu0>switch", "did you mean node0.gpu0>switch?" } },
+  { "failed-link-estimated", 1, { "run", "scenario.ini", "--set", "failed-links=nonsense" }, { "nonsense", "not" } },
+  { "slow-rank-estimated", 1, { "run", "scenario.ini", "--set", "slow-ranks=4 x 2" }, { "rank 4", "ranks 0 to 3" } },
+  { "noise-estimated",
+    1,
+    { "run", "scenario.ini", "--set", "kernel-noise=3%" },
+    { "kernel-noise", "--engine simulate" } },
+  { "rank-estimated",
+    1,
+    { "run", "scenario.ini", "--set", "slow-ranks=3 x 2" },
+    { "has no effect", "--engine simulate" } },
+  { "link-estimated",
+    1,
+    { "run", "scenario.ini", "--set", "slow-links=node0.gpu0>switch x 0.5" },
+    { "slow-links", "has no effect", "--engine simulate" } },
+  { "seed-estimated", 1, { "run", "scenario.ini", "--set", "variation.seed=2" }, { "seed", "--engine simulate" } },
+  { "seed-usual", 0, { "run", "scenario.ini", "--set", "seed=1" }, { NULL } },
+  { "seed-alone", 1, { "run", "scenario.ini", "--engine", "simulate", "--set", "seed=2" }, { "seed", "kernel-noise" } },
+  { "seed",
+    0,
+    { "run", "scenario.ini", "--engine", "simulate", "--set", "seed=2", "--set", "network-noise=3%" },
+    { NULL } },
   { "export", 2, PLAN ("64K", "--export", "megatorn"), { "--export", "did you mean megatron?" } },
   { "export-json", 2, PLAN ("64K", "--export", "megatron", "--json"), { "--export", "--json" } },
   { "export-nothing", 2, { "export", "scenario.ini" }, { "--format is missing" } },
@@ -112,6 +136,37 @@ test_status (gconstpointer data)
   g_assert_cmpint (run.status, ==, 0);
   g_assert_cmpstr (run.err, ==, "");
   g_assert_cmpstr (run.out, !=, "");
+}
+
+/* In the file a word instead: nothing of it counts in an estimate, and in a simulation all that varies. */
+static void
+test_variation_notes (void)
+{
+  static const char groups[] = "[variation]\nseed = 2\nkernel-noise = 3%\nslow-ranks = 1 x 2\n";
+  static const char *const keys[] = { "seed = 2", "kernel-noise = 3%", "slow-ranks = 1 x 2" };
+  g_autofree char *varied = g_strconcat (scenario_text, groups, NULL);
+  g_autofree char *seeded = g_strconcat (scenario_text, "[variation]\nseed = 2\n", NULL);
+
+  write_good ();
+  g_auto (Run) plain = run_cli ("run", "scenario.ini", "--json");
+  g_autoptr (JsonNode) before = parse_json (&plain);
+  write_file ("scenario.ini", varied, -1);
+  g_auto (Run) estimated = run_cli ("run", "scenario.ini", "--json");
+  g_auto (Run) simulated = run_cli ("run", "scenario.ini", "--json", "--engine", "simulate");
+  g_autoptr (JsonNode) noted = parse_json (&estimated);
+  g_assert_cmpuint (json_array_get_length (array (noted, "notes")), ==,
+                    json_array_get_length (array (before, "notes")) + G_N_ELEMENTS (keys));
+  g_assert_cmpfloat (number (noted, "step_time_s"), ==, number (before, "step_time_s"));
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++) {
+    g_autofree char *note = g_strdup_printf ("[variation] %s: has no effect: ", keys[i]);
+    assert_contains (estimated.out, note);
+  }
+  g_assert_null (strstr (simulated.out, "[variation]"));
+  g_assert_cmpint (simulated.status, ==, 0);
+  write_file ("scenario.ini", seeded, -1);
+  g_auto (Run) alone = run_cli ("run", "scenario.ini", "--engine", "simulate");
+  g_assert_cmpint (alone.status, ==, 0);
+  assert_contains (alone.out, "[variation] seed = 2: has no effect: nothing is random");
 }
 
 /* --- broken files ------------------------------------------------------------------------------------------------- */
@@ -271,6 +326,7 @@ main (int argc, char **argv)
 {
   if (!begin_cli (&argc, &argv))
     return 0;
+  g_test_add_func ("/cli/variation-notes", test_variation_notes);
   g_test_add_func ("/cli/no-file", test_no_file);
   g_test_add_func ("/cli/output/same", test_same_output);
   g_test_add_func ("/cli/output/emit-program", test_emit_program);

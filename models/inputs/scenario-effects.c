@@ -220,6 +220,58 @@ sp_scenario_no_effect (const SpScenario *scenario, const char *group, const char
   return NULL;
 }
 
+/* --- [variation] -------------------------------------------------------------------------------------------------- */
+
+static gboolean
+is_random (const SpScenario *s)
+{
+  const SpVariations *v = &s->variations;
+  g_autofree char *constant = sp_scenario_no_effect (s, SP_VARIATION_GROUP, "expert-imbalance-noise");
+  double kernels = v->kernel_noise >= 0 ? v->kernel_noise : s->cluster->device->noise.value;
+  double network = v->network_noise >= 0 ? v->network_noise : s->cluster->network_noise.value;
+
+  return kernels > 0 || network > 0 || (v->load_noise && constant == NULL);
+}
+
+static const char *
+variation_problem (const SpScenario *s, const char *key, gboolean simulated)
+{
+  gboolean seed = g_str_equal (key, "seed"), loads = g_str_equal (key, "expert-imbalance-noise");
+  const SpVariations usual = SP_VARIATIONS_DEFAULT;
+
+  if ((seed && s->variations.seed == usual.seed) || (loads && !s->variations.load_noise))
+    return NULL;
+  if (!simulated)
+    return "has no effect: only a simulation varies from rank to rank and step to step; it counts with --engine "
+           "simulate";
+  if (seed && !is_random (s))
+    return "has no effect: nothing is random here; with kernel-noise, network-noise or expert-imbalance-noise it "
+           "counts";
+  return NULL;
+}
+
+gboolean
+sp_scenario_check_variations (SpScenario *scenario, gboolean simulated, GError **error)
+{
+  const SpVariations *v = &scenario->variations;
+
+  for (guint i = 0; i < SP_N_VARIATION_KEYS; i++) {
+    const char *key = sp_variation_keys[i];
+    g_autofree char *known = v->given[i] != NULL ? sp_scenario_no_effect (scenario, SP_VARIATION_GROUP, key) : NULL;
+    const char *problem = variation_problem (scenario, key, simulated);
+    if (v->given[i] == NULL || known != NULL || problem == NULL)
+      continue;
+    g_autofree char *shown = sp_shown (v->given[i]);
+    if (v->is_set[i])
+      return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s (--set): [" SP_VARIATION_GROUP "] %s = \"%s\": %s",
+                            scenario->path, key, shown, problem);
+    g_ptr_array_add (scenario->notes, g_strdup_printf ("[" SP_VARIATION_GROUP "] %s = %s: %s", key, shown, problem));
+  }
+  return TRUE;
+}
+
+/* --- the table at work -------------------------------------------------------------------------------------------- */
+
 static gboolean
 is_usual (const SpScenario *scenario, const SpValues *values, const char *group, const char *key)
 {

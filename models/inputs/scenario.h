@@ -52,6 +52,10 @@ char *sp_scenario_key_elsewhere (const char *name);
  * the scenario only arch, layout and run are looked at. Free with g_free. */
 char *sp_scenario_no_effect (const SpScenario *scenario, const char *group, const char *key);
 
+/* The same of the keys of [variation], which nothing but a simulation looks at: one of a command line that makes no
+ * difference is refused, one of the file becomes a note. */
+gboolean sp_scenario_check_variations (SpScenario *scenario, gboolean simulated, GError **error);
+
 /* The scenario with every default written out, as `show` prints it. */
 void sp_scenario_write (const SpScenario *scenario, GString *out);
 

@@ -5,7 +5,7 @@
 
 #define GROUP SP_VARIATION_GROUP
 
-const char *const sp_variation_keys[] = { "seed",       "kernel-noise", "network-noise", "expert-imbalance-noise",
+const char *const sp_variation_keys[SP_N_VARIATION_KEYS + 1] = { "seed",       "kernel-noise", "network-noise", "expert-imbalance-noise",
                                           "slow-ranks", "slow-links",   "failed-links",  NULL };
 
 static void
@@ -111,6 +111,12 @@ sp_variations_read (SpIni *ini, SpVariations *ret, GError **error)
       !sp_ini_bool (ini, GROUP, "expert-imbalance-noise", SP_INI_OPTIONAL, &ret->load_noise, error))
     return FALSE;
   ret->seed = (guint64) seed;
+  for (guint i = 0; i < SP_N_VARIATION_KEYS; i++) {
+    if (sp_ini_has (ini, GROUP, sp_variation_keys[i]) &&
+        !sp_ini_string (ini, GROUP, sp_variation_keys[i], SP_INI_OPTIONAL, &ret->given[i], error))
+      return FALSE;
+    ret->is_set[i] = sp_ini_is_set (ini, GROUP, sp_variation_keys[i]);
+  }
   return read_slow_ranks (ini, ret, error) && read_links (ini, "slow-links", FALSE, ret, error) &&
          read_links (ini, "failed-links", TRUE, ret, error);
 }
@@ -120,6 +126,8 @@ sp_variations_clear (SpVariations *variations)
 {
   g_clear_pointer (&variations->slow_ranks, g_array_unref);
   g_clear_pointer (&variations->links, g_array_unref);
+  for (guint i = 0; i < SP_N_VARIATION_KEYS; i++)
+    g_clear_pointer (&variations->given[i], g_free);
 }
 
 static void

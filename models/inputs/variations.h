@@ -26,12 +26,17 @@ typedef struct {
   double factor; /* of its rate; 0: failed */
 } SpLinkChange;
 
+#define SP_N_VARIATION_KEYS 7
+
 typedef struct {
   guint64 seed;
   double kernel_noise, network_noise; /* negative: the profile's */
   gboolean load_noise;                /* of experts */
   GArray *slow_ranks;                 /* SpSlowRank */
   GArray *links;                      /* SpLinkChange */
+  /* As written, of each of sp_variation_keys; NULL: not there. And whether a command line said so. */
+  char *given[SP_N_VARIATION_KEYS];
+  gboolean is_set[SP_N_VARIATION_KEYS];
 } SpVariations;
 
 #define SP_VARIATIONS_DEFAULT                                                                                          \
@@ -40,7 +45,7 @@ typedef struct {
   }
 
 #define SP_VARIATION_GROUP "variation"
-extern const char *const sp_variation_keys[]; /* NULL-terminated */
+extern const char *const sp_variation_keys[SP_N_VARIATION_KEYS + 1]; /* NULL-terminated */
 
 /* Reads the group, if it is there. */
 gboolean sp_variations_read (SpIni *ini, SpVariations *ret, GError **error);

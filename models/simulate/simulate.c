@@ -40,17 +40,40 @@ change_links (SpTopology *topology, const SpVariations *variations, GError **err
   return TRUE;
 }
 
-static gboolean
-make_topology (const SpEstimator *estimator, const SpVariations *variations, SpSimulated *ret, GError **error)
+static SpTopology *
+make_topology (const SpCluster *cluster, const SpVariations *variations, GError **error)
 {
   SpTopologySpec spec;
 
-  sp_cluster_topology_spec (estimator->cluster, &spec);
-  ret->topology = sp_topology_new (&spec, error);
-  return ret->topology != NULL && change_links (ret->topology, variations, error);
+  sp_cluster_topology_spec (cluster, &spec);
+  g_autoptr (SpTopology) topology = sp_topology_new (&spec, error);
+  return topology != NULL && change_links (topology, variations, error) ? g_steal_pointer (&topology) : NULL;
 }
 
 /* --- variation ---------------------------------------------------------------------------------------------------- */
+
+static gboolean
+check_ranks (const SpVariations *v, gint32 ranks, GError **error)
+{
+  for (guint i = 0; v->slow_ranks != NULL && i < v->slow_ranks->len; i++) {
+    gint32 rank = g_array_index (v->slow_ranks, SpSlowRank, i).rank;
+    if (rank >= ranks)
+      return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                            "[variation] slow-ranks names rank %d, and the layout has ranks 0 to %d", rank, ranks - 1);
+  }
+  return TRUE;
+}
+
+gboolean
+sp_simulate_check_variations (const SpCluster *cluster, gint32 ranks, const SpVariations *variations, GError **error)
+{
+  if (!check_ranks (variations, ranks, error))
+    return FALSE;
+  if (variations->links == NULL || variations->links->len == 0)
+    return TRUE;
+  g_autoptr (SpTopology) topology = make_topology (cluster, variations, error);
+  return topology != NULL;
+}
 
 static gboolean
 make_variation (const SpEstimator *estimator, const SpProgram *program, const SpVariations *v, SpVariation *ret,
@@ -68,12 +91,7 @@ make_variation (const SpEstimator *estimator, const SpProgram *program, const Sp
     .slow_ranks = v->slow_ranks != NULL ? (const SpSlowRank *) (void *) v->slow_ranks->data : NULL,
     .n_slow_ranks = v->slow_ranks != NULL ? v->slow_ranks->len : 0,
   };
-  for (guint i = 0; i < ret->n_slow_ranks; i++)
-    if (ret->slow_ranks[i].rank >= program->world)
-      return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
-                            "[variation] slow-ranks names rank %d, and the layout has ranks 0 to %d",
-                            ret->slow_ranks[i].rank, program->world - 1);
-  return TRUE;
+  return check_ranks (v, program->world, error);
 }
 
 /* --- the result in the estimate's terms --------------------------------------------------------------------------- */
@@ -146,9 +164,8 @@ set_memory (const SpEstimator *estimator, const SpRoleReport *fullest, SpEstimat
 {
   const SpFramework *framework = estimator->framework;
 
-  e->memory = (SpMemory){
-    .stage = fullest->stage, .moment = "simulated; peaks below", .host_bytes = e->memory.host_bytes
-  };
+  e->memory =
+      (SpMemory){ .stage = fullest->stage, .moment = "simulated; peaks below", .host_bytes = e->memory.host_bytes };
   for (guint c = 0; c < SP_N_CLASSES; c++)
     e->memory.by_class[c] = (double) fullest->peak_by_class[c];
   double bytes = (double) fullest->peak_bytes;
@@ -238,8 +255,8 @@ simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, co
   sp_estimate_program (estimator, program, run, &ret->result);
   sp_estimate_refine (estimator, program, &ret->result);
   sp_program_prices_init (&prices, &estimator->cost, program);
-  if (!make_topology (estimator, variations, ret, error) ||
-      !make_variation (estimator, program, variations, &variation, error))
+  ret->topology = make_topology (estimator->cluster, variations, error);
+  if (ret->topology == NULL || !make_variation (estimator, program, variations, &variation, error))
     return FALSE;
   gboolean fold = !asked->unfolded && !asked->steps && !sp_variation_splits (&variation);
   ret->network = sp_network_new (ret->topology, program, prices.algorithms, fold, error);

@@ -50,6 +50,10 @@ gboolean sp_simulate (SpEstimator *estimator, const SpProgram *program, const Sp
                       const SpVariations *variations, const SpSimulateOptions *options, SpSimulated *ret,
                       GError **error);
 
+/* Whether ranks and links that a variation names are there: what sp_simulate refuses first, for who does not simulate. */
+gboolean sp_simulate_check_variations (const SpCluster *cluster, gint32 ranks, const SpVariations *variations,
+                                       GError **error);
+
 /* The q-th quantile of the samples, interpolated between neighbours. */
 double sp_simulated_quantile (const SpSimulated *simulated, double q);
 
