@@ -212,6 +212,46 @@ test_over_lost_link (void)
   }
 }
 
+/* What is set besides is held to what `run` holds it to: legal, and of some effect. */
+static void
+test_import_sets (void)
+{
+  static const struct {
+    const char *set;
+    const char *words[3];
+  } cases[] = {
+    { "ring-keep=true", { "ring-keep", "has no effect", "ring = 2" } },
+    { "virtual-stages=2", { "virtual-stages", "has no effect", "pipeline = 2" } },
+    { "stage-split=1,3", { "stage-split", "has no effect", "pipeline = 2" } },
+    { "zero-group=3", { "zero-group" } },
+    { "lasp-version=1", { "lasp-version", "has no effect" } },
+    { "ring-inner=2", { "ring-inner", "has no effect" } },
+    { "recompute=every-90", { "recompute", "has no effect", "every-4" } },
+    { "expert-imbalance=4", { "expert-imbalance", "has no effect" } },
+    { "tensor=3", { "run.args" } },
+    { "order=tensor", { "order" } },
+  };
+  write_good ();
+  write_file ("run.args", flags, -1);
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_auto (Run) run =
+        run_cli ("import", "run.args", "--cluster", "cluster.ini", "-o", "not-written.ini", "--set", cases[i].set);
+    const char *words[] = { cases[i].words[0], cases[i].words[1], cases[i].words[2], NULL };
+    assert_refused (&run, 1, words);
+    g_assert_false (is_there ("not-written.ini"));
+    g_assert_false (is_there ("not-written-model.ini"));
+  }
+  g_auto (Run) run =
+      run_cli ("import", "run.args", "--cluster", "cluster.ini", "-o", "set.ini", "--set", "recompute=every-2", "--set",
+               "zero=1", "--set", "loss=chunked", "--set", "loss-chunks=2");
+  g_assert_cmpint (run.status, ==, 0);
+  g_autofree char *scenario = read_file ("set.ini");
+  assert_contains (scenario, "recompute = every-2\n");
+  assert_contains (scenario, "loss-chunks = 2\n");
+  g_auto (Run) shown = run_cli ("run", "set.ini");
+  g_assert_cmpint (shown.status, ==, 0);
+}
+
 /* The plan's best that the format has words for; the rest of the plan's text is not there. */
 static void
 test_plan_export (void)
@@ -262,6 +302,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-run-files/nothing-written", test_nothing_written);
   g_test_add_func ("/cli-run-files/not-writable", test_not_writable);
   g_test_add_func ("/cli-run-files/export-lost", test_export_lost);
+  g_test_add_func ("/cli-run-files/import-sets", test_import_sets);
   g_test_add_func ("/cli-run-files/over-input", test_over_input);
   g_test_add_func ("/cli-run-files/over-lost-link", test_over_lost_link);
   g_test_add_func ("/cli-run-files/plan-export", test_plan_export);

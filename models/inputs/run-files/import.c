@@ -250,8 +250,42 @@ write_scenario (const Import *import, const char *model, GString *out)
   write_group (import->file->facts, "run", out);
 }
 
-/* Reads what is to be written, and notes a layout that is not legal there. A model file that is to be written too
- * stands in a folder of its own for that. */
+/* What is given besides the file, once more as a scenario's sets, so that one without effect is refused and not noted. */
+static GStrv
+given_sets (const SpFacts *facts)
+{
+  static const char *const groups[] = { "cluster.", "layout.", "run." };
+  g_autofree const char **keys = sp_facts_keys (facts);
+  GPtrArray *sets = g_ptr_array_new ();
+
+  for (guint i = 0; keys[i] != NULL; i++) {
+    const SpFact *fact = g_hash_table_lookup ((SpFacts *) facts, keys[i]);
+    for (guint g = 0; g < G_N_ELEMENTS (groups) && fact->from == SP_FACT_GIVEN; g++)
+      if (g_str_has_prefix (keys[i], groups[g]))
+        g_ptr_array_add (sets, g_strconcat (keys[i], "=", sp_facts_get (facts, keys[i]), NULL));
+  }
+  g_ptr_array_add (sets, NULL);
+  return (GStrv) g_ptr_array_free (sets, FALSE);
+}
+
+/* Whether one of them is more than an answer to what a run file leaves out. */
+static gboolean
+has_own_will (const char *const *sets)
+{
+  static const char *const answers[] = { "run.sequence=", "run.micro-batch=", "run.global-batch=" };
+
+  for (guint i = 0; sets[i] != NULL; i++) {
+    gboolean answer = FALSE;
+    for (guint k = 0; k < G_N_ELEMENTS (answers); k++)
+      answer |= g_str_has_prefix (sets[i], answers[k]);
+    if (!answer)
+      return TRUE;
+  }
+  return FALSE;
+}
+
+/* Reads what is to be written. A layout that is not legal there is the file's, and noted; it is refused where --set has
+ * made it. A model file that is to be written too stands in a folder of its own for that. */
 static gboolean
 check_scenario (const Import *import, GError **error)
 {
@@ -262,7 +296,9 @@ check_scenario (const Import *import, GError **error)
       (model == NULL || !g_file_set_contents (model, import->own_model->str, (gssize) import->own_model->len, error)))
     return FALSE;
   write_scenario (import, model != NULL ? model : import->model, text);
-  g_autoptr (SpScenario) scenario = sp_scenario_parse (import->path, text->str, text->len, NULL, error);
+  g_auto (GStrv) sets = given_sets (import->file->facts);
+  g_autoptr (SpScenario) scenario =
+      sp_scenario_parse (import->path, text->str, text->len, (const char *const *) sets, error);
   if (model != NULL) {
     g_remove (model);
     g_rmdir (folder);
@@ -270,9 +306,16 @@ check_scenario (const Import *import, GError **error)
   if (scenario == NULL)
     return FALSE;
   g_autoptr (GError) illegal = NULL;
-  if (!sp_layout_check (&scenario->layout, scenario->arch, scenario->framework, &scenario->run, import->place.gpus,
-                        &illegal))
-    sp_run_note (import->file, "note: the layout is not legal here: %s", illegal->message);
+  if (sp_layout_check (&scenario->layout, scenario->arch, scenario->framework, &scenario->run, import->place.gpus,
+                       &illegal))
+    return TRUE;
+  if (has_own_will ((const char *const *) sets)) {
+    g_autofree char *all = g_strjoinv (", ", sets);
+    g_autofree char *shown = sp_shown (all);
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: the layout is not legal with --set %s: %s",
+                          import->file->name, shown, illegal->message);
+  }
+  sp_run_note (import->file, "note: the layout is not legal here: %s", illegal->message);
   return TRUE;
 }
 
