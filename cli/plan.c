@@ -74,7 +74,8 @@ parse (char **args, Options *o, GString *out, GError **error)
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
       "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version. --set takes\n"
       "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, ring-kind, schedule, loss, optimizer,\n"
-      "causal, frozen, lora-rank and lora-targets.\n",
+      "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles,\n"
+      "offload and virtual-stages (of schedule=interleaved; searched if not given).\n",
       out, error);
 }
 
@@ -134,8 +135,31 @@ static const struct {
 };
 #undef FIELD
 
-/* Of [run], as a scenario takes them. */
-static const char *const run_keys[] = { "frozen", "lora-rank", "lora-targets" };
+/* As a scenario takes them. */
+static const struct {
+  const char *group, *key;
+} scenario_keys[] = {
+  { "run", "frozen" },
+  { "run", "expert-imbalance" },
+  { "run", "lora-rank" },
+  { "run", "lora-targets" },
+  { "run", "precision" },
+  { "layout", "expert-capacity" },
+  { "layout", "loss-chunks" },
+  { "layout", "mlp-tiles" },
+  { "layout", "offload" },
+  { "layout", "virtual-stages" },
+};
+
+static gboolean
+is_of_scenario (const char *name)
+{
+  const char *group, *key;
+  for (guint i = 0; sp_scenario_key (i, &group, &key, NULL); i++)
+    if (g_str_equal (name, key))
+      return TRUE;
+  return g_strv_contains (sp_variation_keys, name);
+}
 
 static gboolean
 set_value (const char *set, guint row, const char *value, SpPlanQuestion *question, GError **error)
@@ -167,8 +191,8 @@ apply_set (const char *set, SpPlanQuestion *question, GError **error)
 {
   static const char *const searched[] = { "data",  "tensor",       "pipeline",    "ulysses", "ring",
                                           "lasp",  "lasp-version", "ring-split",  "zero",    "recompute",
-                                          "order", "micro-batch",  "stage-split", NULL };
-  const char *names[G_N_ELEMENTS (settable) + G_N_ELEMENTS (run_keys) + 1] = { NULL };
+                                          "order", "micro-batch",  "expert",      NULL };
+  const char *names[G_N_ELEMENTS (settable) + G_N_ELEMENTS (scenario_keys) + 1] = { NULL };
   g_autofree char *shown = sp_shown (set);
   const char *equals = strchr (set, '=');
   if (equals == NULL || equals == set)
@@ -182,16 +206,19 @@ apply_set (const char *set, SpPlanQuestion *question, GError **error)
     if (g_str_equal (key, names[i]))
       return set_value (set, i, value, question, error);
   }
-  for (guint i = 0; i < G_N_ELEMENTS (run_keys); i++) {
-    names[G_N_ELEMENTS (settable) + i] = run_keys[i];
-    if (g_str_equal (key, run_keys[i]))
-      return sp_scenario_set_run (key, value, &question->run, error);
+  for (guint i = 0; i < G_N_ELEMENTS (scenario_keys); i++) {
+    names[G_N_ELEMENTS (settable) + i] = scenario_keys[i].key;
+    if (g_str_equal (key, scenario_keys[i].key))
+      return sp_scenario_set (scenario_keys[i].group, key, value, &question->base, &question->run, error);
   }
   if (g_strv_contains (searched, key))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: %s is what plan searches; to fix it, use seqpar run",
                         shown, key);
   g_autofree char *elsewhere = sp_scenario_key_elsewhere (key), *near = sp_did_you_mean (key, names);
   g_autofree char *all = g_strjoinv (", ", (char **) names);
+  if (is_of_scenario (key))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: plan does not take %s, as seqpar run does; it takes %s",
+                        shown, key, all);
   return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: unknown key, expected one of %s%s", shown, all,
                       elsewhere != NULL ? elsewhere : near);
 }
@@ -220,6 +247,24 @@ check_effects (const Options *o, const Question *q, GError **error)
         return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: %s", shown, problem);
     }
   }
+  return TRUE;
+}
+
+/* What the rules of single layouts do not say. */
+static gboolean
+check_question (const Question *q, GError **error)
+{
+  const SpLayout *base = &q->question.base;
+  const SpDevice *device = q->cluster->device;
+
+  if (base->virtual_stages > 1 && !sp_schedule_get (base->schedule)->chunked)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                        "--set virtual-stages=%d: no layout of schedule = %s has more than 1; with "
+                        "schedule=interleaved it counts",
+                        base->virtual_stages, sp_schedule_get (base->schedule)->name);
+  if (q->question.run.fp8 && device->peak_fp8_flops_per_s.value == 0)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set precision=fp8: %s has no peak-fp8, expected %s", device->name,
+                        device->no_bf16 ? "fp16" : "bf16");
   return TRUE;
 }
 
@@ -261,7 +306,7 @@ read_question (const Options *o, Question *q, GError **error)
   for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++)
     if (!apply_set (o->sets[i], &q->question, error))
       return FALSE;
-  return load_files (o, q, error) && check_effects (o, q, error);
+  return load_files (o, q, error) && check_effects (o, q, error) && check_question (q, error);
 }
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/planner.h"
+#include "sim/schedules.h"
 
 #include "models/estimate/block-cache.h"
 #include "models/writer.h"
@@ -135,7 +136,6 @@ run_of (const SpPlanQuestion *q)
   run.sequence = q->sequence;
   run.micro_batch = 1;
   run.global_batch = q->global_batch;
-  run.precision = SP_DTYPE_BF16;
   run.causal = q->causal;
   return run;
 }
@@ -151,7 +151,8 @@ try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batc
 
   SpPlanEntry entry = { .layout = *layout, .run = run_of (s->question) };
   entry.run.micro_batch = micro_batch;
-  entry.run.precision = s->estimator->cluster->device->no_bf16 ? SP_DTYPE_FP16 : SP_DTYPE_BF16;
+  if (s->estimator->cluster->device->no_bf16)
+    entry.run.precision = SP_DTYPE_FP16;
   if (!sp_layout_check (layout, s->estimator->arch, s->estimator->framework, &entry.run, s->gpus, NULL))
     return;
   s->plan->legal++;
@@ -280,8 +281,6 @@ most_experts (const Search *s, gint32 replicas)
 static void
 try_split (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint32 b)
 {
-  layout->pipeline = split->pipeline;
-  layout->data = split->data;
   gint32 replicas = layout->data * sp_layout_sequence_ranks (layout, s->estimator->arch);
 
   for (gint32 expert = 1; expert <= most_experts (s, replicas); expert++) {
@@ -294,6 +293,28 @@ try_split (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint
         layout->order.experts_far = s->question->base.order.experts_far;
         try_layout (s, misses, layout, b);
       }
+  }
+}
+
+/* Where there is no pipeline there is nothing to schedule, as in a scenario. */
+static void
+try_schedule (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint32 b)
+{
+  const SpLayout *base = &s->question->base, usual = SP_LAYOUT_DEFAULT;
+  gint32 layers = s->estimator->arch->layers, most = 1;
+
+  layout->pipeline = split->pipeline;
+  layout->data = split->data;
+  layout->schedule = split->pipeline > 1 ? base->schedule : usual.schedule;
+  layout->virtual_stages = split->pipeline > 1 ? base->virtual_stages : 1;
+  if (sp_schedule_get (layout->schedule)->chunked && layout->virtual_stages == 1)
+    most = MIN (layers / split->pipeline, SP_MAX_CHUNKS);
+  if (most <= 1)
+    try_split (s, misses, layout, split, b);
+  for (gint32 chunks = 2; chunks <= most; chunks++) {
+    layout->virtual_stages = chunks;
+    if (chunks == 2 || layers % (split->pipeline * chunks) == 0)
+      try_split (s, misses, layout, split, b);
   }
 }
 
@@ -310,7 +331,7 @@ try_recipes (Search *s, Misses *misses, SpLayout *layout)
     for (layout->recompute = 0; layout->recompute < SP_N_RECOMPUTES; layout->recompute++)
       for (guint i = 0; i < s->n_splits; i++)
         if (is_micro_batch (s, &s->splits[i], b))
-          try_split (s, misses, layout, &s->splits[i], b);
+          try_schedule (s, misses, layout, &s->splits[i], b);
   }
 }
 
@@ -338,6 +359,7 @@ try_sequence (Search *s, Misses *misses, SpLayout *layout, gint32 ranks, gint32 
       continue;
     layout->ulysses = u;
     layout->ring = s->softmax ? ranks / u : 1;
+    layout->ring_kind = layout->ring > 1 ? s->question->base.ring_kind : SP_RING_P2P;
     for (gint32 lasp = 1; lasp <= ranks; lasp++) {
       gboolean only = !s->linear ? lasp == 1 : !s->softmax ? lasp == ranks / u : ranks % lasp == 0;
       if (!only)
@@ -373,6 +395,7 @@ refuse_all (const Search *s, GError **error)
   const SpPlanQuestion *q = s->question;
   SpRun run = run_of (q);
   SpLayout plain = q->base;
+  const SpLayout usual = SP_LAYOUT_DEFAULT;
   g_autoptr (GError) cause = NULL;
 
   plain.token_split = SP_TOKENS_CONTIGUOUS;
@@ -380,6 +403,10 @@ refuse_all (const Search *s, GError **error)
   if (s->softmax && !s->estimator->framework->fused_attention) {
     plain.ring = 1;
     plain.pipeline = s->gpus;
+  }
+  if (plain.pipeline == 1) {
+    plain.schedule = usual.schedule;
+    plain.virtual_stages = 1;
   }
   sp_layout_check (&plain, s->estimator->arch, s->estimator->framework, &run, s->gpus, &cause);
   g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL,

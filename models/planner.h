@@ -34,8 +34,11 @@ typedef struct {
   gint32 gpus; /* 0: all of the cluster */
   guint top;
   gboolean causal;
-  SpLayout base; /* what is not searched: gradient dtypes, overlap, ... */
-  SpRun run;     /* of it the optimizer, and what is trained: adapters and frozen parts */
+  /* What is not searched: gradient dtypes, overlap, ... Its schedule is that of layouts with a pipeline, its ring kind of
+   * those with a ring; of a schedule with chunks virtual_stages = 1 leaves their number to the search: those that give
+   * each as many layers, and 2. */
+  SpLayout base;
+  SpRun run; /* of it precision, optimizer, imbalance, and what is trained: adapters and frozen parts */
   /* Called now and then in the search, with the candidates that were looked at and all that there are; NULL: nobody asks,
    * and none are counted beforehand. */
   void (*progress) (gint64 done, gint64 all, gpointer data);

@@ -417,6 +417,104 @@ test_rehearse (void)
 
 /* --- table of cases ----------------------------------------------------------------------------------------------- */
 
+/* --- plan --set --------------------------------------------------------------------------------------------------- */
+
+/* Every layout of a plan with some keys set. */
+static JsonNode *
+plan_set (const char *first, const char *second)
+{
+  g_auto (Run) run = run_cli ("plan", "--model", "model.ini", "--cluster", "cluster.ini", "--sequence", "4K",
+                              "--global-batch", "4", "--top", "1000", "--json", "--set", first, "--set", second);
+  return parse_json (&run);
+}
+
+/* Four layers: two stages have two chunks each of a layer, four stages could have one. All four micro-batches of the one
+ * replica are a multiple of the stages. A schedule of its own has no part in the layouts of one stage. */
+static void
+test_plan_chunks (void)
+{
+  write_good ();
+  g_autoptr (JsonNode) found = plan_set ("schedule=interleaved", "overlap=true");
+  g_autoptr (JsonNode) given = plan_set ("schedule=interleaved", "virtual-stages=2");
+  JsonArray *layouts = array (found, "layouts"), *same = array (given, "layouts");
+  guint chunked = 0, whole = 0;
+
+  g_assert_cmpuint (json_array_get_length (layouts), ==, json_array_get_length (same));
+  for (guint i = 0; i < json_array_get_length (layouts); i++) {
+    JsonNode *layout = member (json_array_get_element (layouts, i), "layout");
+    gboolean staged = number (layout, "pipeline") > 1;
+    g_assert_cmpfloat (number (layout, "virtual-stages"), ==, staged ? 2 : 1);
+    g_assert_cmpstr (json_node_get_string (member (layout, "schedule")), ==, staged ? "interleaved" : "1f1b");
+    g_assert_cmpfloat (number (json_array_get_element (layouts, i), "step_time_s"), ==,
+                       number (json_array_get_element (same, i), "step_time_s"));
+    *(staged ? &chunked : &whole) += 1;
+  }
+  g_assert_cmpuint (chunked, >, 0);
+  g_assert_cmpuint (whole, >, 0);
+}
+
+/* A layout of a plan as a scenario; `run` has keys of [run] besides. */
+static void
+write_planned (JsonNode *layout, const char *model, const char *cluster, const char *run)
+{
+  JsonObject *object = json_node_get_object (layout);
+  g_autoptr (GList) names = json_object_get_members (object);
+  g_autoptr (GString) text = g_string_new (NULL);
+  g_string_append_printf (text, "[model]\nconfig = %s\n[cluster]\nfile = %s\n[layout]\n", model, cluster);
+  for (GList *l = names; l != NULL; l = l->next) {
+    JsonNode *value = json_object_get_member (object, l->data);
+    GType type = json_node_get_value_type (value);
+    if (g_str_equal (l->data, "micro-batch"))
+      continue;
+    g_string_append_printf (text, "%s = ", (char *) l->data);
+    if (type == G_TYPE_STRING)
+      g_string_append_printf (text, "%s\n", json_node_get_string (value));
+    else if (type == G_TYPE_BOOLEAN)
+      g_string_append_printf (text, "%s\n", json_node_get_boolean (value) ? "true" : "false");
+    else
+      g_string_append_printf (text, "%g\n", json_node_get_double (value));
+  }
+  g_string_append_printf (text, "[run]\nsequence = 4K\nglobal-batch = 8\nmicro-batch = %g\n%s\n",
+                          number (layout, "micro-batch"), run);
+  write_file ("planned.ini", text->str, -1);
+}
+
+/* Keys of [run] and of experts' layers are those of a scenario: a layout costs what `run` says, and other than without. */
+static void
+test_plan_run_keys (void)
+{
+  static const struct {
+    const char *set, *run;
+  } cases[] = { { "expert-imbalance=2", "expert-imbalance = 2" },
+                { "expert-capacity=1.5", "" },
+                { "precision=fp8", "precision = fp8" },
+                { "offload=optimizer", "" } };
+
+  write_good ();
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_auto (Run) run = run_cli ("plan", "--model", "mixtral-8x7b", "--cluster", "b200-1x8", "--sequence", "4K",
+                                "--global-batch", "8", "--top", "1000", "--json", "--set", cases[i].set);
+    g_autoptr (JsonNode) node = parse_json (&run);
+    JsonArray *layouts = array (node, "layouts");
+    guint at = 0;
+    g_assert_cmpuint (json_array_get_length (layouts), >, 0);
+    while (number (member (json_array_get_element (layouts, at), "layout"), "expert") == 1)
+      at++;
+    JsonNode *entry = json_array_get_element (layouts, at), *layout = member (entry, "layout");
+    write_planned (layout, "mixtral-8x7b", "b200-1x8", cases[i].run);
+    g_auto (Run) same = run_cli ("run", "planned.ini", "--json");
+    g_autoptr (JsonNode) costs = parse_json (&same);
+    g_assert_cmpfloat (number (costs, "step_time_s"), ==, number (entry, "step_time_s"));
+    g_autofree char *usual = g_strdup_printf ("%.*s=%s", (int) strcspn (cases[i].set, "="), cases[i].set,
+                                              g_str_has_prefix (cases[i].set, "expert-im")   ? "1"
+                                              : g_str_has_prefix (cases[i].set, "precision") ? "bf16"
+                                                                                             : "none");
+    g_auto (Run) without = run_cli ("run", "planned.ini", "--json", "--set", usual);
+    g_autoptr (JsonNode) other = parse_json (&without);
+    g_assert_cmpfloat (number (costs, "step_time_s"), !=, number (other, "step_time_s"));
+  }
+}
+
 int
 main (int argc, char **argv)
 {
@@ -430,6 +528,8 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-result/simulated-memory", test_simulated_memory);
   g_test_add_func ("/cli-result/show", test_show);
   g_test_add_func ("/cli-result/plan", test_plan_json);
+  g_test_add_func ("/cli-result/plan-chunks", test_plan_chunks);
+  g_test_add_func ("/cli-result/plan-run-keys", test_plan_run_keys);
   g_test_add_func ("/cli-result/plan-nothing-fits", test_plan_nothing_fits);
   g_test_add_func ("/cli-result/stages", test_stages);
   g_test_add_func ("/cli-result/degrees", test_degrees);

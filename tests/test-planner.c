@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/planner.h"
 #include "models/writer.h"
+#include "sim/schedules.h"
 #include "tests/small-models.h"
 
 #include <math.h>
@@ -24,8 +25,8 @@ static const Question questions[] = {
   { "hybrid-2x2", SMALL_HYBRID, 2, 2, 16384, 2, 1e9 },  { "softmax-1x4", SMALL_SOFTMAX, 1, 4, 4096, 4, 3e6 },
   { "gqa-2x2-long", SMALL_GQA, 2, 2, 65536, 1, 24e6 },  { "gqa-2x2-tight", SMALL_GQA, 2, 2, 65536, 2, 17e6 },
   { "linear-2x2", SMALL_LINEAR, 2, 2, 16384, 2, 9e6 },  { "tied-2x4", SMALL_TIED, 2, 4, 1024, 2, 600e3 },
-  { "experts-2x2", SMALL_EXPERTS, 2, 2, 4096, 2, 1e9 },
-  { "gqa-4x2", SMALL_GQA, 4, 2, 4096, 4, 1e6 },         { "gqa-2x2-roomy", SMALL_GQA, 2, 2, 4096, 3, 8e6 },
+  { "experts-2x2", SMALL_EXPERTS, 2, 2, 4096, 2, 1e9 }, { "gqa-4x2", SMALL_GQA, 4, 2, 4096, 4, 1e6 },
+  { "gqa-2x2-roomy", SMALL_GQA, 2, 2, 4096, 3, 8e6 },
 };
 
 /* --- set-up ------------------------------------------------------------------------------------------------------- */
@@ -383,6 +384,61 @@ test_progress (void)
   world_clear (&w);
 }
 
+static void
+assert_same_flat (const SpPlan *plan, const SpPlan *usual)
+{
+  guint at = 0, n = 0;
+
+  for (guint i = 0; i < plan->entries->len; i++) {
+    const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, i), *same;
+    if (entry->layout.pipeline > 1)
+      continue;
+    do
+      same = &g_array_index (usual->entries, SpPlanEntry, at++);
+    while (same->layout.pipeline > 1);
+    g_assert_cmpint (entry->layout.schedule, ==, same->layout.schedule);
+    g_assert_cmpint (entry->layout.virtual_stages, ==, 1);
+    g_assert_cmpfloat (entry->estimate.step_time_s, ==, same->estimate.step_time_s);
+    g_assert_cmpfloat (entry->estimate.memory.total_bytes, ==, same->estimate.memory.total_bytes);
+    n++;
+  }
+  for (; at < usual->entries->len; at++)
+    g_assert_cmpint (g_array_index (usual->entries, SpPlanEntry, at).layout.pipeline, >, 1);
+  g_assert_cmpuint (n, >, 0);
+}
+
+/* A schedule and a ring kind are those of layouts that have a pipeline and a ring: the others cost what they cost
+ * anyway. Every one of the legal layouts fits here and is listed. */
+static void
+test_schedules (void)
+{
+  World w;
+
+  world_init (&w, &questions[1]);
+  w.question.top = 10000;
+  g_autoptr (SpPlan) usual = plan_of (&w);
+  g_assert_cmpint (usual->legal, ==, usual->entries->len);
+  for (guint schedule = 1; schedule < sp_schedule_count (); schedule++) {
+    w.question.base.schedule = (guint8) schedule;
+    g_autoptr (SpPlan) plan = plan_of (&w);
+    g_assert_cmpint (plan->legal, ==, plan->entries->len);
+    assert_same_flat (plan, usual);
+    for (guint i = 0; i < plan->entries->len; i++) {
+      const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, i);
+      g_assert_cmpint (entry->layout.schedule, ==, entry->layout.pipeline > 1 ? schedule : 0);
+    }
+  }
+  w.question.base = (SpLayout) SP_LAYOUT_DEFAULT;
+  w.question.base.ring_kind = SP_RING_ALL_GATHER;
+  g_autoptr (SpPlan) gathered = plan_of (&w);
+  g_assert_cmpint (gathered->legal, ==, usual->legal);
+  for (guint i = 0; i < gathered->entries->len; i++) {
+    const SpLayout *layout = &g_array_index (gathered->entries, SpPlanEntry, i).layout;
+    g_assert_cmpint (layout->ring_kind, ==, layout->ring > 1 ? SP_RING_ALL_GATHER : SP_RING_P2P);
+  }
+  world_clear (&w);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -404,6 +460,7 @@ main (int argc, char **argv)
     }
   g_test_add_func ("/planner/refused", test_refused);
   g_test_add_func ("/planner/some-gpus", test_some_gpus);
+  g_test_add_func ("/planner/schedules", test_schedules);
   g_test_add_func ("/planner/progress", test_progress);
   return g_test_run ();
 }

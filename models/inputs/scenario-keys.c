@@ -393,19 +393,21 @@ sp_scenario_takes (const char *group, const char *key, const char *value, char *
 }
 
 gboolean
-sp_scenario_set_run (const char *key, const char *value, SpRun *run, GError **error)
+sp_scenario_set (const char *group, const char *key, const char *value, SpLayout *layout, SpRun *run, GError **error)
 {
   static const char nothing[] = "[run]\n";
   g_autoptr (SpIni) ini = sp_ini_parse ("--set", nothing, strlen (nothing), NULL);
   g_auto (SpValues) values = sp_values_default ();
   guint i = 0;
-  while (i < G_N_ELEMENTS (keys) && !(g_str_equal (keys[i].group, "run") && g_str_equal (keys[i].name, key)))
+  while (i < G_N_ELEMENTS (keys) && !(g_str_equal (keys[i].group, group) && g_str_equal (keys[i].name, key)))
     i++;
   g_return_val_if_fail (i < G_N_ELEMENTS (keys) && keys[i].type != KEY_WORD, FALSE);
+  values.layout = *layout;
   values.run = *run;
-  sp_ini_set (ini, "run", key, value);
+  sp_ini_set (ini, group, key, value);
   if (!read_key (ini, &keys[i], &values, error))
     return FALSE;
+  *layout = values.layout;
   *run = values.run;
   return TRUE;
 }

@@ -67,9 +67,10 @@ gboolean sp_scenario_key (guint i, const char **ret_group, const char **ret_name
 typedef enum { SP_VALUE_TAKEN, SP_VALUE_LATER, SP_VALUE_REFUSED } SpValueVerdict;
 SpValueVerdict sp_scenario_takes (const char *group, const char *key, const char *value, char **ret_expected);
 
-/* Sets what the value of a key of [run] says in `run`: for a command line that takes some of them. The error names no
- * file. The key is none of a file. */
-gboolean sp_scenario_set_run (const char *key, const char *value, SpRun *run, GError **error);
+/* Sets what the value of a key of [layout] or [run] says in `layout` or `run`: for a command line that takes some of
+ * them. The error names no file. The key is none of a file. */
+gboolean sp_scenario_set (const char *group, const char *key, const char *value, SpLayout *layout, SpRun *run,
+                          GError **error);
 
 /* Directory of the shipped scenarios: $SEQPAR_DATA, else where the build or the installation put them. */
 const char *sp_data_dir (void);
