@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cost.h"
 #include "models/estimate/memory.h"
+#include "models/inputs/profile.h"
 #include "models/trained.h"
 #include "sim/schedules.h"
 #include "sim/words.h"
@@ -309,6 +310,19 @@ note_experts (const SpEstimator *estimator, const SpLayout *layout, const SpRun 
   }
 }
 
+/* Whether it is of the same card only a person can tell from the names. */
+static void
+note_profile (const SpCluster *cluster, GPtrArray *notes)
+{
+  const SpProfile *profile = cluster->profile;
+
+  if (profile != NULL)
+    g_ptr_array_add (notes, g_strdup_printf ("times of what the profile has a curve for are those of %s; the cluster's "
+                                             "GPUs are %s",
+                                             profile->card != NULL ? profile->card : profile->name,
+                                             cluster->device->name));
+}
+
 GPtrArray *
 sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const SpRun *run)
 {
@@ -322,6 +336,7 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
   const GPtrArray *cluster_notes = estimator->cluster->notes;
   for (guint i = 0; cluster_notes && i < cluster_notes->len; i++)
     g_ptr_array_add (notes, g_strdup (g_ptr_array_index (cluster_notes, i)));
+  note_profile (estimator->cluster, notes);
   gint32 trained = MAX (arch->trained_positions, arch->positions);
   if (trained && sp_run_positions (run) > trained)
     g_ptr_array_add (notes,

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* seqpar calibrate fit, then check, on what two H200 gave: curves of sweeps and kernels alone, 34 runs that they know
+ * nothing of. */
+#include "tests/cli-run.h"
+
+static char *
+shipped (const char *folder_name, const char *name)
+{
+  return g_build_filename (g_getenv ("SEQPAR_DATA"), folder_name, name, NULL);
+}
+
+static double
+number_of (JsonObject *object, const char *name)
+{
+  return json_object_get_double_member (object, name);
+}
+
+/* What the project wants is 5 % in the median and 15 % at worst of the step, 2 % of memory. The step misses it: kernels
+ * are timed with warm caches, and one mean slowdown stands for what transfers and kernels cost each other. */
+static void
+test_chain (void)
+{
+  g_autofree char *sweep = shipped ("measured", "h200x2.csv"), *kernels = shipped ("measured", "h200x2-kernels.csv");
+  g_autofree char *executed = shipped ("executed", "h200x2.csv");
+  g_autoptr (GError) error = NULL;
+  g_autoptr (JsonParser) parser = json_parser_new ();
+
+  g_auto (Run) fit = run_cli ("calibrate", "fit", sweep, kernels, "-o", "h200.ini");
+  if (fit.status == 1 && strstr (fit.err, "GSL") != NULL) {
+    g_test_skip ("built without GSL");
+    return;
+  }
+  g_assert_cmpint (fit.status, ==, 0);
+  g_auto (Run) beyond = run_cli ("calibrate", "check", "h200.ini", executed, "--tolerance", "1%");
+  g_assert_cmpint (beyond.status, ==, 3);
+  assert_contains (beyond.out, "step time: median error");
+  assert_contains (beyond.err, "beyond the tolerance of 1 %");
+
+  g_auto (Run) within = run_cli ("calibrate", "check", "h200.ini", executed, "--tolerance", "10%", "--json");
+  g_assert_cmpint (within.status, ==, 0);
+  json_parser_load_from_data (parser, within.out, -1, &error);
+  g_assert_no_error (error);
+  JsonObject *all = json_node_get_object (json_parser_get_root (parser));
+  JsonArray *runs = json_object_get_array_member (all, "runs");
+  g_assert_cmpuint (json_array_get_length (runs), ==, 34);
+  for (guint i = 0; i < json_array_get_length (runs); i++)
+    g_assert_true (json_object_get_boolean_member (json_array_get_object_element (runs, i), "bytes_agree"));
+  g_test_message ("step %.1f %% in the median, %.1f %% at worst; memory %.1f %%, %.1f %%",
+                  100 * number_of (all, "time_median_error"), 100 * number_of (all, "time_worst_error"),
+                  100 * number_of (all, "memory_median_error"), 100 * number_of (all, "memory_worst_error"));
+  g_assert_cmpfloat (number_of (all, "time_median_error"), <=, 0.09);
+  g_assert_cmpfloat (number_of (all, "memory_median_error"), <=, 0.02);
+  g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.05);
+
+  /* A profile of another card is no error, but said. */
+  g_autofree char *scenario = shipped ("executed", "s1b-8k-ulysses2-zero1.ini");
+  g_autofree char *profile = g_strdup_printf ("profile=%s/h200.ini", folder);
+  g_auto (Run) said = run_cli ("run", scenario, "--set", profile);
+  g_assert_cmpint (said.status, ==, 0);
+  assert_contains (said.out, "those of NVIDIA H200; the cluster's GPUs are H200 SXM 141GB");
+}
+
+static void
+test_wrong (void)
+{
+  static const char *const no_file[] = { "nowhere.csv", NULL }, *const percent[] = { "--tolerance", "5%", NULL };
+  static const char *const missing[] = { "EXECUTED.csv", NULL };
+  g_autofree char *executed = shipped ("executed", "h200x2.csv");
+
+  g_auto (Run) none = run_cli ("calibrate", "check", "h200.ini", "nowhere.csv");
+  assert_refused (&none, 1, no_file);
+  g_auto (Run) tolerance = run_cli ("calibrate", "check", "h200.ini", executed, "--tolerance", "5");
+  assert_refused (&tolerance, 2, percent);
+  g_auto (Run) one = run_cli ("calibrate", "check", "h200.ini");
+  assert_refused (&one, 2, missing);
+}
+
+int
+main (int argc, char **argv)
+{
+  if (!begin_cli (&argc, &argv))
+    return 0;
+  g_test_add_func ("/cli-check/chain", test_chain);
+  g_test_add_func ("/cli-check/wrong", test_wrong);
+  int status = g_test_run ();
+  remove_folder ();
+  return status;
+}
