@@ -8,13 +8,25 @@
 #include "models/inputs/scenario-keys.h"
 #include "models/inputs/topology-dump.h"
 
+/* Absolute, or beside the scenario; of a --set that is not there, from where the command runs. */
+static char *
+path_of (const SpIni *ini, const char *group, const char *key, const char *name)
+{
+  g_autofree char *folder = g_path_get_dirname (sp_ini_path (ini));
+  g_autofree char *beside = g_path_is_absolute (name) ? g_strdup (name) : g_build_filename (folder, name, NULL);
+
+  if (!sp_ini_is_set (ini, group, key) || g_file_test (beside, G_FILE_TEST_EXISTS) ||
+      !g_file_test (name, G_FILE_TEST_IS_REGULAR))
+    return g_steal_pointer (&beside);
+  return g_canonicalize_filename (name, NULL);
+}
+
 /* A file that the scenario names: absolute, beside the scenario, or shipped. */
 static char *
 resolve (const SpIni *ini, const char *group, const char *key, const char *name, const char *folder, GError **error)
 {
   gboolean bare = strchr (name, G_DIR_SEPARATOR) == NULL;
-  g_autofree char *beside = g_path_get_dirname (sp_ini_path (ini));
-  g_autofree char *path = g_path_is_absolute (name) ? g_strdup (name) : g_build_filename (beside, name, NULL);
+  g_autofree char *path = path_of (ini, group, key, name);
   if (g_file_test (path, bare ? G_FILE_TEST_IS_REGULAR : G_FILE_TEST_EXISTS))
     return g_canonicalize_filename (path, NULL);
   g_autoptr (GError) cause = NULL;
@@ -108,8 +120,7 @@ load_packing (SpScenario *scenario, const SpIni *ini, const char *name, GError *
 {
   if (name == NULL || g_str_equal (name, "none"))
     return TRUE;
-  g_autofree char *beside = g_path_get_dirname (sp_ini_path (ini));
-  g_autofree char *joined = g_path_is_absolute (name) ? g_strdup (name) : g_build_filename (beside, name, NULL);
+  g_autofree char *joined = path_of (ini, "run", "packing", name);
   g_autofree char *path = g_canonicalize_filename (joined, NULL);
   g_autoptr (GError) cause = NULL;
   if (!g_file_test (path, G_FILE_TEST_EXISTS))

@@ -34,8 +34,9 @@ typedef struct {
 } SpScenario;
 
 /* A file named in a scenario is absolute, or relative to the scenario, or (a bare name that is no file there) a shipped
- * one. `sets` is a NULL-terminated list of "key=value" or "group.key=value", applied over the file (may be NULL). The
- * layout is parsed, not checked for legality: that is sp_layout_check. */
+ * one; given by a set, it may also be relative to the current folder. `sets` is a NULL-terminated list of "key=value" or
+ * "group.key=value", applied over the file (may be NULL). The layout is parsed, not checked for legality: that is
+ * sp_layout_check. */
 SpScenario *sp_scenario_load (const char *path, const char *const *sets, GError **error);
 /* The same for who tries other degrees than the file's: keys that have no use in its layout are as they are given. */
 SpScenario *sp_scenario_load_to_vary (const char *path, const char *const *sets, GError **error);
