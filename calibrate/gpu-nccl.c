@@ -7,15 +7,14 @@
 
 #if HAVE_NCCL
 
-static gboolean
-check (ncclComm_t comm, ncclResult_t status, const char *call, GError **error)
+gboolean
+sp_check_nccl (ncclComm_t comm, ncclResult_t status, const char *call, GError **error)
 {
   if (status != ncclSuccess)
     g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: %s: %s", call, ncclGetErrorString (status),
                  ncclGetLastError (comm));
   return status == ncclSuccess;
 }
-#define NCCL(call) check (comm, call, #call, error)
 
 static gboolean
 barrier (SpGpu *gpu, GError **error)

@@ -2,12 +2,9 @@
 /* What the files of a GPU share: its state. */
 #pragma once
 
-#if HAVE_NCCL
-#include <nccl.h>
-#endif
-
 #include "calibrate/gemm.h"
 #include "calibrate/gpu.h"
+#include "calibrate/nccl.h"
 
 struct _SpGpu {
   SpRank *rank;
@@ -22,8 +19,6 @@ struct _SpGpu {
   GPtrArray *comm_variants;
 #endif
 };
-
-gint64 sp_gpu_used_bytes (void);
 
 /* gpu-nccl.c */
 gboolean sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error);

@@ -12,6 +12,8 @@
 typedef struct _SpGpu SpGpu;
 
 int sp_gpu_count (GError **error);
+/* In use on the thread's card, whoever uses it. */
+gint64 sp_gpu_used_bytes (void);
 /* Errors name the call. NCCL's communicator is made where `nccl`; `bytes` is that of each of the two buffers. */
 SpGpu *sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error);
 void sp_gpu_free (SpGpu *gpu);

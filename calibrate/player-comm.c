@@ -42,16 +42,6 @@ copy_host (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GErr
 
 #if HAVE_NCCL
 
-static gboolean
-check (ncclComm_t comm, ncclResult_t status, const char *call, GError **error)
-{
-  if (status != ncclSuccess)
-    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: %s: %s", call, ncclGetErrorString (status),
-                 ncclGetLastError (comm));
-  return status == ncclSuccess;
-}
-#define NCCL(call) check (comm, call, #call, error)
-
 /* --- communicators ------------------------------------------------------------------------------------------------ */
 
 static void

@@ -2,11 +2,8 @@
 /* What the player's files share. */
 #pragma once
 
-#if HAVE_NCCL
-#include <nccl.h>
-#endif
-
 #include "calibrate/gemm.h"
+#include "calibrate/nccl.h"
 #include "calibrate/player.h"
 #include "kernels/device.h"
 

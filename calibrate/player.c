@@ -2,18 +2,10 @@
 #include <gio/gio.h>
 #include <string.h>
 
+#include "calibrate/gpu.h"
 #include "calibrate/player-private.h"
 
 #define STORED(player, i) (&g_array_index ((player)->recording->storages, SpStored, i))
-
-static gint64
-used_bytes (void)
-{
-  size_t free_bytes = 0, total = 0;
-
-  cudaMemGetInfo (&free_bytes, &total);
-  return (gint64) (total - free_bytes);
-}
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
@@ -116,7 +108,7 @@ sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *record
   player->gradients = g_new0 (double *, MAX (recording->gradients->len, 1));
   if (!check_commands (player, error) || !CUDA (cudaSetDevice (rank->local_rank)) || !CUDA (cudaFree (NULL)))
     return NULL;
-  player->context_bytes = used_bytes ();
+  player->context_bytes = sp_gpu_used_bytes ();
   if (!alone && !sp_player_connect (player, error))
     return NULL;
   player->gemms = sp_gemms_new (error);
@@ -314,7 +306,7 @@ void
 sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_arena_bytes, gint64 *ret_context_bytes,
                   gint64 *ret_communicators_bytes, guint *ret_communicators)
 {
-  *ret_used_bytes = used_bytes ();
+  *ret_used_bytes = sp_gpu_used_bytes ();
   *ret_arena_bytes = player->recording->arena_bytes;
   *ret_context_bytes = player->context_bytes;
   *ret_communicators = sp_player_communicators (player);
