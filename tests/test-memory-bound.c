@@ -52,8 +52,24 @@ draw_case (GRand *rand, const DrawLimits *limits, Draw *draw)
 static void
 estimate (const Draw *draw, const SpProgram *program, SpMemory *ret)
 {
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e12 }, .memory_bytes_per_s = { 1e12 }, .sms = { 100 } };
-  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 4096 };
+  /* Times are not looked at, but must be numbers. */
+  SpDevice device = { .peak_bf16_flops_per_s = { 1e12 },
+                      .peak_fp32_flops_per_s = { 1e12 },
+                      .peak_fp8_flops_per_s = { 1e12 },
+                      .memory_bytes_per_s = { 1e12 },
+                      .link_bytes_per_s = { 1e11 },
+                      .sms = { 100 },
+                      .gemm_efficiency = { 1 },
+                      .attention_efficiency = { 1 },
+                      .attention_backward_efficiency = { 1 },
+                      .linear_efficiency = { 1 },
+                      .memory_efficiency = { 1 } };
+  SpCluster cluster = { .device = &device,
+                        .nodes = 1,
+                        .gpus_per_node = 4096,
+                        .link_efficiency = { 1 },
+                        .host_bytes_per_s = { 1e10 },
+                        .host_memory_bytes_per_s = { 1e11 } };
   SpEstimator estimator;
   SpEstimate all;
 

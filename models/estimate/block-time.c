@@ -220,6 +220,7 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   c.compute = c.latest = 0;
   c.kernels = 0;
   memset (c.stream, 0, sizeof c.stream);
+  memset (c.stream_axis, 0, sizeof c.stream_axis);
   g_assert (n <= G_N_ELEMENTS (c.finish));
   for (guint i = 0; i < n; i++) {
     const SpOp *op = &ops[i];
