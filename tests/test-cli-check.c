@@ -15,8 +15,8 @@ number_of (JsonObject *object, const char *name)
   return json_object_get_double_member (object, name);
 }
 
-/* What the project wants is 5 % in the median and 15 % at worst of the step, 2 % of memory. The step misses it: kernels
- * are timed with warm caches, and one mean slowdown stands for what transfers and kernels cost each other. */
+/* What the project wants is 5 % in the median and 15 % at worst of the step, 2 % of memory. The step misses it; what
+ * may be why stands in the README. */
 static void
 test_chain (void)
 {

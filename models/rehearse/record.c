@@ -308,8 +308,6 @@ sp_record_call (SpCall *c)
   command.step = c->rank->step;
   command.place = sp_program_place (c->in->program, c->op->group, c->rank->number);
   command.size = MAX (c->in->program->groups[c->op->group].size, 1);
-  if (c->loop != NULL && c->loop->group != SP_GROUP_NONE)
-    command.ring_place = sp_call_ring_place (c);
   if (sp_op_is_communication (c->op->kind))
     find_peers (c, &command);
   if (tables[c->op->kind] != NULL)

@@ -75,8 +75,7 @@ typedef struct {
   gint32 step;        /* of its loop */
   gint32 place, size; /* in op.group */
   gint32 to, from;    /* ranks of messages, -1: none */
-  gint32 ring_place;  /* whose keys have come, where it stands in a loop around a ring */
-  gint64 vocabulary_first, first_head;
+  gint64 vocabulary_first;
   gint32 tables[SP_N_TABLES]; /* -1: none */
   SpOperand in[SP_MAX_IN], out[SP_MAX_OUT];
   guint32 first_wait, n_waits; /* of SpRecording.waits */
