@@ -5,6 +5,7 @@
 
 #include "calibrate/executed.h"
 #include "cli/cli.h"
+#include "models/estimate/interval.h"
 #include "models/inputs/ini.h"
 #include "models/inputs/profile.h"
 #include "models/rehearse/recording.h"
@@ -39,6 +40,7 @@ typedef struct {
   const SpExecutedRun *run;
   double step_s, predicted_s, exposed_s, predicted_exposed_s;
   double memory_bytes, predicted_memory_bytes; /* memory: 0 where not measured */
+  double interval_s[2];                        /* 0: none */
   gboolean bytes_agree;
   OpSum ops[SP_N_OPS];
 } Compared;
@@ -153,10 +155,14 @@ compare_run (const Options *o, char **sets, Compared *c, GError **error)
   SpSimulateOptions options = { .samples = 1 };
   SpEstimator estimator;
   SpEstimate estimate;
+  SpInterval interval;
   sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, SP_MFU_SEQPAR);
   sp_estimate_layout (&estimator, program, &s->layout, &s->run, &estimate);
   if (!sp_simulate (&estimator, program, &s->run, &s->variations, &options, &simulated, error))
     return FALSE;
+  if (sp_estimate_interval (&estimator, program, &s->run, &interval))
+    sp_interval_apply (&interval, &simulated.result);
+  memcpy (c->interval_s, simulated.result.interval_s, sizeof c->interval_s);
   c->step_s = sp_executed_step_s (c->run);
   c->predicted_s = simulated.result.step_time_s;
   c->exposed_s = c->run->exposed_s;
@@ -201,6 +207,17 @@ spread_of (const Compared *all, guint n, gboolean memory)
                              : error_of (all[i].predicted_s, all[i].step_s));
   qsort (errors, n, sizeof *errors, compare_numbers);
   return (Spread){ errors[n / 2], errors[(n - 1) * 9 / 10], errors[n - 1] };
+}
+
+/* Runs whose step lies in the interval of their prediction. */
+static guint
+count_inside (const Compared *all, guint n)
+{
+  guint inside = 0;
+
+  for (guint i = 0; i < n; i++)
+    inside += all[i].interval_s[0] <= all[i].step_s && all[i].step_s <= all[i].interval_s[1];
+  return inside;
 }
 
 static void
@@ -280,6 +297,7 @@ add_json (const Compared *all, guint n, Spread time, Spread memory, GString *out
   sp_json_number (b, "time_worst_error", time.worst);
   sp_json_number (b, "memory_median_error", memory.median);
   sp_json_number (b, "memory_worst_error", memory.worst);
+  sp_json_whole (b, "inside_interval", count_inside (all, n));
   json_builder_set_member_name (b, "runs");
   json_builder_begin_array (b);
   for (guint i = 0; i < n; i++) {
@@ -316,6 +334,10 @@ report (const Options *o, const Compared *all, guint n, double tolerance, GStrin
       add_ops (all, n, out);
     g_string_append_c (out, '\n');
     add_spread ("step time", time, out);
+    g_string_append_printf (out,
+                            "in the 95 %% interval of the profile's curves, which knows no error of the model: "
+                            "%u of %u runs\n",
+                            count_inside (all, n), n);
     add_spread ("memory", memory, out);
   }
   if (time.median <= tolerance && time.worst <= WORST_FACTOR * tolerance && bytes)

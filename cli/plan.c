@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "models/estimate/interval.h"
 #include "models/inputs/ini.h"
 #include "models/inputs/run-files/run-file.h"
 #include "models/planner.h"
+#include "models/writer.h"
 #include "sim/schedules.h"
 
 #define EXPLAINED 3
@@ -311,12 +313,22 @@ read_question (const Options *o, Question *q, GError **error)
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
+/* An interval for those listed alone: it takes some hundred estimates. */
 static void
 add_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlanEntry *entry)
 {
   g_autoptr (GPtrArray) notes = sp_estimate_notes (estimator, &entry->layout, &entry->run);
+  SpEstimate shown = entry->estimate;
+  SpInterval interval;
+
+  if (estimator->cluster->profile != NULL) {
+    g_autoptr (SpProgram) program = sp_program_new ();
+    sp_program_write (program, estimator->arch, estimator->framework, &entry->layout, &entry->run);
+    if (sp_estimate_interval (estimator, program, &entry->run, &interval))
+      sp_interval_apply (&interval, &shown);
+  }
   sp_result_layout_json (builder, &entry->layout, &entry->run);
-  sp_result_json (builder, &entry->estimate, notes);
+  sp_result_json (builder, &shown, notes);
 }
 
 static double

@@ -83,6 +83,21 @@ add_time (JsonBuilder *builder, const SpEstimate *e)
   json_builder_end_object (builder);
 }
 
+/* null without a fitted profile. */
+static void
+add_interval (JsonBuilder *builder, const SpEstimate *e)
+{
+  if (e->interval_s[1] == 0) {
+    sp_json_string (builder, "interval_s", NULL);
+    return;
+  }
+  json_builder_set_member_name (builder, "interval_s");
+  json_builder_begin_array (builder);
+  for (guint i = 0; i < G_N_ELEMENTS (e->interval_s); i++)
+    json_builder_add_double_value (builder, e->interval_s[i]);
+  json_builder_end_array (builder);
+}
+
 void
 sp_result_json (JsonBuilder *builder, const SpEstimate *e, const GPtrArray *notes)
 {
@@ -91,7 +106,7 @@ sp_result_json (JsonBuilder *builder, const SpEstimate *e, const GPtrArray *note
   sp_json_number (builder, "step_time_low_s", e->low_s);
   sp_json_number (builder, "step_time_serial_s", e->serial_s);
   sp_json_number (builder, "step_time_high_s", e->high_s);
-  sp_json_string (builder, "interval_s", NULL); /* no fitted profile yet */
+  add_interval (builder, e);
   sp_json_number (builder, "tokens_per_s", e->tokens_per_s);
   sp_json_number (builder, "mfu", e->mfu);
   sp_json_number (builder, "mfu_causal", e->mfu_causal);
@@ -277,6 +292,13 @@ add_speed (const SpEstimate *e, SpMfuConvention convention, GString *out)
     text[i] = sp_text_seconds (bounds[i]);
   sp_table_cell (table, "step time");
   sp_table_take (table, g_strdup_printf ("%s   (low %s, serial %s, high %s)", text[0], text[1], text[2], text[3]));
+  if (e->interval_s[1] > 0) {
+    g_autofree char *from = sp_text_seconds (e->interval_s[0]), *to = sp_text_seconds (e->interval_s[1]);
+    sp_table_cell (table, "interval");
+    sp_table_take (table, g_strdup_printf ("%s to %s   (95 %%, of the profile's curves, which %.0f %% of the step rests "
+                                           "on; not of the model)",
+                                           from, to, 100 * e->interval_share));
+  }
   sp_table_cell (table, "tokens/s");
   g_autofree char *tokens = sp_text_count (e->tokens_per_s);
   sp_table_take (table, g_strdup_printf ("%s   (all GPUs)", tokens));

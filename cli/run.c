@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "models/estimate/interval.h"
 #include "models/writer.h"
 
 #define MOST_SAMPLES 10000
@@ -206,7 +207,10 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
     why = g_string_new (NULL);
     sp_estimate_why (&estimator, program, &s->run, why);
   }
-  const SpEstimate *shown = simulates ? &simulated.result : &estimate;
+  SpEstimate *shown = simulates ? &simulated.result : &estimate;
+  SpInterval interval;
+  if (sp_estimate_interval (&estimator, program, &s->run, &interval))
+    sp_interval_apply (&interval, shown);
   const SpSimulated *with = simulates ? &simulated : NULL;
   if (o->json)
     return add_json (shown, with, program, notes, why, out, error);

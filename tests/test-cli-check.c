@@ -51,6 +51,8 @@ test_chain (void)
   g_assert_cmpfloat (number_of (all, "time_median_error"), <=, 0.09);
   g_assert_cmpfloat (number_of (all, "memory_median_error"), <=, 0.02);
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.05);
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 20);
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), <=, 34);
 
   /* A profile of another card is no error, but said. Its name is found from where the command runs. */
   g_autofree char *scenario = shipped ("executed", "s1b-8k-ulysses2-zero1.ini");

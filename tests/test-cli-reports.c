@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people read: the rows of `show model`, the head of a run's report, how layouts and counts are put in words. */
+/* What people read: the rows of `show model`, the head of a run's report, the interval of its step, how layouts and
+ * counts are put in words. */
 #include "tests/cli-run.h"
 
 /* The value of a row of a table of two columns, "  name   value"; NULL if there is none. Free with g_free. */
@@ -142,6 +143,58 @@ test_plurals (void)
   assert_refused (&batch, 1, words);
 }
 
+/* --- the interval ------------------------------------------------------------------------------------------------- */
+
+/* [low, high] around the step. */
+static void
+check_interval (JsonNode *run)
+{
+  JsonArray *interval = array (run, "interval_s");
+  double step = number (run, "step_time_s"), low = json_array_get_double_element (interval, 0);
+
+  g_assert_cmpuint (json_array_get_length (interval), ==, 2);
+  g_assert_cmpfloat (0, <, low);
+  g_assert_cmpfloat (low, <, step);
+  g_assert_cmpfloat (step, <, json_array_get_double_element (interval, 1));
+}
+
+/* With a fitted profile run, simulate and plan have an interval, and run's report a line of it; without one none. */
+static void
+test_interval (void)
+{
+  static const char gemm[] = "[profile]\nname = small\n[gemm]\nlaunch = 3 us\nrate = 700 TFLOP/s\n"
+                             "rate.error = 20 TFLOP/s\nmemory-rate = 3000 GB/s\nprologue = 200\ntile-128 = 0.9\n"
+                             "tile-64 = 0.5\ntail = 0.5\npoints = 40\nscatter = 0.02\n";
+  static const char *const engines[] = { "estimate", "simulate" };
+  write_good ();
+  write_file ("small.ini", gemm, -1);
+  for (guint i = 0; i < G_N_ELEMENTS (engines); i++) {
+    g_auto (Run) run = run_cli ("run", "scenario.ini", "--set", "profile=small.ini", "--engine", engines[i], "--json");
+    g_auto (Run) text = run_cli ("run", "scenario.ini", "--set", "profile=small.ini", "--engine", engines[i]);
+    g_autoptr (JsonNode) root = parse_json (&run);
+    g_autofree char *row = row_of (text.out, "interval");
+    check_interval (root);
+    g_assert_nonnull (row);
+    g_assert_nonnull (strstr (row, "s   (95 %, of the profile's curves, which "));
+  }
+  g_auto (Run) without = run_cli ("run", "scenario.ini", "--engine", "simulate", "--json");
+  g_autoptr (JsonNode) root = parse_json (&without);
+  g_assert_true (JSON_NODE_HOLDS_NULL (member (root, "interval_s")));
+
+  g_autofree char *device = g_build_filename (g_getenv ("SEQPAR_DATA"), "devices", "h100.ini", NULL);
+  g_autofree char *cluster = replace (cluster_text, "DEVICE", device);
+  g_autofree char *fitted = g_strconcat (cluster, "profile = small.ini\n", NULL);
+  write_file ("cluster.ini", fitted, -1);
+  g_auto (Run) plan = run_cli ("plan", "--model", "./model.ini", "--cluster", "./cluster.ini", "--sequence", "64K",
+                               "--global-batch", "2", "--top", "3", "--json");
+  g_autoptr (JsonNode) planned = parse_json (&plan);
+  JsonArray *layouts = array (planned, "layouts");
+  g_assert_cmpuint (json_array_get_length (layouts), ==, 3);
+  for (guint i = 0; i < 3; i++)
+    check_interval (json_array_get_element (layouts, i));
+  write_good ();
+}
+
 int
 main (int argc, char **argv)
 {
@@ -149,6 +202,7 @@ main (int argc, char **argv)
     return 0;
   g_test_add_func ("/cli-reports/model", test_model);
   g_test_add_func ("/cli-reports/head", test_head);
+  g_test_add_func ("/cli-reports/interval", test_interval);
   g_test_add_func ("/cli-reports/layout", test_layout);
   g_test_add_func ("/cli-reports/zero", test_zero);
   g_test_add_func ("/cli-reports/plurals", test_plurals);

@@ -169,3 +169,53 @@ sp_curve_reshape (const SpCurve *curve, gint32 ranks, gint32 nodes, double *ret_
   *ret_scale = scale;
   return TRUE;
 }
+
+/* --- another time ------------------------------------------------------------------------------------------------- */
+
+static void
+scale (SpCurve *curve, double factor, const guint *seconds, guint n_seconds, const guint *rates, guint n_rates)
+{
+  for (guint i = 0; i < n_seconds; i++)
+    curve->value[seconds[i]].value *= factor;
+  for (guint i = 0; i < n_rates; i++)
+    curve->value[rates[i]].value /= factor;
+}
+
+void
+sp_curve_scale_s (SpCurve *curve, double factor)
+{
+  static const guint gemm_s[] = { SP_GEMM_LAUNCH }, gemm_rates[] = { SP_GEMM_RATE, SP_GEMM_MEMORY_RATE };
+  static const guint core_s[] = { SP_CORE_LAUNCH }, core_rates[] = { SP_CORE_RATE };
+  static const guint kernel_s[] = { SP_KERNEL_LAUNCH, SP_KERNEL_ROW };
+  static const guint beside_s[] = { SP_BESIDE_WAIT, SP_BESIDE_FACTOR };
+  static const guint kernel_rates[] = { SP_KERNEL_MEMORY_RATE, SP_KERNEL_CACHE_RATE, SP_KERNEL_RATE };
+
+  switch (curve->kind) {
+  case SP_CURVE_GEMM:
+    scale (curve, factor, gemm_s, G_N_ELEMENTS (gemm_s), gemm_rates, G_N_ELEMENTS (gemm_rates));
+    break;
+  case SP_CURVE_ATTENTION:
+  case SP_CURVE_ATTENTION_BACKWARD:
+  case SP_CURVE_LINEAR:
+  case SP_CURVE_LINEAR_BACKWARD:
+    scale (curve, factor, core_s, G_N_ELEMENTS (core_s), core_rates, G_N_ELEMENTS (core_rates));
+    break;
+  case SP_CURVE_KERNEL:
+    scale (curve, factor, kernel_s, G_N_ELEMENTS (kernel_s), kernel_rates, G_N_ELEMENTS (kernel_rates));
+    break;
+  case SP_CURVE_SLOWDOWN:
+    curve->value[0].value = (1 + curve->value[0].value) * factor - 1;
+    break;
+  case SP_CURVE_BESIDE:
+    scale (curve, factor, beside_s, G_N_ELEMENTS (beside_s), NULL, 0);
+    break;
+  case SP_CURVE_LAUNCH:
+    scale (curve, factor, &(guint){ 0 }, 1, NULL, 0);
+    break;
+  case SP_CURVE_MEMORY:
+    break;
+  default:
+    for (guint i = 0; i < curve->n_slots; i += SP_PIECE_SLOTS)
+      scale (curve, factor, &(guint){ i + SP_PIECE_LATENCY }, 1, &(guint){ i + SP_PIECE_RATE }, 1);
+  }
+}

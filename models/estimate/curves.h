@@ -81,4 +81,7 @@ double sp_curve_transfer_s (const SpCurve *curve, double bytes, double *ret_late
  * where the curve says nothing of such a group. Of a group in one node, nodes = 1. */
 gboolean sp_curve_reshape (const SpCurve *curve, gint32 ranks, gint32 nodes, double *ret_steps, double *ret_scale);
 
+/* All seconds that the curve says times `factor`; of a slowdown those of what is slowed. What is no time stays. */
+void sp_curve_scale_s (SpCurve *curve, double factor);
+
 G_END_DECLS

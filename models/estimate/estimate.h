@@ -81,6 +81,7 @@ typedef struct {
 
 typedef struct {
   double step_time_s, low_s, serial_s, high_s;
+  double interval_s[2], interval_share; /* of step_time_s: models/estimate/interval.h; all 0: none was drawn */
   double tokens_per_s;
   double mfu, mfu_causal, hfu;
   SpMemory memory;

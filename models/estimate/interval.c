@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/interval.h"
+
+#include <math.h>
+
+/* Of a normal distribution: 95 % lie within, and 90 %. */
+#define DEVIATIONS 1.959964
+#define DEVIATIONS_P90 1.644854
+
+#define LARGEST_STEP 2.9957323 /* ln 20 */
+#define NOTICED 1e3            /* what the step depends on shows when it takes so many times as long */
+#define NUDGE 1e-3
+
+/* An estimator with curves of its own, to be moved. */
+typedef struct {
+  SpCluster cluster;
+  SpProfile profile;
+  SpCurve *curves; /* words are the profile's */
+  SpEstimator estimator;
+  const SpProgram *program;
+  const SpRun *run;
+  double step_s;          /* with all curves as they are */
+  double gains, losses;   /* sums of squares, seconds */
+  gboolean any_uncertain; /* of those that the step depends on */
+} Trial;
+
+static void
+trial_clear (Trial *trial)
+{
+  g_ptr_array_unref (trial->profile.curves);
+  g_free (trial->curves);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Trial, trial_clear)
+
+static void
+trial_init (Trial *trial, const SpEstimator *estimator, const SpProgram *program, const SpRun *run)
+{
+  const GPtrArray *curves = estimator->cluster->profile->curves;
+
+  *trial = (Trial){ .cluster = *estimator->cluster, .program = program, .run = run };
+  trial->profile = *estimator->cluster->profile;
+  trial->profile.curves = g_ptr_array_new ();
+  trial->curves = g_new (SpCurve, curves->len);
+  for (guint i = 0; i < curves->len; i++) {
+    trial->curves[i] = *(const SpCurve *) curves->pdata[i];
+    g_ptr_array_add (trial->profile.curves, &trial->curves[i]);
+  }
+  sp_profile_link (&trial->profile);
+  trial->cluster.profile = &trial->profile;
+  trial->estimator = *estimator;
+  trial->estimator.cluster = &trial->cluster;
+  trial->estimator.cache = NULL;
+}
+
+static double
+step_of (Trial *trial)
+{
+  SpEstimate estimate;
+
+  sp_cost_init (&trial->estimator.cost, &trial->cluster, trial->estimator.framework);
+  sp_estimate_program (&trial->estimator, trial->program, trial->run, &estimate);
+  return estimate.step_time_s;
+}
+
+/* --- one curve ---------------------------------------------------------------------------------------------------- */
+
+double
+sp_curve_spread (const SpCurve *curve)
+{
+  double spread = MAX (curve->scatter, log1p (curve->p90) / DEVIATIONS_P90);
+  gint32 fitted = 0;
+
+  for (guint i = 0; i < curve->n_slots; i++)
+    fitted += curve->error[i] > 0;
+  return spread * sqrt ((double) MAX (curve->points, 1) / MAX (curve->points - fitted, 1));
+}
+
+/* Slowdowns may be 0 or less; what is 0 has no factor. */
+static gboolean
+moves_by_factor (const SpCurve *curve, guint slot)
+{
+  return curve->kind != SP_CURVE_SLOWDOWN && curve->value[slot].value > 0;
+}
+
+/* Lower triangle L of covariance = L L', in logarithms for what moves by factors. Where rounding of correlations left
+ * no positive rest a column is 0. */
+static void
+factor_covariance (const SpCurve *curve, double L[SP_CURVE_SLOTS][SP_CURVE_SLOTS])
+{
+  for (guint i = 0; i < curve->n_slots; i++)
+    for (guint j = 0; j <= i; j++) {
+      double by_i = moves_by_factor (curve, i) ? curve->value[i].value : 1;
+      double by_j = moves_by_factor (curve, j) ? curve->value[j].value : 1;
+      double whole = curve->covariance[i][j] / (by_i * by_j), rest = whole;
+      for (guint k = 0; k < j; k++)
+        rest -= L[i][k] * L[j][k];
+      if (i == j)
+        L[i][i] = rest > 1e-9 * whole ? sqrt (rest) : 0;
+      else
+        L[i][j] = L[j][j] > 0 ? rest / L[j][j] : 0;
+    }
+}
+
+static void
+move_along (const SpCurve *from, const double L[SP_CURVE_SLOTS][SP_CURVE_SLOTS], guint column, double deviations,
+            SpCurve *ret)
+{
+  *ret = *from;
+  for (guint slot = column; slot < from->n_slots; slot++) {
+    double by = deviations * L[slot][column];
+    if (moves_by_factor (from, slot))
+      ret->value[slot].value *= exp (CLAMP (by, -LARGEST_STEP, LARGEST_STEP));
+    else
+      ret->value[slot].value += by;
+  }
+}
+
+/* The step with a curve moved one way and the other. */
+static void
+add_deviation (Trial *trial, double one_s, double other_s)
+{
+  double gain = MAX (MAX (one_s, other_s) - trial->step_s, 0), loss = MAX (trial->step_s - MIN (one_s, other_s), 0);
+
+  trial->gains += gain * gain;
+  trial->losses += loss * loss;
+  trial->any_uncertain = TRUE;
+}
+
+static void
+add_curve (Trial *trial, SpCurve *curve)
+{
+  const SpCurve as_is = *curve;
+  double L[SP_CURVE_SLOTS][SP_CURVE_SLOTS] = { 0 }, moved_s[2];
+  double spread = MIN (DEVIATIONS * sp_curve_spread (curve), LARGEST_STEP);
+
+  sp_curve_scale_s (curve, NOTICED);
+  gboolean matters = step_of (trial) != trial->step_s;
+  *curve = as_is;
+  if (!matters)
+    return;
+  for (guint i = 0; spread > 0 && i < 2; i++) {
+    sp_curve_scale_s (curve, exp (i == 0 ? spread : -spread));
+    moved_s[i] = step_of (trial);
+    *curve = as_is;
+  }
+  if (spread > 0)
+    add_deviation (trial, moved_s[0], moved_s[1]);
+  factor_covariance (&as_is, L);
+  for (guint column = 0; column < as_is.n_slots; column++) {
+    if (L[column][column] == 0)
+      continue;
+    for (guint i = 0; i < 2; i++) {
+      move_along (&as_is, L, column, i == 0 ? DEVIATIONS : -DEVIATIONS, curve);
+      moved_s[i] = step_of (trial);
+    }
+    add_deviation (trial, moved_s[0], moved_s[1]);
+  }
+  *curve = as_is;
+}
+
+/* --- all ---------------------------------------------------------------------------------------------------------- */
+
+/* Relative change of the step where all curves take a little longer, of a slowdown its excess. */
+static double
+share_of (Trial *trial)
+{
+  for (guint i = 0; i < trial->profile.curves->len; i++)
+    if (trial->curves[i].kind != SP_CURVE_SLOWDOWN)
+      sp_curve_scale_s (&trial->curves[i], 1 + NUDGE);
+  return CLAMP ((step_of (trial) / trial->step_s - 1) / NUDGE, 0, 1);
+}
+
+gboolean
+sp_estimate_interval (const SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpInterval *ret)
+{
+  if (estimator->cluster->profile == NULL)
+    return FALSE;
+  g_auto (Trial) trial = { 0 };
+  trial_init (&trial, estimator, program, run);
+  trial.step_s = step_of (&trial);
+  for (guint i = 0; i < trial.profile.curves->len; i++)
+    add_curve (&trial, &trial.curves[i]);
+  if (!trial.any_uncertain)
+    return FALSE;
+  *ret = (SpInterval){ .low = MAX (1 - sqrt (trial.losses) / trial.step_s, 0),
+                       .high = 1 + sqrt (trial.gains) / trial.step_s };
+  ret->share = share_of (&trial);
+  return TRUE;
+}
+
+void
+sp_interval_apply (const SpInterval *interval, SpEstimate *estimate)
+{
+  estimate->interval_s[0] = interval->low * estimate->step_time_s;
+  estimate->interval_s[1] = interval->high * estimate->step_time_s;
+  estimate->interval_share = interval->share;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * How far a step's time can be off by what is not known of a profile's curves: an interval of 95 %.
+ *
+ * Each curve (models/inputs/profile.h) is moved along what is uncertain of it, 1.96 standard deviations each way, and
+ * the step is estimated again; what the step gains, and what it loses, add up in quadrature, gains for the upper end,
+ * losses for the lower one. So a transfer that compute hides moves nothing until it shows. Of a curve:
+ *   parameters   along the columns of the Cholesky factor of their covariance. Positive ones move by factors, as they
+ *                were fitted: value exp (1.96 L / value), at most 20 times; a slowdown moves by addition
+ *   residuals    all of its seconds times exp (+-1.96 spread). Spread is the larger of `scatter` and of what `p90` is of
+ *                a normal distribution, ln (1 + p90) / 1.645, times sqrt (points / (points - parameters fitted)): points
+ *                that the curve was not fitted to lie farther off than those it was
+ * Curves are independent, and so are a curve's two kinds; of one curve all residuals are taken as one: a formula that
+ * misses a shape misses its neighbours alike. Where it does not, the interval is too wide.
+ *
+ * It is of the closed form, and handed on as fractions of the step that the caller has: refined, or simulated.
+ *
+ * Covered: noise of what was measured, and what the formulas of curves miss of it. Not covered, and no part of its
+ * width: errors of the model, as communication that is exposed in fact and hidden here, waits of ranks for each other,
+ * slowdowns that differ from their mean; ops that have no curve (`share` says what of the step has one); sizes beyond a
+ * curve's range; other cards, days, clocks and temperatures; values of a curve without an error (assumed, published
+ * without one); noise of [variation].
+ *
+ * Cost: for each curve that the step depends on two estimates and two more a parameter: milliseconds to tenths of a
+ * second. For single layouts; a search does without.
+ */
+
+#include "models/estimate/estimate.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  double low, high; /* relative to the step: 0.97, 1.04 */
+  double share;     /* of the step, what goes in proportion to curves: 0 to 1 */
+} SpInterval;
+
+/* Of a written program. FALSE: the cluster has no profile, or the step depends on none of its curves, or none of these
+ * has errors or residuals. */
+gboolean sp_estimate_interval (const SpEstimator *estimator, const SpProgram *program, const SpRun *run,
+                               SpInterval *ret);
+/* Into the interval of the estimate, around its step. */
+void sp_interval_apply (const SpInterval *interval, SpEstimate *estimate);
+
+/* Standard deviation of ln (seconds) of the curve's residuals, as above; 0: it says nothing of them. */
+double sp_curve_spread (const SpCurve *curve);
+
+G_END_DECLS
