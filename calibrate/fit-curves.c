@@ -4,35 +4,30 @@
 #include <math.h>
 #include <string.h>
 
+#include "calibrate/fit-curves-private.h"
 #include "calibrate/fit-pieces.h"
 #include "models/estimate/curves.h"
 
 /* --- sizes -------------------------------------------------------------------------------------------------------- */
 
-static double
-or_one (gint64 value)
-{
-  return value > 0 ? (double) value : 1;
-}
-
 double
 sp_fit_flops (const SpPoint *p)
 {
-  double heads = or_one (p->batch) * or_one (p->heads), d = or_one (p->k);
-  double pairs = (double) p->m * or_one (p->n) * (g_str_has_suffix (p->variant, "causal") ? 0.5 : 1);
+  double heads = sp_fit_or_one (p->batch) * sp_fit_or_one (p->heads), d = sp_fit_or_one (p->k);
+  double pairs = (double) p->m * sp_fit_or_one (p->n) * (g_str_has_suffix (p->variant, "causal") ? 0.5 : 1);
   gboolean both = g_str_has_suffix (p->variant, "with-forward");
 
   switch (p->op) {
   case SP_MEASURED_GEMM:
-    return 2.0 * or_one (p->batch) * p->m * p->n * p->k;
+    return 2.0 * sp_fit_or_one (p->batch) * p->m * p->n * p->k;
   case SP_MEASURED_ATTENTION:
     return 4 * d * pairs * heads;
   case SP_MEASURED_ATTENTION_BACKWARD:
     return (both ? 14 : 10) * d * pairs * heads;
   case SP_MEASURED_LINEAR_ATTENTION:
-    return 8 * d * or_one (p->n) * p->m * heads;
+    return 8 * d * sp_fit_or_one (p->n) * p->m * heads;
   case SP_MEASURED_LINEAR_ATTENTION_BACKWARD:
-    return (both ? 28 : 20) * d * or_one (p->n) * p->m * heads;
+    return (both ? 28 : 20) * d * sp_fit_or_one (p->n) * p->m * heads;
   default:
     return 0;
   }
@@ -53,10 +48,11 @@ core_s (const double *value, SpCurveKind kind, gint32 sms, const SpPoint *p)
 {
   gboolean softmax = kind == SP_CURVE_ATTENTION || kind == SP_CURVE_ATTENTION_BACKWARD;
   double use = sp_curve_core_use (value[SP_CORE_HALF_TOKENS], value[SP_CORE_HEAD_POWER],
-                                  softmax ? or_one (p->n) : (double) p->m, or_one (p->k));
+                                  softmax ? sp_fit_or_one (p->n) : (double) p->m, sp_fit_or_one (p->k));
 
   if (softmax)
-    use *= sp_curve_wave_use (sms, (p->m + 127) / 128 * (gint64) (or_one (p->heads) * or_one (p->batch)), 1);
+    use *=
+        sp_curve_wave_use (sms, (p->m + 127) / 128 * (gint64) (sp_fit_or_one (p->heads) * sp_fit_or_one (p->batch)), 1);
   return value[SP_CORE_LAUNCH] + sp_fit_flops (p) / (value[SP_CORE_RATE] * use);
 }
 
@@ -67,7 +63,7 @@ kernel_s (const double *value, gint32 sms, const SpPoint *p)
   SpOpForm form;
 
   sp_op_form_parse (p->variant, &sizes.op, &form);
-  sizes.heads = (gint64) (or_one (p->heads) * or_one (p->batch));
+  sizes.heads = (gint64) (sp_fit_or_one (p->heads) * sp_fit_or_one (p->batch));
   return sp_curve_kernel_s (value, sms, &sizes);
 }
 
@@ -76,7 +72,7 @@ predict (SpCurveKind kind, const double *value, const SpFitGiven *given, const S
 {
   switch (kind) {
   case SP_CURVE_GEMM:
-    return sp_curve_gemm_s (value, given->sms, (gint32) or_one (p->batch), p->m, p->n, p->k);
+    return sp_curve_gemm_s (value, given->sms, (gint32) sp_fit_or_one (p->batch), p->m, p->n, p->k);
   case SP_CURVE_ATTENTION:
   case SP_CURVE_ATTENTION_BACKWARD:
   case SP_CURVE_LINEAR:
@@ -109,8 +105,8 @@ sp_fit_predict (const SpCurve *curve, const SpFitGiven *given, const SpPoint *po
 
 /* --- what came out ------------------------------------------------------------------------------------------------ */
 
-static void
-set_value (SpCurve *curve, guint slot, double value, double error, const char *why_not)
+void
+sp_fit_set_value (SpCurve *curve, guint slot, double value, double error, const char *why_not)
 {
   g_free (curve->value[slot].source);
   curve->value[slot] =
@@ -122,7 +118,7 @@ static void
 take_fitted (SpCurve *curve, guint first, guint n, const SpFitted *fitted, const char *why_not)
 {
   for (guint i = 0; i < n; i++) {
-    set_value (curve, first + i, fitted->value[i], fitted->error[i], why_not);
+    sp_fit_set_value (curve, first + i, fitted->value[i], fitted->error[i], why_not);
     for (guint j = 0; j < n; j++)
       curve->covariance[first + i][first + j] = fitted->covariance[i][j];
   }
@@ -154,17 +150,10 @@ set_quality (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, dou
 
 /* --- kinds -------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-  const SpFitTask *task;
-  const SpFitGiven *given;
-  const guint *slots;           /* of the parameters, of a kernel; NULL: in order */
-  double value[SP_CURVE_SLOTS]; /* of slots that are no parameters */
-} Data;
-
-static double
-seconds_of (const double *parameters, guint point, gconstpointer data)
+double
+sp_fit_seconds (const double *parameters, guint point, gconstpointer data)
 {
-  const Data *d = data;
+  const SpFitData *d = data;
   double value[SP_CURVE_SLOTS] = { 0 };
 
   memcpy (value, d->slots != NULL ? d->value : parameters,
@@ -175,17 +164,10 @@ seconds_of (const double *parameters, guint point, gconstpointer data)
                   d->task->alone_s != NULL ? d->task->alone_s[point] : 0);
 }
 
-static const char not_identified[] = "not identified by these points";
+const char sp_fit_not_identified[] = "not identified by these points";
 
-typedef struct {
-  SpFitProblem problem;
-  SpFitted best;
-  double *weights, *tried; /* of the best, and of the last try */
-} Search;
-
-/* TRUE: it is the best so far. */
-static gboolean
-try_start (Search *search, const double *start)
+gboolean
+sp_fit_try (SpFitSearch *search, const double *start)
 {
   SpFitted fitted;
 
@@ -197,9 +179,8 @@ try_start (Search *search, const double *start)
   return TRUE;
 }
 
-/* From the best with each parameter a quarter more or less, until none is better. */
-static void
-search_around (Search *search)
+void
+sp_fit_search_around (SpFitSearch *search)
 {
   static const double factors[] = { 0.8, 1.25 };
   gboolean better = TRUE;
@@ -210,7 +191,7 @@ search_around (Search *search)
       double start[SP_FIT_MAX_PARAMETERS];
       memcpy (start, search->best.value, sizeof start);
       start[i / 2] = CLAMP (start[i / 2] * factors[i % 2], search->problem.lower[i / 2], search->problem.upper[i / 2]);
-      better = try_start (search, start) || better;
+      better = sp_fit_try (search, start) || better;
     }
   }
 }
@@ -224,8 +205,8 @@ fit_formula (const SpFitTask *task, const SpFitGiven *given, const SpFitProblem 
   g_autofree double *log_seconds = g_new (double, task->n);
   g_autofree double *sigma = g_new (double, task->n);
   g_autofree double *tried = g_new (double, task->n);
-  Data data = { .task = task, .given = given };
-  Search search = { *problem, { .loss = INFINITY }, weights, tried };
+  SpFitData data = { .task = task, .given = given };
+  SpFitSearch search = { *problem, { .loss = INFINITY }, weights, tried };
 
   for (guint i = 0; i < task->n; i++) {
     log_seconds[i] = log (task->points[i]->seconds);
@@ -234,46 +215,43 @@ fit_formula (const SpFitTask *task, const SpFitGiven *given, const SpFitProblem 
   search.problem.n_points = task->n;
   search.problem.log_seconds = log_seconds;
   search.problem.sigma = sigma;
-  search.problem.seconds = seconds_of;
+  search.problem.seconds = sp_fit_seconds;
   search.problem.data = &data;
   for (guint i = 0; i < n; i++)
-    try_start (&search, starts[i]);
+    sp_fit_try (&search, starts[i]);
   if (search.best.loss == INFINITY)
     return FALSE;
-  search_around (&search);
-  take_fitted (curve, 0, problem->n_parameters, &search.best, not_identified);
+  sp_fit_search_around (&search);
+  take_fitted (curve, 0, problem->n_parameters, &search.best, sp_fit_not_identified);
   curve->chi_square = search.best.chi_square;
   return TRUE;
 }
 
-typedef enum { MOST_RATE, MOST_MEMORY_RATE, MOST_SECONDS, LEAST_SECONDS } Extreme;
-
-/* The second most, or least: one point may be wild. Bounds and starts go by it. */
-static double
-extreme (const SpFitTask *task, Extreme which)
+double
+sp_fit_extreme (const SpFitTask *task, SpFitExtreme which)
 {
   g_autofree double *values = g_new (double, task->n);
 
   for (guint i = 0; i < task->n; i++) {
     const SpPoint *p = task->points[i];
     double m = (double) p->m, n = (double) p->n, k = (double) p->k;
-    if (which == MOST_RATE)
+    if (which == SP_FIT_MOST_RATE)
       values[i] = sp_fit_size (task->kind, p) / p->seconds;
-    else if (which == MOST_MEMORY_RATE)
-      values[i] = 2 * or_one (p->batch) * (m * n + m * k + n * k) / p->seconds;
+    else if (which == SP_FIT_MOST_MEMORY_RATE)
+      values[i] = 2 * sp_fit_or_one (p->batch) * (m * n + m * k + n * k) / p->seconds;
     else
       values[i] = p->seconds;
   }
   sp_median (values, task->n);
-  return values[which == LEAST_SECONDS ? MIN (1, task->n - 1) : task->n - MIN (2, task->n)];
+  return values[which == SP_FIT_LEAST_SECONDS ? MIN (1, task->n - 1) : task->n - MIN (2, task->n)];
 }
 
 static gboolean
 fit_gemm (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
 {
   /* A GEMM may be bound by memory. Where the card is not known: at what was reached, or at up to 100 FLOP a byte. */
-  double rate = extreme (task, MOST_RATE), least = extreme (task, LEAST_SECONDS);
-  double reached = extreme (task, MOST_MEMORY_RATE);
+  double rate = sp_fit_extreme (task, SP_FIT_MOST_RATE), least = sp_fit_extreme (task, SP_FIT_LEAST_SECONDS);
+  double reached = sp_fit_extreme (task, SP_FIT_MOST_MEMORY_RATE);
   double slow = given->memory_bytes_per_s > 0 ? 0.4 * given->memory_bytes_per_s : 0.9 * reached;
   double fast =
       given->memory_bytes_per_s > 0 ? MAX (1.6 * given->memory_bytes_per_s, 1.1 * slow) : MAX (rate / 100, 4 * reached);
@@ -294,8 +272,8 @@ fit_gemm (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double
   return fit_formula (task, given, &problem, starts, G_N_ELEMENTS (starts), curve, weights);
 }
 
-static gboolean
-head_sizes_differ (const SpFitTask *task)
+gboolean
+sp_fit_head_sizes_differ (const SpFitTask *task)
 {
   for (guint i = 1; i < task->n; i++)
     if (task->points[i]->k != task->points[0]->k)
@@ -306,8 +284,8 @@ head_sizes_differ (const SpFitTask *task)
 static gboolean
 fit_core (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights, char **ret_missing)
 {
-  gboolean power = head_sizes_differ (task) && task->n > 4;
-  double rate = extreme (task, MOST_RATE), least = extreme (task, LEAST_SECONDS);
+  gboolean power = sp_fit_head_sizes_differ (task) && task->n > 4;
+  double rate = sp_fit_extreme (task, SP_FIT_MOST_RATE), least = sp_fit_extreme (task, SP_FIT_LEAST_SECONDS);
   SpFitProblem problem = {
     .n_parameters = power ? 4 : 3,
     .lower = { least / 1000, rate / 4, 1, 0.01 },
@@ -318,7 +296,7 @@ fit_core (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double
   if (!fit_formula (task, given, &problem, starts, G_N_ELEMENTS (starts), curve, weights))
     return FALSE;
   if (!power) {
-    set_value (curve, SP_CORE_HEAD_POWER, 0, 0, "one head size was measured");
+    sp_fit_set_value (curve, SP_CORE_HEAD_POWER, 0, 0, "one head size was measured");
     g_autofree char *name = sp_curve_name (curve);
     *ret_missing =
         g_strdup_printf ("%s: how the rate goes with the head size is not known: all points have %d, or there "
@@ -328,161 +306,7 @@ fit_core (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double
   return TRUE;
 }
 
-/* --- kernels of programs ------------------------------------------------------------------------------------------ */
-
-/* Which parameters a form may have; the rest are 0, but `serial` as said. */
-typedef struct {
-  gboolean flops, heads; /* for those with FLOP; where head sizes differ */
-  double serial;
-  guint slots[SP_CURVE_SLOTS + 1];
-} KernelForm;
-
-#define END SP_CURVE_SLOTS
-static const KernelForm kernel_forms[] = {
-  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, END } },
-  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
-  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
-  { FALSE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
-  { FALSE,
-    FALSE,
-    1,
-    { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
-  { FALSE,
-    FALSE,
-    0,
-    { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, TRUE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, END } },
-  { TRUE,
-    TRUE,
-    1,
-    { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, SP_KERNEL_MEMORY_RATE, END } },
-};
-
-/* Bounds and start of a slot by what the points reach. */
-static void
-bound_slot (const SpFitTask *task, guint slot, guint i, guint start, SpFitProblem *problem)
-{
-  double least = extreme (task, LEAST_SECONDS), rate = 0, memory = 0;
-  double small = INFINITY, large = 0, row = INFINITY;
-
-  for (guint p = 0; p < task->n; p++) {
-    const SpPoint *point = task->points[p];
-    rate = MAX (rate, point->flops / point->seconds);
-    memory = MAX (memory, (double) point->bytes / point->seconds);
-    row = MIN (row, point->seconds / (or_one (point->m) * or_one (point->heads) * or_one (point->batch)));
-    small = MIN (small, (double) point->bytes);
-    large = MAX (large, (double) point->bytes);
-  }
-  const double low[SP_CURVE_SLOTS] = { least / 1000, memory / 50, small, memory / 50, rate / 4,
-                                       row / 100,    1,           0.01,  0.02,        0 };
-  const double high[SP_CURVE_SLOTS] = { least * 1.5, memory * 20, large, memory * 20, rate * 20,
-                                        row * 1.5,   65536,       2,     1,           1 };
-  const double at[2][SP_CURVE_SLOTS] = { { least / 4, memory, sqrt (small * large), memory * 1.5, rate * 1.1, row / 2,
-                                           256, 0.3, 0.9, 0 },
-                                         { least * 0.9, memory * 1.2, pow (small, 0.75) * pow (large, 0.25),
-                                           memory * 0.7, rate * 1.3, row * 0.9, 2048, 0.3, 0.3, 0 } };
-
-  problem->lower[i] = low[slot];
-  problem->upper[i] = MAX (high[slot], low[slot] * 1.01);
-  problem->start[i] = CLAMP (at[start][slot], problem->lower[i], problem->upper[i]);
-}
-
-/* The form's fit of least loss from each start; FALSE if it has too few points. */
-static gboolean
-fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form, gboolean waves, gboolean around,
-          SpFitted *ret, double *weights)
-{
-  g_autofree double *log_seconds = g_new (double, task->n);
-  g_autofree double *sigma = g_new (double, task->n);
-  g_autofree double *tried = g_new (double, task->n);
-  Data data = { .task = task, .given = given, .slots = form->slots };
-  Search search = {
-    { .n_points = task->n, .log_seconds = log_seconds, .sigma = sigma, .seconds = seconds_of, .data = &data },
-    { .loss = INFINITY },
-    weights,
-    tried
-  };
-  guint n = 0;
-
-  data.value[SP_KERNEL_SERIAL] = form->serial;
-  data.value[SP_KERNEL_TAIL] = waves ? 1 : 0;
-  while (form->slots[n] != END)
-    n++;
-  search.problem.n_parameters = n;
-  if (task->n < n + 1)
-    return FALSE;
-  for (guint i = 0; i < task->n; i++) {
-    log_seconds[i] = log (task->points[i]->seconds);
-    sigma[i] = task->points[i]->sigma;
-  }
-  for (guint start = 0; start < 2; start++) {
-    double at[SP_FIT_MAX_PARAMETERS];
-    for (guint i = 0; i < n; i++)
-      bound_slot (task, form->slots[i], i, start, &search.problem);
-    memcpy (at, search.problem.start, sizeof at);
-    try_start (&search, at);
-  }
-  if (search.best.loss == INFINITY)
-    return FALSE;
-  if (around)
-    search_around (&search);
-  *ret = search.best;
-  return TRUE;
-}
-
-static guint
-count_slots (const KernelForm *form)
-{
-  guint n = 0;
-
-  while (form->slots[n] != END)
-    n++;
-  return n;
-}
-
-/* Of the forms that of the least loss + parameters x ln (points), refined in the end. */
-static gboolean
-fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
-{
-  gboolean flops = task->points[0]->flops > 0, heads = head_sizes_differ (task), waves = FALSE;
-  gboolean softmax = curve->op == SP_OP_ATTENTION || curve->op == SP_OP_ATTENTION_BWD;
-  const KernelForm *best = NULL;
-  double least = INFINITY;
-  SpFitted fitted;
-
-  for (guint f = 0; f < G_N_ELEMENTS (kernel_forms); f++)
-    for (guint w = 0; w < (softmax ? 2 : 1); w++) {
-      const KernelForm *form = &kernel_forms[f];
-      if (form->flops != flops || (form->heads && !heads) ||
-          !fit_form (task, given, form, w > 0, FALSE, &fitted, weights))
-        continue;
-      double criterion = fitted.loss + count_slots (form) * log (task->n);
-      if (criterion < least) {
-        least = criterion;
-        best = form;
-        waves = w > 0;
-      }
-    }
-  if (best == NULL || !fit_form (task, given, best, waves, TRUE, &fitted, weights))
-    return FALSE;
-  for (guint slot = 0; slot < curve->n_slots; slot++)
-    set_value (curve, slot, 0, 0, "not a part of this kernel's curve");
-  set_value (curve, SP_KERNEL_SERIAL, best->serial, 0, "of 0 and 1 the better");
-  set_value (curve, SP_KERNEL_TAIL, waves ? 1 : 0, 0, "of 0 and 1 the better");
-  for (guint i = 0; i < count_slots (best); i++) {
-    set_value (curve, best->slots[i], fitted.value[i], fitted.error[i], not_identified);
-    for (guint j = 0; j < count_slots (best); j++)
-      curve->covariance[best->slots[i]][best->slots[j]] = fitted.covariance[i][j];
-  }
-  curve->chi_square = fitted.chi_square;
-  return TRUE;
-}
+/* --- transfers, and what runs beside another ---------------------------------------------------------------------- */
 
 static gboolean
 fit_beside (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
@@ -490,9 +314,9 @@ fit_beside (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, doub
   SpFitProblem problem = {
     .n_parameters = 2,
     .lower = { 1e-8, 0.2 },
-    .upper = { extreme (task, MOST_SECONDS), 50 },
+    .upper = { sp_fit_extreme (task, SP_FIT_MOST_SECONDS), 50 },
   };
-  const double starts[][SP_FIT_MAX_PARAMETERS] = { { extreme (task, LEAST_SECONDS) / 2, 1.1 } };
+  const double starts[][SP_FIT_MAX_PARAMETERS] = { { sp_fit_extreme (task, SP_FIT_LEAST_SECONDS) / 2, 1.1 } };
   return fit_formula (task, given, &problem, starts, 1, curve, weights);
 }
 
@@ -517,9 +341,9 @@ fit_transfer (const SpFitTask *task, SpCurve *curve, double *weights)
   curve->n_slots = pieces.n_pieces * SP_PIECE_SLOTS;
   for (guint i = 0; i < pieces.n_pieces; i++) {
     const SpFittedPiece *piece = &pieces.pieces[i];
-    take_fitted (curve, i * SP_PIECE_SLOTS, SP_PIECE_SLOTS, &piece->fitted, not_identified);
+    take_fitted (curve, i * SP_PIECE_SLOTS, SP_PIECE_SLOTS, &piece->fitted, sp_fit_not_identified);
     if (!piece->grows)
-      set_value (curve, i * SP_PIECE_SLOTS + SP_PIECE_GROWTH, 0, 0, "a plain piece");
+      sp_fit_set_value (curve, i * SP_PIECE_SLOTS + SP_PIECE_GROWTH, 0, 0, "a plain piece");
     /* A wild point at an end does not say that the piece reaches there. */
     guint first = piece->first, last = piece->first + piece->n - 1;
     while (i > 0 && first + 2 < last && piece->weights[first - piece->first] < WILD_WEIGHT)
@@ -554,7 +378,7 @@ fit_median (const SpFitTask *task, SpCurve *curve, double *weights)
   }
   double median = sp_median (values, task->n);
   double spread = task->n > 1 ? (values[task->n - 1] - values[0]) / 2 : 0;
-  set_value (curve, 0, median, MAX (sigma, spread / sqrt (task->n)), not_identified);
+  sp_fit_set_value (curve, 0, median, MAX (sigma, spread / sqrt (task->n)), sp_fit_not_identified);
   curve->covariance[0][0] = curve->error[0] * curve->error[0];
   return TRUE;
 }
@@ -620,7 +444,7 @@ sp_fit_curve (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, do
     found = fit_core (task, given, curve, weights, ret_missing);
     break;
   case SP_CURVE_KERNEL:
-    found = fit_kernel (task, given, curve, weights);
+    found = sp_fit_kernel (task, given, curve, weights);
     break;
   case SP_CURVE_BESIDE:
     found = fit_beside (task, given, curve, weights);
