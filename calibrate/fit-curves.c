@@ -295,6 +295,9 @@ fit_core (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double
                                                    { least / 5, rate * 1.1, 2048, 0.3 } };
   if (!fit_formula (task, given, &problem, starts, G_N_ELEMENTS (starts), curve, weights))
     return FALSE;
+  /* All that long points say of a launch is that it is less than the least that was tried. */
+  if (curve->error[SP_CORE_LAUNCH] == 0 && given->launch_s > 0 && given->launch_s < problem.lower[SP_CORE_LAUNCH])
+    sp_fit_set_value (curve, SP_CORE_LAUNCH, given->launch_s, 0, "the device's: less than these points can tell");
   if (!power) {
     sp_fit_set_value (curve, SP_CORE_HEAD_POWER, 0, 0, "one head size was measured");
     g_autofree char *name = sp_curve_name (curve);

@@ -13,6 +13,7 @@ G_BEGIN_DECLS
 /* Of the card, as its device file says; 0 where no kernel is fitted. */
 typedef struct {
   gint32 sms;
+  double launch_s;           /* 0: not known. Of softmax and linear attention where no point is short enough to say */
   double memory_bytes_per_s; /* reached; a GEMM's is looked for from 0.4 to 1.6 of it. 0: by what the points reach */
 } SpFitGiven;
 

@@ -180,6 +180,9 @@ sp_points_new (SpMeasured *const *sets, guint n)
       swept = swept || is_plain_gemm (&g_array_index (sets[s]->rows, SpMeasuredRow, i));
   points->points = g_array_new (FALSE, FALSE, sizeof (SpPoint));
   points->memory = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
+  points->published = g_new (const char *, n);
+  for (guint s = 0; s < n; s++)
+    points->published[s] = sp_measured_field (sets[s], "published");
   for (guint s = 0; s < n; s++)
     for (guint i = 0; i < sets[s]->rows->len; i++) {
       const SpMeasuredRow *row = &g_array_index (sets[s]->rows, SpMeasuredRow, i);
@@ -208,7 +211,20 @@ sp_points_free (SpPoints *points)
     return;
   g_array_unref (points->points);
   g_array_unref (points->memory);
+  g_free (points->published);
   g_free (points);
+}
+
+void
+sp_points_leave_below (SpPoints *points, double bytes)
+{
+  for (guint i = points->points->len; i-- > 0;) {
+    const SpPoint *p = &g_array_index (points->points, SpPoint, i);
+    if (p->op < SP_MEASURED_SEND_RECEIVE || p->op > SP_MEASURED_BROADCAST || (double) p->bytes >= bytes)
+      continue;
+    points->left_out[SP_LEFT_SMALL]++;
+    g_array_remove_index (points->points, i);
+  }
 }
 
 char *
@@ -220,8 +236,12 @@ sp_points_left_text (const SpPoints *points, SpLeftOut reason)
     [SP_LEFT_NO_TIME] = "without a time",
     [SP_LEFT_DTYPE] = "kernels of another dtype than bf16 and fp16",
     [SP_LEFT_PROGRAM_GEMM] = "GEMMs of programs, on repeated small numbers: a sweep's are there",
+    [SP_LEFT_SMALL] = "transfers below the least asked for",
     [SP_LEFT_OP] = "copies between two GPUs without NCCL, which nothing is priced by",
   };
 
-  return points->left_out[reason] > 0 ? g_strdup_printf ("%u rows %s", points->left_out[reason], why[reason]) : NULL;
+  if (points->left_out[reason] == 0)
+    return NULL;
+  return g_strdup_printf ("%u %s %s", points->left_out[reason], reason == SP_LEFT_SMALL ? "sizes of" : "rows",
+                          why[reason]);
 }

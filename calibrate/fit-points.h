@@ -35,13 +35,15 @@ typedef enum {
   SP_LEFT_DTYPE,
   SP_LEFT_OP,
   SP_LEFT_PROGRAM_GEMM,
+  SP_LEFT_SMALL,
   SP_N_LEFT
 } SpLeftOut;
 
 typedef struct {
   GArray *points;            /* SpPoint, sorted: op, variant, ranks, nodes, beside, m, n, k, ..., bytes */
   GArray *memory;            /* SpMeasuredRow of SP_MEASURED_MEMORY */
-  guint left_out[SP_N_LEFT]; /* rows */
+  const char **published;    /* of each set what it is published by; NULL: it was measured */
+  guint left_out[SP_N_LEFT]; /* rows; points of SP_LEFT_SMALL */
   guint partial[SP_MEASURED_N_OPS], n_rows;
 } SpPoints;
 
@@ -49,6 +51,9 @@ typedef struct {
 SpPoints *sp_points_new (SpMeasured *const *sets, guint n);
 void sp_points_free (SpPoints *points);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPoints, sp_points_free)
+
+/* Leaves out transfers of fewer bytes, of which the host's launch was timed. */
+void sp_points_leave_below (SpPoints *points, double bytes);
 
 /* Why rows were left out, for people; NULL where none of that reason were. Free with g_free. */
 char *sp_points_left_text (const SpPoints *points, SpLeftOut reason);

@@ -216,12 +216,29 @@ add_wild (SpFit *fit, const SpCurve *curve, const GPtrArray *used, const double 
   }
 }
 
+/* `published`: NULL, or what the points are published by. */
 static void
-set_sources (SpCurve *curve, const char *source)
+set_sources (SpCurve *curve, const char *source, const char *published)
 {
-  for (guint slot = 0; slot < curve->n_slots; slot++)
-    if (curve->value[slot].provenance == SP_MEASURED && curve->value[slot].source == NULL)
-      curve->value[slot].source = g_strdup (source);
+  for (guint slot = 0; slot < curve->n_slots; slot++) {
+    SpQuantity *q = &curve->value[slot];
+    if (q->provenance != SP_MEASURED || q->source != NULL)
+      continue;
+    q->provenance = published != NULL ? SP_PUBLISHED : SP_MEASURED;
+    q->source = g_strdup (published != NULL ? published : source);
+  }
+}
+
+/* Of the first point that was not measured; NULL: all were. */
+static const char *
+published_of (const SpPoints *points, const GPtrArray *used)
+{
+  for (guint i = 0; i < used->len; i++) {
+    const char *published = points->published[((const SpPoint *) used->pdata[i])->file];
+    if (published != NULL)
+      return published;
+  }
+  return NULL;
 }
 
 static void
@@ -247,7 +264,7 @@ add_memory (const SpPoints *points, const char *source, SpProfile *profile)
     curve->value[0].value = sp_median (values, n);
     curve->error[0] = (values[n - 1] - values[0]) / 2 / sqrt (n);
     curve->covariance[0][0] = curve->error[0] * curve->error[0];
-    set_sources (curve, source);
+    set_sources (curve, source, NULL);
   }
 }
 
@@ -300,7 +317,7 @@ sp_fit_points (const SpPoints *points, const SpFitGiven *given, const char *name
     }
     if (task->kind == SP_CURVE_BESIDE)
       curve->left_out = (gint32) points->partial[((const SpPoint *) task->points->pdata[0])->op];
-    set_sources (curve, source);
+    set_sources (curve, source, published_of (points, used));
     add_wild (fit, curve, used, residuals, weights);
   }
   add_memory (points, source, fit->profile);

@@ -9,7 +9,8 @@
  * Curves of transfers are told apart by operation, ranks, nodes and variant. nccl-tests' out-of-place, seqpar-measure's
  * and an import without a variant are the plain curve, which the cost model takes; in-place and forced algorithms and
  * protocols are curves of their own. All layouts of a GEMM (nn, nt, tn) are one curve: they differ by 1 to 2 %.
- * Attention's causal and full runs are one curve of their library.
+ * Attention's causal and full runs are one curve of their library. Values of a curve that rests on a set which says
+ * `published` are published, by that; else measured.
  */
 
 #include "calibrate/fit-curves.h"

@@ -22,7 +22,8 @@ const char *const sp_measured_statistic_names[] = { "sample", "mean", "min", "me
 G_STATIC_ASSERT (G_N_ELEMENTS (sp_measured_statistic_names) == SP_STATISTIC_N + 1);
 const char *const sp_measured_mark_names[] = { "", "outlier", "wrong", "partial", NULL };
 G_STATIC_ASSERT (G_N_ELEMENTS (sp_measured_mark_names) == SP_MARK_N + 1);
-const char *const sp_measured_key_names[] = { "date", "card", "driver", "cuda", "nccl", "host", "source", NULL };
+const char *const sp_measured_key_names[] = { "date", "card", "driver", "cuda", "nccl", "host", "source",
+                                               "published", NULL };
 
 /* --- columns ------------------------------------------------------------------------------------------------------ */
 
@@ -483,7 +484,7 @@ read_comment (const Reader *r, const char *line, GError **error)
     g_autofree char *shown = sp_measured_shown (key);
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line,
                              "\"%s\" is no key of a comment: expected note, %s%s%s", shown,
-                             near ? "or " : "date, card, driver, cuda, nccl, host or source", near ? near : "",
+                             near ? "or " : "date, card, driver, cuda, nccl, host, source or published", near ? near : "",
                              near ? ", the nearest" : "");
   }
   if (r->into->fields[i] != NULL)

@@ -5,7 +5,8 @@
  * The measured CSV: what was timed, one statistic of one operation a row. seqpar-measure writes it, imports write it,
  * the fit reads it; so this file needs GLib alone.
  *
- *   # seqpar-measured: 1          the version, first; then any of date, card, driver, cuda, nccl, host, source, note
+ *   # seqpar-measured: 1          the version, first; then any of date, card, driver, cuda, nccl, host, source,
+ *   # published: README of X      (the publication that the figures are of, where nobody here measured them), note
  *   op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,
  *       bytes_per_s,mark,flops       (one line; older files end with mark)
  *

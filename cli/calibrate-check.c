@@ -63,8 +63,9 @@ sets_of (const Options *o, const char *profile)
 {
   g_autoptr (GPtrArray) sets = g_ptr_array_new ();
   g_autofree char *absolute = g_canonicalize_filename (profile, NULL);
+  gboolean here = g_file_test (profile, G_FILE_TEST_EXISTS);
 
-  g_ptr_array_add (sets, g_strconcat ("profile=", absolute, NULL));
+  g_ptr_array_add (sets, g_strconcat ("profile=", here ? absolute : profile, NULL));
   for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++)
     g_ptr_array_add (sets, g_strdup (o->sets[i]));
   g_ptr_array_add (sets, NULL);

@@ -8,7 +8,7 @@
 
 typedef struct {
   char **rest;
-  char *output, *device, *name, *hold_out;
+  char *output, *device, *name, *hold_out, *least;
 } Options;
 
 static void
@@ -19,6 +19,7 @@ options_clear (Options *o)
   g_free (o->device);
   g_free (o->name);
   g_free (o->hold_out);
+  g_free (o->least);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 
@@ -29,6 +30,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o->output, "The profile to write", "INI" },
     { "device", 0, 0, G_OPTION_ARG_FILENAME, &o->device, "The card's device file or a shipped one", "NAME" },
     { "name", 0, 0, G_OPTION_ARG_STRING, &o->name, "The profile's name; the card's by default", "TEXT" },
+    { "least", 0, 0, G_OPTION_ARG_STRING, &o->least, "Leave out transfers of less, of which the host was timed", "SIZE" },
     { "hold-out", 0, 0, G_OPTION_ARG_STRING, &o->hold_out, "interleaved, top-decade, families or all", "NAME" },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "MEASURED.csv..." },
     { NULL },
@@ -147,8 +149,25 @@ read_device (const Options *o, const char *card, const SpPoints *points, SpFitGi
   if (device == NULL)
     return FALSE;
   given->sms = (gint32) device->sms.value;
+  given->launch_s = device->launch_s.value;
   given->memory_bytes_per_s = device->memory_bytes_per_s.value * device->memory_efficiency.value;
   return TRUE;
+}
+
+/* The files that an import was made of, "a.csv (kernel timings as CSV); b.txt (...)", as "a.csv and b.txt"; else the
+ * set's own. */
+static char *
+files_of (const SpMeasured *measured, const char *file)
+{
+  const char *imported = sp_measured_field (measured, "source");
+  g_auto (GStrv) parts = g_strsplit (imported != NULL ? imported : "", "; ", -1);
+
+  for (guint i = 0; parts[i] != NULL; i++) {
+    char *end = strstr (parts[i], " (");
+    if (end != NULL)
+      *end = '\0';
+  }
+  return imported != NULL ? g_strjoinv (" and ", parts) : g_path_get_basename (file);
 }
 
 /* "h200x2.csv, NVIDIA H200, 2026-11-28" */
@@ -159,8 +178,10 @@ source_of (char **files, const GPtrArray *sets, const char *card)
   const char *date = NULL;
 
   for (guint i = 0; files[i] != NULL; i++) {
-    g_autofree char *base = g_path_get_basename (files[i]);
-    g_string_append_printf (text, "%s%s", i > 0 ? " and " : "", base);
+    g_autofree char *names = files_of (sets->pdata[i], files[i]);
+    if (sp_measured_field (sets->pdata[i], "published") != NULL)
+      continue;
+    g_string_append_printf (text, "%s%s", text->len > 0 ? " and " : "", names);
     if (date == NULL)
       date = sp_measured_field (sets->pdata[i], "date");
   }
@@ -171,81 +192,24 @@ source_of (char **files, const GPtrArray *sets, const char *card)
   return g_string_free (g_steal_pointer (&text), FALSE);
 }
 
+/* What the sets say of themselves, and what of them was left out, for the profile's head. */
+static void
+add_comments (const Options *o, const GPtrArray *sets, SpProfile *profile)
+{
+  for (guint s = 0; s < sets->len; s++) {
+    const SpMeasured *measured = sets->pdata[s];
+    g_autofree char *names = files_of (measured, o->rest[s]);
+    const char *published = sp_measured_field (measured, "published");
+    g_ptr_array_add (profile->comments, published != NULL ? g_strdup_printf ("%s, published: %s", names, published)
+                                                          : g_strdup (names));
+    for (guint i = 0; i < measured->notes->len; i++)
+      g_ptr_array_add (profile->comments, g_strdup_printf ("  %s", (const char *) measured->notes->pdata[i]));
+  }
+  if (o->least != NULL)
+    g_ptr_array_add (profile->comments, g_strdup_printf ("Of transfers those of %s and more.", o->least));
+}
+
 /* --- report ------------------------------------------------------------------------------------------------------- */
-
-static char *
-percent (double fraction)
-{
-  return g_strdup_printf (fraction >= 0.0995 ? "%.0f %%" : "%.1f %%", 100 * fraction);
-}
-
-static char *
-range_text (const SpCurve *curve)
-{
-  if (curve->to <= 0)
-    return g_strdup ("");
-  if (curve->kind <= SP_CURVE_LINEAR_BACKWARD)
-    return g_strdup_printf ("%.3g to %.3g GFLOP", curve->from / 1e9, curve->to / 1e9);
-  g_autofree char *from = sp_format_quantity (curve->from, SP_UNIT_BYTES);
-  g_autofree char *to = sp_format_quantity (curve->to, SP_UNIT_BYTES);
-  return g_strdup_printf ("%s to %s", from, to);
-}
-
-static void
-add_cells (SpTable *table, const char *const *cells)
-{
-  for (guint i = 0; cells[i] != NULL; i++)
-    sp_table_cell (table, cells[i]);
-}
-
-static void
-add_curves (const SpProfile *profile, GString *out)
-{
-  static const char *const head[] = { "curve", "points", "left out", "chi2", "median", "p90", "worst", "range", NULL };
-  g_autoptr (SpTable) table = sp_table_new ("lrrrrrrl");
-
-  add_cells (table, head);
-  for (guint i = 0; i < profile->curves->len; i++) {
-    const SpCurve *c = profile->curves->pdata[i];
-    sp_table_take (table, sp_curve_name (c));
-    sp_table_take (table, g_strdup_printf ("%d", c->points));
-    sp_table_take (table, g_strdup_printf ("%d", c->left_out));
-    gboolean line = c->kind != SP_CURVE_LAUNCH && c->kind != SP_CURVE_MEMORY && c->kind != SP_CURVE_SLOWDOWN;
-    sp_table_take (table, line ? g_strdup_printf ("%.3g", c->chi_square) : g_strdup (""));
-    sp_table_take (table, line ? percent (c->median) : g_strdup (""));
-    sp_table_take (table, line ? percent (c->p90) : g_strdup (""));
-    sp_table_take (table, line ? percent (c->worst) : g_strdup (""));
-    sp_table_take (table, range_text (c));
-  }
-  sp_table_print (table, 0, out);
-}
-
-static void
-add_parameters (const SpProfile *profile, GString *out)
-{
-  static const char *const head[] = { "curve", "parameter", "value", "standard error", "", NULL };
-  g_autoptr (SpTable) table = sp_table_new ("llrrl");
-
-  add_cells (table, head);
-  for (guint i = 0; i < profile->curves->len; i++) {
-    const SpCurve *c = profile->curves->pdata[i];
-    for (guint slot = 0; slot < c->n_slots; slot++) {
-      sp_table_take (table, slot == 0 ? sp_curve_name (c) : g_strdup (""));
-      g_autofree char *key = sp_curve_key (c, slot);
-      gboolean piece = sp_curve_is_transfer (c->kind) && slot % SP_PIECE_SLOTS == 0;
-      g_autofree char *from =
-          piece ? sp_format_quantity (c->begin[slot / SP_PIECE_SLOTS], SP_UNIT_BYTES) : g_strdup ("");
-      sp_table_cell (table, key);
-      sp_table_take (table, sp_curve_text (c, slot, c->value[slot].value, 4));
-      sp_table_take (table, c->error[slot] > 0 ? sp_curve_text (c, slot, c->error[slot], 2) : g_strdup ("-"));
-      sp_table_take (table, c->error[slot] > 0 ? g_strdup_printf ("%s%s", piece ? "from " : "", from)
-                            : c->value[slot].provenance == SP_ASSUMED && c->value[slot].source != NULL
-                                ? g_strdup (c->value[slot].source)
-                                : g_strdup (""));
-    }
-  }
-  sp_table_print (table, 0, out);
-}
 
 static void
 add_lines (const char *title, const GPtrArray *lines, GString *out)
@@ -263,15 +227,16 @@ add_held_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut which, 
   g_autoptr (GArray) held = sp_fit_hold_out (points, given, which);
   g_autoptr (SpTable) table = sp_table_new ("lrrrrr");
 
-  add_cells (table, head);
+  for (guint i = 0; head[i] != NULL; i++)
+    sp_table_cell (table, head[i]);
   for (guint i = 0; i < held->len; i++) {
     const SpHeldOut *row = &g_array_index (held, SpHeldOut, i);
     sp_table_take (table, row->curve != NULL ? g_strdup (row->curve) : g_strdup_printf ("all %s", row->kind));
     sp_table_take (table, g_strdup_printf ("%u", row->fitted));
     sp_table_take (table, g_strdup_printf ("%u", row->held));
-    sp_table_take (table, percent (row->median));
-    sp_table_take (table, percent (row->p90));
-    sp_table_take (table, percent (row->worst));
+    sp_table_take (table, sp_text_error (row->median));
+    sp_table_take (table, sp_text_error (row->p90));
+    sp_table_take (table, sp_text_error (row->worst));
   }
   g_string_append_printf (out, "\nheld out: %s\n", sp_hold_out_names[which]);
   sp_table_print (table, 2, out);
@@ -280,7 +245,7 @@ add_held_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut which, 
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
 static gboolean
-check (const Options *o, guint *ret_hold_out, GError **error)
+check (const Options *o, guint *ret_hold_out, double *ret_least, GError **error)
 {
   const char *names[SP_N_HOLD_OUTS + 2] = { NULL };
 
@@ -293,6 +258,11 @@ check (const Options *o, guint *ret_hold_out, GError **error)
     return sp_cli_usage (error, "-o INI is missing (or --hold-out NAME, which needs none)");
   if (o->name != NULL && (*o->name == '\0' || strpbrk (o->name, "\n\r") != NULL))
     return sp_cli_usage (error, "--name takes a line of text");
+  g_autofree char *problem =
+      o->least != NULL ? sp_quantity_problem (o->least, SP_UNIT_BYTES, 1, 0x1p50, ret_least) : NULL;
+  g_autofree char *shown = o->least != NULL ? sp_shown (o->least) : NULL;
+  if (problem != NULL)
+    return sp_cli_usage (error, "--least \"%s\": %s", shown, problem);
   return sp_cli_choice ("--hold-out", o->hold_out, names, ret_hold_out, error);
 }
 
@@ -301,17 +271,19 @@ sp_calibrate_fit (char **args, GString *out, GError **error)
 {
   g_auto (Options) o = { NULL };
   guint hold_out = 0;
+  double least = 0;
   SpFitGiven given = { 0 };
   const char *card;
   SpParsed parsed = parse (args, &o, out, error);
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
-  if (!check (&o, &hold_out, error) || !sp_fit_is_built (error))
+  if (!check (&o, &hold_out, &least, error) || !sp_fit_is_built (error))
     return FALSE;
   g_autoptr (GPtrArray) sets = read_sets (o.rest, error);
   if (sets == NULL || !read_card (sets, o.rest, &card, error))
     return FALSE;
   g_autoptr (SpPoints) points = sp_points_new ((SpMeasured *const *) sets->pdata, sets->len);
+  sp_points_leave_below (points, least);
   if (!read_device (&o, card, points, &given, error))
     return FALSE;
   g_autofree char *source = source_of (o.rest, sets, card);
@@ -327,13 +299,12 @@ sp_calibrate_fit (char **args, GString *out, GError **error)
   }
   if (o.output != NULL) {
     g_autoptr (GString) text = g_string_new (NULL);
+    add_comments (&o, sets, fit->profile);
     sp_profile_write (fit->profile, text);
     if (!sp_cli_write_file (o.output, text, error))
       return FALSE;
   }
-  add_curves (fit->profile, out);
-  g_string_append_c (out, '\n');
-  add_parameters (fit->profile, out);
+  sp_show_curves (fit->profile, FALSE, out);
   add_lines ("far from their curve", fit->wild, out);
   add_lines ("not identified", fit->refused, out);
   add_lines ("notes", fit->notes, out);

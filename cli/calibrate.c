@@ -8,7 +8,7 @@
 
 typedef struct {
   char **rest;
-  char *output, *op, *dtype;
+  char *output, *op, *dtype, *card, *date, *published;
   gint64 ranks, nodes;
 } Options;
 
@@ -19,6 +19,9 @@ options_clear (Options *o)
   g_free (o->output);
   g_free (o->op);
   g_free (o->dtype);
+  g_free (o->card);
+  g_free (o->date);
+  g_free (o->published);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 
@@ -31,6 +34,10 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "ranks", 0, 0, G_OPTION_ARG_INT64, &o->ranks, "How many GPUs took part", "N" },
     { "nodes", 0, 0, G_OPTION_ARG_INT64, &o->nodes, "Of how many nodes", "N" },
     { "dtype", 0, 0, G_OPTION_ARG_STRING, &o->dtype, "bf16, fp16, fp32 ..., of a CSV of timings", "NAME" },
+    { "card", 0, 0, G_OPTION_ARG_STRING, &o->card, "What was measured: NVIDIA H100 80GB HBM3", "NAME" },
+    { "date", 0, 0, G_OPTION_ARG_STRING, &o->date, "When, as far as it is known", "DATE" },
+    { "published", 0, 0, G_OPTION_ARG_STRING, &o->published, "Where the figures stand, if others measured them",
+      "SOURCE" },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "FILE..." },
     { NULL },
   };
@@ -62,6 +69,19 @@ read_given (const Options *o, SpImportGiven *given, GError **error)
   return TRUE;
 }
 
+/* What the command line says of all files. */
+static void
+say_given (const Options *o, SpMeasured *measured)
+{
+  const struct {
+    const char *key, *value;
+  } said[] = { { "card", o->card }, { "date", o->date }, { "published", o->published } };
+
+  for (guint i = 0; i < G_N_ELEMENTS (said); i++)
+    if (said[i].value != NULL)
+      sp_measured_say (measured, said[i].key, said[i].value);
+}
+
 static gboolean
 import (char **args, GString *out, GError **error)
 {
@@ -77,6 +97,7 @@ import (char **args, GString *out, GError **error)
   if (!read_given (&options, &given, error))
     return FALSE;
   g_autoptr (SpMeasured) measured = sp_measured_new ();
+  say_given (&options, measured);
   for (guint i = 0; options.rest[i] != NULL; i++) {
     gsize length;
     g_autofree char *text = sp_read_measurements (options.rest[i], &length, error);

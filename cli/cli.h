@@ -151,6 +151,10 @@ gboolean sp_show_network_json (JsonBuilder *builder, const SpCluster *cluster, G
 /* Of a machine's dump, in a cluster's place. */
 gboolean sp_show_dump (const SpTopologyDump *dump, gboolean json, GString *out, GError **error);
 gboolean sp_show_framework (const SpShow *show, GString *out, GError **error);
+gboolean sp_show_profile (const SpShow *show, GString *out, GError **error);
+/* Curves and their parameters; `sources`: where each is from, else what was not fitted and why. */
+void sp_show_curves (const SpProfile *profile, gboolean sources, GString *out);
+char *sp_text_error (double fraction); /* "3.2 %", "14 %" */
 gboolean sp_show_layout (const SpShow *show, GString *out, GError **error);
 gboolean sp_show_model (const SpShow *show, GString *out, GError **error);
 

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "models/estimate/interval.h"
 #include "models/inputs/ini.h"
+#include "models/inputs/profile.h"
 #include "models/inputs/run-files/run-file.h"
 #include "models/planner.h"
 #include "models/writer.h"
@@ -17,7 +18,7 @@
 
 typedef struct {
   char **rest, **sets;
-  char *model, *cluster, *framework, *sequence, *batch, *gpus, *top, *convention, *export;
+  char *model, *cluster, *framework, *sequence, *batch, *gpus, *top, *convention, *export, *profile;
   gboolean json;
 } Options;
 
@@ -27,7 +28,7 @@ options_clear (Options *o)
   g_strfreev (o->rest);
   g_strfreev (o->sets);
   char *strings[] = { o->model, o->cluster, o->framework,  o->sequence, o->batch,
-                      o->gpus,  o->top,     o->convention, o->export };
+                      o->gpus,  o->top,     o->convention, o->export,   o->profile };
   for (guint i = 0; i < G_N_ELEMENTS (strings); i++)
     g_free (strings[i]);
 }
@@ -62,6 +63,8 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "global-batch", 0, 0, G_OPTION_ARG_STRING, &o->batch, "Sequences of one step", "N" },
     { "gpus", 0, 0, G_OPTION_ARG_STRING, &o->gpus, "Of the cluster (default: all)", "N" },
     { "framework", 0, 0, G_OPTION_ARG_FILENAME, &o->framework, "INI, or a shipped name (default: flash)", "FILE" },
+    { "profile", 0, 0, G_OPTION_ARG_FILENAME, &o->profile, "Fitted curves, INI or a shipped name (default: the cluster's)",
+      "FILE" },
     { "top", 0, 0, G_OPTION_ARG_STRING, &o->top, "How many layouts (default: 10)", "K" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
@@ -271,6 +274,19 @@ check_question (const Question *q, GError **error)
 }
 
 static gboolean
+load_profile (const char *name, SpCluster *cluster, GError **error)
+{
+  g_autofree char *path = sp_find_profile (name, error);
+  SpProfile *profile = path != NULL ? sp_profile_load (path, error) : NULL;
+
+  if (profile == NULL)
+    return FALSE;
+  sp_profile_free (cluster->profile);
+  cluster->profile = profile;
+  return TRUE;
+}
+
+static gboolean
 load_files (const Options *o, Question *q, GError **error)
 {
   g_autofree char *model = sp_find_model (o->model, error);
@@ -278,6 +294,8 @@ load_files (const Options *o, Question *q, GError **error)
     return FALSE;
   g_autofree char *cluster = sp_find_cluster (o->cluster, error);
   if (cluster == NULL || (q->cluster = sp_cluster_load (cluster, error)) == NULL)
+    return FALSE;
+  if (o->profile != NULL && !load_profile (o->profile, q->cluster, error))
     return FALSE;
   g_autofree char *framework = sp_find_framework (o->framework != NULL ? o->framework : "flash", error);
   return framework != NULL && (q->framework = sp_framework_load (framework, error)) != NULL;

@@ -16,6 +16,7 @@ static const struct {
   { "cluster", TRUE, FALSE, sp_show_cluster },
   { "device", TRUE, FALSE, sp_show_device },
   { "framework", TRUE, FALSE, sp_show_framework },
+  { "profile", TRUE, FALSE, sp_show_profile },
   { "scenario", TRUE, TRUE, show_scenario },
   { "layout", TRUE, TRUE, sp_show_layout },
   { "strategies", FALSE, FALSE, show_strategies },
@@ -117,6 +118,7 @@ parse (char **args, Options *o, GString *out, GError **error)
                        "  model FILE       its shape and parameters\n"
                        "  cluster, device, framework FILE\n"
                        "                   every value with its unit, provenance and source\n"
+                       "  profile FILE     the fitted curves and how well they are known\n"
                        "  scenario FILE    every key, defaults too\n"
                        "  layout SCENARIO  whether the layout is legal, and which degrees would be\n"
                        "  strategies       what there is, and its rules\n"

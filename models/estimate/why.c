@@ -317,9 +317,10 @@ note_profile (const SpCluster *cluster, GPtrArray *notes)
   const SpProfile *profile = cluster->profile;
 
   if (profile != NULL)
-    g_ptr_array_add (notes, g_strdup_printf ("times of what the profile has a curve for are those of %s; the cluster's "
-                                             "GPUs are %s",
+    g_ptr_array_add (notes, g_strdup_printf ("times of what the profile has a curve for are those of %s (%s); the "
+                                             "cluster's GPUs are %s",
                                              profile->card != NULL ? profile->card : profile->name,
+                                             sp_provenance_name (sp_profile_provenance (profile)),
                                              cluster->device->name));
 }
 

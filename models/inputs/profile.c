@@ -143,6 +143,7 @@ sp_profile_new (const char *name, const char *card)
 
   profile->name = g_strdup (name);
   profile->card = g_strdup (card);
+  profile->comments = g_ptr_array_new_with_free_func (g_free);
   profile->curves = g_ptr_array_new_with_free_func (curve_free);
   return profile;
 }
@@ -152,10 +153,25 @@ sp_profile_free (SpProfile *profile)
 {
   if (profile == NULL)
     return;
+  g_ptr_array_unref (profile->comments);
   g_ptr_array_unref (profile->curves);
   g_free (profile->name);
   g_free (profile->card);
   g_free (profile);
+}
+
+SpProvenance
+sp_profile_provenance (const SpProfile *profile)
+{
+  SpProvenance worst = SP_MEASURED;
+
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    for (guint slot = 0; slot < curve->n_slots; slot++)
+      if (curve->error[slot] > 0)
+        worst = MAX (worst, curve->value[slot].provenance);
+  }
+  return worst;
 }
 
 static guint
@@ -298,14 +314,34 @@ write_curve (const SpCurve *curve, GString *out)
   write_number ("worst", SP_UNIT_FRACTION, curve->worst, 4, out);
 }
 
+/* In lines of at most 120 columns, those behind the first indented. */
+static void
+write_comment (const char *text, GString *out)
+{
+  g_auto (GStrv) words = g_strsplit (text, " ", -1);
+  gsize column = 1;
+
+  g_string_append_c (out, '#');
+  for (guint i = 0; words[i] != NULL; i++) {
+    if (column > 4 && column + 1 + strlen (words[i]) > 120) {
+      g_string_append (out, "\n#   ");
+      column = 4;
+    }
+    g_string_append_printf (out, " %s", words[i]);
+    column += 1 + strlen (words[i]);
+  }
+  g_string_append_c (out, '\n');
+}
+
 void
 sp_profile_write (const SpProfile *profile, GString *out)
 {
   g_string_append_printf (out,
                           "# SPDX-License-Identifier: Apache-2.0\n"
-                          "# Written by seqpar calibrate fit. What the curves mean: models/estimate/curves.h\n"
-                          "[profile]\nname = %s\n",
-                          profile->name);
+                          "# Written by seqpar calibrate fit. What the curves mean: models/estimate/curves.h\n");
+  for (guint i = 0; i < profile->comments->len; i++)
+    write_comment (profile->comments->pdata[i], out);
+  g_string_append_printf (out, "[profile]\nname = %s\n", profile->name);
   if (profile->card != NULL)
     g_string_append_printf (out, "card = %s\n", profile->card);
   for (guint i = 0; i < profile->curves->len; i++)

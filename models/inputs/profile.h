@@ -101,6 +101,7 @@ typedef struct _SpCurve {
 
 typedef struct _SpProfile {
   char *name, *card;
+  GPtrArray *comments; /* char *, owned: lines for the head of what is written; none of what was read */
   GPtrArray *curves; /* SpCurve *, owned */
 } SpProfile;
 
@@ -121,6 +122,9 @@ void sp_profile_link (SpProfile *profile);
 /* The first that is of the kind, variant, ranks and nodes; NULL if there is none. 0 ranks: any. */
 const SpCurve *sp_profile_find (const SpProfile *profile, SpCurveKind kind, const char *variant, gint32 ranks,
                                 gint32 nodes);
+
+/* Of the values that were fitted the worst; measured, if none was. */
+SpProvenance sp_profile_provenance (const SpProfile *profile);
 
 const char *sp_curve_kind_name (SpCurveKind kind);
 gboolean sp_curve_is_transfer (SpCurveKind kind); /* made of pieces */

@@ -81,6 +81,7 @@ const char *sp_data_dir (void);
 char *sp_find_model (const char *name, GError **error);
 char *sp_find_cluster (const char *name, GError **error);
 char *sp_find_framework (const char *name, GError **error);
+char *sp_find_profile (const char *name, GError **error);
 /* The shipped one alone; `folder` is "models", "clusters", "frameworks" or "devices". */
 char *sp_find_shipped (const char *folder, const char *name, GError **error);
 

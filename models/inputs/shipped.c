@@ -106,6 +106,12 @@ sp_find_cluster (const char *name, GError **error)
 }
 
 char *
+sp_find_profile (const char *name, GError **error)
+{
+  return find ("profiles", name, error);
+}
+
+char *
 sp_find_framework (const char *name, GError **error)
 {
   return find ("frameworks", name, error);
