@@ -176,11 +176,14 @@ source_of (char **files, const GPtrArray *sets, const char *card)
 {
   g_autoptr (GString) text = g_string_new (NULL);
   const char *date = NULL;
+  gboolean measured = FALSE;
 
+  for (guint i = 0; i < sets->len; i++)
+    measured = measured || sp_measured_field (sets->pdata[i], "published") == NULL;
   for (guint i = 0; files[i] != NULL; i++) {
     g_autofree char *names = files_of (sets->pdata[i], files[i]);
-    if (sp_measured_field (sets->pdata[i], "published") != NULL)
-      continue;
+    if (sp_measured_field (sets->pdata[i], "published") != NULL && measured)
+      continue; /* its curves name the publication */
     g_string_append_printf (text, "%s%s", text->len > 0 ? " and " : "", names);
     if (date == NULL)
       date = sp_measured_field (sets->pdata[i], "date");

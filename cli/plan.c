@@ -15,6 +15,7 @@
 #include "sim/schedules.h"
 
 #define EXPLAINED 3
+#define MOST_INTERVALS 10 /* each takes some hundred estimates */
 
 typedef struct {
   char **rest, **sets;
@@ -331,15 +332,14 @@ read_question (const Options *o, Question *q, GError **error)
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-/* An interval for those listed alone: it takes some hundred estimates. */
 static void
-add_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlanEntry *entry)
+add_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlanEntry *entry, gboolean with_interval)
 {
   g_autoptr (GPtrArray) notes = sp_estimate_notes (estimator, &entry->layout, &entry->run);
   SpEstimate shown = entry->estimate;
   SpInterval interval;
 
-  if (estimator->cluster->profile != NULL) {
+  if (with_interval && estimator->cluster->profile != NULL) {
     g_autoptr (SpProgram) program = sp_program_new ();
     sp_program_write (program, estimator->arch, estimator->framework, &entry->layout, &entry->run);
     if (sp_estimate_interval (estimator, program, &entry->run, &interval))
@@ -367,13 +367,13 @@ add_json (const SpEstimator *estimator, const SpPlan *plan, GString *out, GError
   json_builder_begin_array (builder);
   for (guint i = 0; i < plan->entries->len; i++) {
     json_builder_begin_object (builder);
-    add_entry_json (builder, estimator, &g_array_index (plan->entries, SpPlanEntry, i));
+    add_entry_json (builder, estimator, &g_array_index (plan->entries, SpPlanEntry, i), i < MOST_INTERVALS);
     json_builder_end_object (builder);
   }
   json_builder_end_array (builder);
   if (plan->has_nearest) {
     sp_json_object (builder, "nearest_that_does_not_fit");
-    add_entry_json (builder, estimator, &plan->nearest);
+    add_entry_json (builder, estimator, &plan->nearest, TRUE);
     sp_json_whole (builder, "lacks_bytes", lacks_bytes (&plan->nearest));
     json_builder_end_object (builder);
   } else {

@@ -12,6 +12,8 @@
  *   residuals    all of its seconds times exp (+-1.96 spread). Spread is the larger of `scatter` and of what `p90` is of
  *                a normal distribution, ln (1 + p90) / 1.645, times sqrt (points / (points - parameters fitted)): points
  *                that the curve was not fitted to lie farther off than those it was
+ *                Of two H200 90 % of points lie within 1.64 spreads of 3.6 % (GEMM) and 4.7 to 7.3 % (NCCL's five
+ *                operations), where every other size, held out, was 4.1 % and 4.1 to 8.4 % off at the 90th percentile
  * Curves are independent, and so are a curve's two kinds; of one curve all residuals are taken as one: a formula that
  * misses a shape misses its neighbours alike. Where it does not, the interval is too wide.
  *
@@ -23,8 +25,8 @@
  * curve's range; other cards, days, clocks and temperatures; values of a curve without an error (assumed, published
  * without one); noise of [variation].
  *
- * Cost: for each curve that the step depends on two estimates and two more a parameter: milliseconds to tenths of a
- * second. For single layouts; a search does without.
+ * Cost: an estimate a curve, for each that the step depends on two more, and two a parameter: 20 to 50 ms with the
+ * profile of two H200. For single layouts, as those that a plan lists first; a search does without.
  */
 
 #include "models/estimate/estimate.h"
