@@ -47,7 +47,7 @@ void sp_fit_set_value (SpCurve *curve, guint slot, double value, double error, c
 
 /* --- fit-kernels.c ------------------------------------------------------------------------------------------------ */
 
-/* Of the forms that a kernel's curve may have the one of the least loss + parameters x ln (points), refined in the end. */
+/* Of the forms that a kernel's curve may have the one of least loss + parameters x ln (points), refined in the end. */
 gboolean sp_fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights);
 
 G_END_DECLS

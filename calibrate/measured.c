@@ -484,7 +484,8 @@ read_comment (const Reader *r, const char *line, GError **error)
     g_autofree char *shown = sp_measured_shown (key);
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line,
                              "\"%s\" is no key of a comment: expected note, %s%s%s", shown,
-                             near ? "or " : "date, card, driver, cuda, nccl, host, source or published", near ? near : "",
+                             near ? "or " : "date, card, driver, cuda, nccl, host, source or published",
+                             near ? near : "",
                              near ? ", the nearest" : "");
   }
   if (r->into->fields[i] != NULL)

@@ -30,7 +30,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o->output, "The profile to write", "INI" },
     { "device", 0, 0, G_OPTION_ARG_FILENAME, &o->device, "The card's device file or a shipped one", "NAME" },
     { "name", 0, 0, G_OPTION_ARG_STRING, &o->name, "The profile's name; the card's by default", "TEXT" },
-    { "least", 0, 0, G_OPTION_ARG_STRING, &o->least, "Leave out transfers of less, of which the host was timed", "SIZE" },
+    { "least", 0, 0, G_OPTION_ARG_STRING, &o->least, "Leave out transfers of less: the host was timed", "SIZE" },
     { "hold-out", 0, 0, G_OPTION_ARG_STRING, &o->hold_out, "interleaved, top-decade, families or all", "NAME" },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "MEASURED.csv..." },
     { NULL },

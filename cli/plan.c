@@ -64,7 +64,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "global-batch", 0, 0, G_OPTION_ARG_STRING, &o->batch, "Sequences of one step", "N" },
     { "gpus", 0, 0, G_OPTION_ARG_STRING, &o->gpus, "Of the cluster (default: all)", "N" },
     { "framework", 0, 0, G_OPTION_ARG_FILENAME, &o->framework, "INI, or a shipped name (default: flash)", "FILE" },
-    { "profile", 0, 0, G_OPTION_ARG_FILENAME, &o->profile, "Fitted curves, INI or a shipped name (default: the cluster's)",
+    { "profile", 0, 0, G_OPTION_ARG_FILENAME, &o->profile, "Curves: INI, or a shipped name (default: the cluster's)",
       "FILE" },
     { "top", 0, 0, G_OPTION_ARG_STRING, &o->top, "How many layouts (default: 10)", "K" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },

@@ -295,9 +295,10 @@ add_speed (const SpEstimate *e, SpMfuConvention convention, GString *out)
   if (e->interval_s[1] > 0) {
     g_autofree char *from = sp_text_seconds (e->interval_s[0]), *to = sp_text_seconds (e->interval_s[1]);
     sp_table_cell (table, "interval");
-    sp_table_take (table, g_strdup_printf ("%s to %s   (95 %%, of the profile's curves, which %.0f %% of the step rests "
-                                           "on; not of the model)",
-                                           from, to, 100 * e->interval_share));
+    sp_table_take (table,
+                   g_strdup_printf ("%s to %s   (95 %%, of the profile's curves, which %.0f %% of the step rests on; "
+                                    "not of the model)",
+                                    from, to, 100 * e->interval_share));
   }
   sp_table_cell (table, "tokens/s");
   g_autofree char *tokens = sp_text_count (e->tokens_per_s);

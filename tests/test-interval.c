@@ -68,13 +68,14 @@ assert_near (double value, double expected)
 /* --- one op ------------------------------------------------------------------------------------------------------- */
 
 /* Attention of 2048 tokens, 16 heads of 64, causal, on the 132 SMs of an H200: 4 x 64 x 16 x 2048 x 2049 / 2 FLOP at
- * 400 TFLOP/s; 16 blocks of 128 rows a head are 256, two waves: 256 / 264 of the rate. With 2 us of launch 24.15 us. The
+ * 400 TFLOP/s; 16 blocks of 128 rows a head are 256, two waves: 256 / 264 of the rate. With 2 us of launch 24.16 us.
+ * The
  * rest of the scope is priced by formulas, in which nothing is uncertain. */
 #define ATTENTION HEAD "[attention]\nlaunch = 2 us\nrate = 400 TFLOP/s\nhalf-tokens = 0\nhead-power = 0\npoints = 12\n"
 static const double launch_s = 2e-6, compute_s = 4.0 * 64 * 16 * 2048 * 2049 / 2 / 400e12 * 264 / 256;
 
 /* A rate that is 1 % unsure: 1.96 % less is compute_s (e^0.0196 - 1) more. A launch of 0.5 us: 2 us e^(1.96 x 0.25). A
- * scatter of 3 %, of 12 points to one parameter 3 % sqrt (12 / 11): of all 24.15 us. */
+ * scatter of 3 %, of 12 points to one parameter 3 % sqrt (12 / 11): of all 24.16 us. */
 static const struct {
   const char *keys;
   double rate, launch, all; /* standard deviations of logarithms */

@@ -9,9 +9,9 @@
  * losses for the lower one. So a transfer that compute hides moves nothing until it shows. Of a curve:
  *   parameters   along the columns of the Cholesky factor of their covariance. Positive ones move by factors, as they
  *                were fitted: value exp (1.96 L / value), at most 20 times; a slowdown moves by addition
- *   residuals    all of its seconds times exp (+-1.96 spread). Spread is the larger of `scatter` and of what `p90` is of
- *                a normal distribution, ln (1 + p90) / 1.645, times sqrt (points / (points - parameters fitted)): points
- *                that the curve was not fitted to lie farther off than those it was
+ *   residuals    all of its seconds times exp (+-1.96 spread). Spread is the larger of `scatter` and of what `p90` is
+ *                of a normal distribution, ln (1 + p90) / 1.645, times sqrt (points / (points - parameters fitted)):
+ *                points that the curve was not fitted to lie farther off than those it was
  *                Of two H200 90 % of points lie within 1.64 spreads of 3.6 % (GEMM) and 4.7 to 7.3 % (NCCL's five
  *                operations), where every other size, held out, was 4.1 % and 4.1 to 8.4 % off at the 90th percentile
  * Curves are independent, and so are a curve's two kinds; of one curve all residuals are taken as one: a formula that
