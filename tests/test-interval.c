@@ -69,8 +69,7 @@ assert_near (double value, double expected)
 
 /* Attention of 2048 tokens, 16 heads of 64, causal, on the 132 SMs of an H200: 4 x 64 x 16 x 2048 x 2049 / 2 FLOP at
  * 400 TFLOP/s; 16 blocks of 128 rows a head are 256, two waves: 256 / 264 of the rate. With 2 us of launch 24.16 us.
- * The
- * rest of the scope is priced by formulas, in which nothing is uncertain. */
+ * The rest of the scope is priced by formulas, in which nothing is uncertain. */
 #define ATTENTION HEAD "[attention]\nlaunch = 2 us\nrate = 400 TFLOP/s\nhalf-tokens = 0\nhead-power = 0\npoints = 12\n"
 static const double launch_s = 2e-6, compute_s = 4.0 * 64 * 16 * 2048 * 2049 / 2 / 400e12 * 264 / 256;
 
