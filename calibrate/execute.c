@@ -117,7 +117,8 @@ gather_commands (Run *run, GError **error)
   g_autofree gint64 *counts = g_new (gint64, size);
   double step_s = 0;
 
-  if (!sp_player_step (run->player, TRUE, &step_s, error) || !sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
+  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error) ||
+      !sp_player_step (run->player, TRUE, &step_s, error) || !sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
     return FALSE;
   if (run->out != NULL)
     write_sums (run);

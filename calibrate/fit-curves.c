@@ -63,7 +63,8 @@ kernel_s (const double *value, gint32 sms, const SpPoint *p)
   SpOpForm form;
 
   sp_op_form_parse (p->variant, &sizes.op, &form);
-  sizes.heads = (gint64) (sp_fit_or_one (p->heads) * sp_fit_or_one (p->batch));
+  /* A GEMM's heads are strides. */
+  sizes.heads = (gint64) ((sizes.op == SP_OP_GEMM ? 1 : sp_fit_or_one (p->heads)) * sp_fit_or_one (p->batch));
   return sp_curve_kernel_s (value, sms, &sizes);
 }
 

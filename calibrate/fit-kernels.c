@@ -6,42 +6,60 @@
 #include <string.h>
 
 /* Which parameters a form may have; the rest are 0, but `serial` as said. */
+typedef enum { OF_BYTES, OF_FLOPS, OF_SOFTMAX, OF_GEMM } KernelClass;
+
 typedef struct {
-  gboolean flops, heads; /* for those with FLOP; where head sizes differ */
+  KernelClass class;
+  gboolean heads; /* where head sizes differ */
   double serial;
   guint slots[SP_CURVE_SLOTS + 1];
 } KernelForm;
 
 #define END SP_CURVE_SLOTS
+#define LAUNCH SP_KERNEL_LAUNCH
+#define MEMORY SP_KERNEL_MEMORY_RATE
+#define RATE SP_KERNEL_RATE
+#define HALF SP_KERNEL_HALF_TOKENS
+#define POWER SP_KERNEL_HEAD_POWER
 static const KernelForm kernel_forms[] = {
-  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, END } },
-  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
-  { FALSE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
-  { FALSE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, END } },
-  { FALSE,
-    FALSE,
-    1,
-    { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
-  { FALSE,
-    FALSE,
-    0,
-    { SP_KERNEL_LAUNCH, SP_KERNEL_MEMORY_RATE, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, END } },
-  { TRUE, FALSE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, FALSE, 1, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_MEMORY_RATE, END } },
-  { TRUE, TRUE, 0, { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, END } },
-  { TRUE,
-    TRUE,
-    1,
-    { SP_KERNEL_LAUNCH, SP_KERNEL_RATE, SP_KERNEL_HALF_TOKENS, SP_KERNEL_HEAD_POWER, SP_KERNEL_MEMORY_RATE, END } },
+  { OF_BYTES, FALSE, 0, { LAUNCH, MEMORY, END } },
+  { OF_BYTES, FALSE, 0, { LAUNCH, MEMORY, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
+  { OF_BYTES, FALSE, 0, { LAUNCH, MEMORY, SP_KERNEL_ROW, END } },
+  { OF_BYTES, FALSE, 1, { LAUNCH, MEMORY, SP_KERNEL_ROW, END } },
+  { OF_BYTES, FALSE, 1, { LAUNCH, MEMORY, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
+  { OF_BYTES, FALSE, 0, { LAUNCH, MEMORY, SP_KERNEL_ROW, SP_KERNEL_CACHE, SP_KERNEL_CACHE_RATE, END } },
+  { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, END } },
+  { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, MEMORY, END } },
+  { OF_FLOPS, FALSE, 1, { LAUNCH, RATE, MEMORY, END } },
+  { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, HALF, END } },
+  { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, HALF, MEMORY, END } },
+  { OF_FLOPS, FALSE, 1, { LAUNCH, RATE, HALF, MEMORY, END } },
+  { OF_FLOPS, TRUE, 0, { LAUNCH, RATE, HALF, POWER, END } },
+  { OF_FLOPS, TRUE, 1, { LAUNCH, RATE, HALF, POWER, MEMORY, END } },
+  { OF_SOFTMAX, FALSE, 0, { LAUNCH, RATE, SP_KERNEL_TAIL, END } },
+  { OF_SOFTMAX, TRUE, 0, { LAUNCH, RATE, SP_KERNEL_TAIL, POWER, END } },
+  { OF_SOFTMAX, FALSE, 0, { LAUNCH, RATE, SP_KERNEL_TAIL, HALF, END } },
+  { OF_SOFTMAX, TRUE, 0, { LAUNCH, RATE, SP_KERNEL_TAIL, HALF, POWER, END } },
+  { OF_SOFTMAX, TRUE, 1, { LAUNCH, RATE, SP_KERNEL_TAIL, HALF, POWER, MEMORY, END } },
+  { OF_GEMM, FALSE, 0, { LAUNCH, RATE, MEMORY, HALF, SP_KERNEL_TILE_128, SP_KERNEL_TILE_64, SP_KERNEL_TAIL, END } },
 };
 
-/* Bounds and start of a slot by what the points reach. */
+/* Tokens of a head, for each SM, that may be under way at once. 0: no waves. */
+static const guint waves[] = { 0, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096 };
+
+static KernelClass
+class_of (const SpCurve *curve, const SpFitTask *task)
+{
+  if (curve->op == SP_OP_GEMM)
+    return OF_GEMM;
+  if (curve->op == SP_OP_ATTENTION || curve->op == SP_OP_ATTENTION_BWD)
+    return OF_SOFTMAX;
+  return task->points[0]->flops > 0 ? OF_FLOPS : OF_BYTES;
+}
+
+/* Bounds of a slot and where a fit starts, by what the points reach. */
 static void
-bound_slot (const SpFitTask *task, guint slot, guint i, guint start, SpFitProblem *problem)
+bound_slot (const SpFitTask *task, gboolean class_is_gemm, guint slot, guint i, guint start, SpFitProblem *problem)
 {
   double least = sp_fit_extreme (task, SP_FIT_LEAST_SECONDS), rate = 0, memory = 0;
   double small = INFINITY, large = 0, row = INFINITY;
@@ -55,23 +73,30 @@ bound_slot (const SpFitTask *task, guint slot, guint i, guint start, SpFitProble
     small = MIN (small, (double) point->bytes);
     large = MAX (large, (double) point->bytes);
   }
-  const double low[SP_CURVE_SLOTS] = { least / 1000, memory / 50, small, memory / 50, rate / 4,
-                                       row / 100,    1,           0.01,  0.02,        0 };
-  const double high[SP_CURVE_SLOTS] = { least * 1.5, memory * 20, large, memory * 20, rate * 20,
-                                        row * 1.5,   65536,       2,     1,           1 };
-  const double at[2][SP_CURVE_SLOTS] = { { least / 4, memory, sqrt (small * large), memory * 1.5, rate * 1.1, row / 2,
-                                           256, 0.3, 0.9, 0 },
-                                         { least * 0.9, memory * 1.2, pow (small, 0.75) * pow (large, 0.25),
-                                           memory * 0.7, rate * 1.3, row * 0.9, 2048, 0.3, 0.3, 0 } };
+  const struct {
+    double low, high, at[2];
+  } bounds[SP_CURVE_SLOTS] = {
+    [SP_KERNEL_LAUNCH] = { least / 1000, least * 1.5, { least / 4, least * 0.9 } },
+    [SP_KERNEL_MEMORY_RATE] = { memory / 50, memory * 20, { memory, memory * 1.2 } },
+    [SP_KERNEL_CACHE] = { small, large, { sqrt (small * large), pow (small, 0.75) * pow (large, 0.25) } },
+    [SP_KERNEL_CACHE_RATE] = { memory / 50, memory * 20, { memory * 1.5, memory * 0.7 } },
+    [SP_KERNEL_RATE] = { rate / 4, rate * 20, { rate * 1.1, rate * 1.3 } },
+    [SP_KERNEL_ROW] = { row / 100, row * 1.5, { row / 2, row * 0.9 } },
+    [SP_KERNEL_HALF_TOKENS] = { 1, 65536, { 256, 2048 } },
+    [SP_KERNEL_HEAD_POWER] = { 0.01, 2, { 0.3, 0.3 } },
+    [SP_KERNEL_TAIL] = { 0.02, class_is_gemm ? 1 : 4, { 0.8, 0.3 } },
+    [SP_KERNEL_TILE_128] = { 0.4, 1, { 0.9, 0.9 } },
+    [SP_KERNEL_TILE_64] = { 0.1, 1, { 0.4, 0.6 } },
+  };
 
-  problem->lower[i] = low[slot];
-  problem->upper[i] = MAX (high[slot], low[slot] * 1.01);
-  problem->start[i] = CLAMP (at[start][slot], problem->lower[i], problem->upper[i]);
+  problem->lower[i] = bounds[slot].low;
+  problem->upper[i] = MAX (bounds[slot].high, bounds[slot].low * 1.01);
+  problem->start[i] = CLAMP (bounds[slot].at[start], problem->lower[i], problem->upper[i]);
 }
 
 /* The form's fit of least loss from each start; FALSE if it has too few points. */
 static gboolean
-fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form, gboolean waves, gboolean around,
+fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form, double wave, gboolean around,
           SpFitted *ret, double *weights)
 {
   g_autofree double *log_seconds = g_new (double, task->n);
@@ -87,7 +112,7 @@ fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form
   guint n = 0;
 
   data.value[SP_KERNEL_SERIAL] = form->serial;
-  data.value[SP_KERNEL_TAIL] = waves ? 1 : 0;
+  data.value[SP_KERNEL_WAVE] = wave;
   while (form->slots[n] != END)
     n++;
   search.problem.n_parameters = n;
@@ -100,7 +125,7 @@ fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form
   for (guint start = 0; start < 2; start++) {
     double at[SP_FIT_MAX_PARAMETERS];
     for (guint i = 0; i < n; i++)
-      bound_slot (task, form->slots[i], i, start, &search.problem);
+      bound_slot (task, form->class == OF_GEMM, form->slots[i], i, start, &search.problem);
     memcpy (at, search.problem.start, sizeof at);
     sp_fit_try (&search, at);
   }
@@ -122,39 +147,54 @@ count_slots (const KernelForm *form)
   return n;
 }
 
+static void
+take_form (const KernelForm *form, double wave, const SpFitted *fitted, SpCurve *curve)
+{
+  for (guint slot = 0; slot < curve->n_slots; slot++)
+    sp_fit_set_value (curve, slot, 0, 0, "not a part of this kernel's curve");
+  sp_fit_set_value (curve, SP_KERNEL_SERIAL, form->serial, 0, "of 0 and 1 the better");
+  if (wave > 0)
+    sp_fit_set_value (curve, SP_KERNEL_WAVE, wave, 0, "of some the best");
+  for (guint i = 0; i < count_slots (form); i++) {
+    sp_fit_set_value (curve, form->slots[i], fitted->value[i], fitted->error[i], sp_fit_not_identified);
+    for (guint j = 0; j < count_slots (form); j++)
+      curve->covariance[form->slots[i]][form->slots[j]] = fitted->covariance[i][j];
+  }
+  curve->chi_square = fitted->chi_square;
+}
+
+/* Waves are tried with forms of few parameters: with more of them, any sizes look like some waves. */
+static gboolean
+has_waves (const KernelForm *form)
+{
+  return form->class == OF_FLOPS && count_slots (form) <= 3;
+}
+
 gboolean
 sp_fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
 {
-  gboolean flops = task->points[0]->flops > 0, heads = sp_fit_head_sizes_differ (task), waves = FALSE;
-  gboolean softmax = curve->op == SP_OP_ATTENTION || curve->op == SP_OP_ATTENTION_BWD;
+  enum { MOST_AROUND = 100 }; /* so many points leave a fit no choice */
+  KernelClass class = class_of (curve, task);
+  gboolean heads = sp_fit_head_sizes_differ (task);
   const KernelForm *best = NULL;
-  double least = INFINITY;
+  double least = INFINITY, wave = 0;
   SpFitted fitted;
 
   for (guint f = 0; f < G_N_ELEMENTS (kernel_forms); f++)
-    for (guint w = 0; w < (softmax ? 2 : 1); w++) {
+    for (guint w = 0; w < (has_waves (&kernel_forms[f]) ? G_N_ELEMENTS (waves) : 1); w++) {
       const KernelForm *form = &kernel_forms[f];
-      if (form->flops != flops || (form->heads && !heads) ||
-          !fit_form (task, given, form, w > 0, FALSE, &fitted, weights))
+      double at = waves[w] * (double) given->sms;
+      if (form->class != class || (form->heads && !heads) || !fit_form (task, given, form, at, FALSE, &fitted, weights))
         continue;
-      double criterion = fitted.loss + count_slots (form) * log (task->n);
+      double criterion = fitted.loss + (count_slots (form) + (w > 0)) * log (task->n);
       if (criterion < least) {
         least = criterion;
         best = form;
-        waves = w > 0;
+        wave = at;
       }
     }
-  if (best == NULL || !fit_form (task, given, best, waves, TRUE, &fitted, weights))
+  if (best == NULL || !fit_form (task, given, best, wave, task->n <= MOST_AROUND, &fitted, weights))
     return FALSE;
-  for (guint slot = 0; slot < curve->n_slots; slot++)
-    sp_fit_set_value (curve, slot, 0, 0, "not a part of this kernel's curve");
-  sp_fit_set_value (curve, SP_KERNEL_SERIAL, best->serial, 0, "of 0 and 1 the better");
-  sp_fit_set_value (curve, SP_KERNEL_TAIL, waves ? 1 : 0, 0, "of 0 and 1 the better");
-  for (guint i = 0; i < count_slots (best); i++) {
-    sp_fit_set_value (curve, best->slots[i], fitted.value[i], fitted.error[i], sp_fit_not_identified);
-    for (guint j = 0; j < count_slots (best); j++)
-      curve->covariance[best->slots[i]][best->slots[j]] = fitted.covariance[i][j];
-  }
-  curve->chi_square = fitted.chi_square;
+  take_form (best, wave, &fitted, curve);
   return TRUE;
 }

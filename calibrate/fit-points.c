@@ -146,14 +146,6 @@ takes (const SpMeasuredRow *row, SpLeftOut *ret_why)
   return *ret_why == SP_N_LEFT;
 }
 
-static gboolean
-is_plain_gemm (const SpMeasuredRow *row)
-{
-  SpLeftOut why;
-
-  return row->op == SP_MEASURED_GEMM && row->beside == SP_MEASURED_NONE && row->flops == 0 && takes (row, &why);
-}
-
 static void
 sort_points (SpPoints *points, GArray *items)
 {
@@ -173,11 +165,6 @@ sp_points_new (SpMeasured *const *sets, guint n)
   SpPoints *points = g_new0 (SpPoints, 1);
   g_autoptr (GArray) items = g_array_new (FALSE, FALSE, sizeof (Item));
 
-  gboolean swept = FALSE;
-
-  for (guint s = 0; s < n; s++)
-    for (guint i = 0; i < sets[s]->rows->len; i++)
-      swept = swept || is_plain_gemm (&g_array_index (sets[s]->rows, SpMeasuredRow, i));
   points->points = g_array_new (FALSE, FALSE, sizeof (SpPoint));
   points->memory = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
   points->published = g_new (const char *, n);
@@ -190,8 +177,6 @@ sp_points_new (SpMeasured *const *sets, guint n)
       points->n_rows++;
       if (row->op == SP_MEASURED_MEMORY && row->bytes > 0)
         g_array_append_val (points->memory, *row);
-      else if (swept && row->op == SP_MEASURED_GEMM && row->flops > 0)
-        points->left_out[SP_LEFT_PROGRAM_GEMM]++;
       else if (takes (row, &why)) {
         Item item = { *row, s };
         g_array_append_val (items, item);
@@ -235,7 +220,6 @@ sp_points_left_text (const SpPoints *points, SpLeftOut reason)
     [SP_LEFT_WRONG] = "marked wrong: the data came out wrong",
     [SP_LEFT_NO_TIME] = "without a time",
     [SP_LEFT_DTYPE] = "kernels of another dtype than bf16 and fp16",
-    [SP_LEFT_PROGRAM_GEMM] = "GEMMs of programs, on repeated small numbers: a sweep's are there",
     [SP_LEFT_SMALL] = "transfers below the least asked for",
     [SP_LEFT_OP] = "copies between two GPUs without NCCL, which nothing is priced by",
   };

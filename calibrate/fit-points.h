@@ -34,7 +34,6 @@ typedef enum {
   SP_LEFT_NO_TIME,
   SP_LEFT_DTYPE,
   SP_LEFT_OP,
-  SP_LEFT_PROGRAM_GEMM,
   SP_LEFT_SMALL,
   SP_N_LEFT
 } SpLeftOut;

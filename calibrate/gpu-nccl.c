@@ -97,7 +97,7 @@ sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **erro
     row.bytes = (gint64) MIN (gpu->bytes, (gsize) 64 << 20);
     if (i == 3)
       between = sp_gpu_used_bytes ();
-    if (!sp_gpu_issue_nccl (gpu, &row, gpu->streams[0], error) || !CUDA (cudaStreamSynchronize (gpu->streams[0])))
+    if (!sp_gpu_issue_nccl (gpu, &row, gpu->nccl_streams[0], error) || !CUDA (cudaStreamSynchronize (gpu->nccl_streams[0])))
       return FALSE;
   }
   *ret = (SpCommunicatorBytes){ made - before, between - made, sp_gpu_used_bytes () - between };

@@ -8,10 +8,10 @@
 
 struct _SpGpu {
   SpRank *rank;
-  cudaStream_t streams[2];
-  cudaEvent_t events[4]; /* start and end, on either stream */
+  cudaStream_t plain_streams[2], nccl_streams[2]; /* the latter of the highest priority, as the player's */
+  cudaEvent_t events[4]; /* start and end, of either place */
   SpGemms *gemms;
-  void *workspaces[2]; /* of a stream */
+  void *workspaces[2]; /* of a place */
   char *send, *receive, *host;
   gsize bytes; /* of each of them */
 #if HAVE_NCCL

@@ -27,21 +27,32 @@ gemm_of (const SpMeasuredRow *row)
   return shape;
 }
 
-static gboolean
-issue (SpGpu *gpu, const SpMeasuredRow *row, int stream, GError **error)
+/* There are two places, for an op and what runs beside it. */
+static cudaStream_t
+stream_of (const SpGpu *gpu, const SpMeasuredRow *row, int place)
 {
+  gboolean plain = row->op == SP_MEASURED_GEMM || row->op == SP_MEASURED_COPY || row->op == SP_MEASURED_LAUNCH;
+
+  return plain ? gpu->plain_streams[place] : gpu->nccl_streams[place];
+}
+
+static gboolean
+issue (SpGpu *gpu, const SpMeasuredRow *row, int place, GError **error)
+{
+  cudaStream_t stream = stream_of (gpu, row, place);
+
   if (row->op == SP_MEASURED_GEMM) {
     SpGemmShape shape = gemm_of (row);
     gsize a_bytes = (gsize) (row->m * row->k) * 2;
     return sp_gemms_run (gpu->gemms, &shape, gpu->send, gpu->send + (a_bytes + 255) / 256 * 256, NULL, gpu->receive,
-                         gpu->workspaces[stream], gpu->streams[stream], error);
+                         gpu->workspaces[place], stream, error);
   }
   if (row->op == SP_MEASURED_COPY) {
     gboolean up = g_str_equal (row->variant, "host-to-device"), down = g_str_equal (row->variant, "device-to-host");
     return CUDA (cudaMemcpyAsync (down ? gpu->host : gpu->receive, up ? gpu->host : gpu->send, (gsize) row->bytes,
-                                  cudaMemcpyDefault, gpu->streams[stream]));
+                                  cudaMemcpyDefault, stream));
   }
-  return sp_gpu_issue_nccl (gpu, row, gpu->streams[stream], error);
+  return sp_gpu_issue_nccl (gpu, row, stream, error);
 }
 
 /* Waits by looking, so that a rank that failed or an error of NCCL ends the wait. */
@@ -61,15 +72,15 @@ wait_event (SpGpu *gpu, cudaEvent_t event, GError **error)
 }
 
 static gboolean
-capture (SpGpu *gpu, const SpMeasuredRow *p, int stream, int batch, cudaGraphExec_t *ret_graph, GError **error)
+capture (SpGpu *gpu, const SpMeasuredRow *p, int place, int batch, cudaGraphExec_t *ret_graph, GError **error)
 {
-  cudaStream_t s = gpu->streams[stream];
+  cudaStream_t s = stream_of (gpu, p, place);
   cudaGraph_t graph = NULL;
   if (!CUDA (cudaStreamBeginCapture (s, cudaStreamCaptureModeThreadLocal)))
     return FALSE;
   gboolean good = TRUE;
   for (int i = 0; good && i < batch; i++)
-    good = issue (gpu, p, stream, error);
+    good = issue (gpu, p, place, error);
   cudaError_t status = cudaStreamEndCapture (s, &graph);
   good = good && CUDA (status) && CUDA (cudaGraphInstantiate (ret_graph, graph, 0)) &&
          CUDA (cudaGraphUpload (*ret_graph, s));
@@ -79,12 +90,13 @@ capture (SpGpu *gpu, const SpMeasuredRow *p, int stream, int batch, cudaGraphExe
 }
 
 static gboolean
-replay (SpGpu *gpu, cudaGraphExec_t graph, int stream, GError **error)
+replay (SpGpu *gpu, const SpMeasuredRow *row, cudaGraphExec_t graph, int place, GError **error)
 {
-  cudaEvent_t *events = &gpu->events[2 * stream];
-  return CUDA (cudaEventRecord (events[0], gpu->streams[stream])) &&
-         CUDA (cudaGraphLaunch (graph, gpu->streams[stream])) &&
-         CUDA (cudaEventRecord (events[1], gpu->streams[stream]));
+  cudaEvent_t *events = &gpu->events[2 * place];
+  cudaStream_t stream = stream_of (gpu, row, place);
+
+  return CUDA (cudaEventRecord (events[0], stream)) && CUDA (cudaGraphLaunch (graph, stream)) &&
+         CUDA (cudaEventRecord (events[1], stream));
 }
 
 static gboolean
@@ -96,14 +108,14 @@ barrier (SpGpu *gpu, GError **error)
 
 /* One batch alone, after a warm-up: seconds of the batch. */
 static gboolean
-time_alone (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, int stream, double *ret_s, GError **error)
+time_alone (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, int place, double *ret_s, GError **error)
 {
   float ms = 0;
   for (int i = 0; i < 2; i++)
-    if (!barrier (gpu, error) || !replay (gpu, graph, stream, error) ||
-        !wait_event (gpu, gpu->events[2 * stream + 1], error))
+    if (!barrier (gpu, error) || !replay (gpu, p, graph, place, error) ||
+        !wait_event (gpu, gpu->events[2 * place + 1], error))
       return FALSE;
-  if (!CUDA (cudaEventElapsedTime (&ms, gpu->events[2 * stream], gpu->events[2 * stream + 1])))
+  if (!CUDA (cudaEventElapsedTime (&ms, gpu->events[2 * place], gpu->events[2 * place + 1])))
     return FALSE;
   *ret_s = ms * 1e-3;
   return TRUE;
@@ -125,12 +137,13 @@ typedef struct {
 
 /* `count` of the cover start first, and the graph once they run. */
 static gboolean
-run_covered (SpGpu *gpu, cudaGraphExec_t graph, const SpMeasuredRow *cover, int count, Covered *ret, GError **error)
+run_covered (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, const SpMeasuredRow *cover, int count,
+             Covered *ret, GError **error)
 {
   cudaGraphExec_t beside = NULL;
   float ms = 0, before = 0, after = 0;
   gboolean good = capture (gpu, cover, 1, count, &beside, error) && barrier (gpu, error) &&
-                  replay (gpu, beside, 1, error) && replay (gpu, graph, 0, error) &&
+                  replay (gpu, cover, beside, 1, error) && replay (gpu, p, graph, 0, error) &&
                   wait_event (gpu, gpu->events[1], error) && wait_event (gpu, gpu->events[3], error) &&
                   CUDA (cudaEventElapsedTime (&ms, gpu->events[0], gpu->events[1])) &&
                   CUDA (cudaEventElapsedTime (&before, gpu->events[2], gpu->events[0])) &&
@@ -159,8 +172,8 @@ largest (SpGpu *gpu, double *value, GError **error)
 /* How much slower the graph gets is not known before: as long as what runs beside ends too early, there is more of it,
  * on all ranks the same. */
 static gboolean
-time_beside (SpGpu *gpu, cudaGraphExec_t graph, const SpMeasuredRow *cover, double alone_s, double *ret_s,
-             gboolean *ret_partial, GError **error)
+time_beside (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, const SpMeasuredRow *cover, double alone_s,
+             double *ret_s, gboolean *ret_partial, GError **error)
 {
   int batch = batch_of (cover);
   cudaGraphExec_t beside = NULL;
@@ -176,7 +189,7 @@ time_beside (SpGpu *gpu, cudaGraphExec_t graph, const SpMeasuredRow *cover, doub
   count = ceil (2 * alone_s / cover_s) + 4;
   for (int turn = 0; turn < 4; turn++) {
     if (!largest (gpu, &count, error) ||
-        !run_covered (gpu, graph, cover, (int) MIN (count, MAX_COVER), &covered, error))
+        !run_covered (gpu, p, graph, cover, (int) MIN (count, MAX_COVER), &covered, error))
       return FALSE;
     double missed_s = covered.short_s;
     if (!largest (gpu, &missed_s, error))
@@ -188,6 +201,15 @@ time_beside (SpGpu *gpu, cudaGraphExec_t graph, const SpMeasuredRow *cover, doub
     count = ceil (MAX (1.5 * covered.time_s / cover_s, 2 * count)) + 4;
   }
   return TRUE;
+}
+
+/* All that was issued at place 0 is over. */
+static gboolean
+drain (SpGpu *gpu, GError **error)
+{
+  return CUDA (cudaEventRecord (gpu->events[1], gpu->plain_streams[0])) &&
+         CUDA (cudaEventRecord (gpu->events[3], gpu->nccl_streams[0])) && wait_event (gpu, gpu->events[1], error) &&
+         wait_event (gpu, gpu->events[3], error);
 }
 
 static SpMeasuredRow
@@ -207,15 +229,14 @@ time_launch (SpGpu *gpu, const SpMeasuredRow *p, double *ret_s, GError **error)
     op = sized (SP_MEASURED_COPY, "device-to-device", 1024, 0, 0, 0);
   else if (g_str_equal (p->variant, "all-reduce"))
     op = sized (SP_MEASURED_ALL_REDUCE, "", 1024, 0, 0, 0);
-  if (!issue (gpu, &op, 0, error) || !CUDA (cudaEventRecord (gpu->events[1], gpu->streams[0])) ||
-      !wait_event (gpu, gpu->events[1], error) || !barrier (gpu, error))
+  if (!issue (gpu, &op, 0, error) || !drain (gpu, error) || !barrier (gpu, error))
     return FALSE;
   gint64 start = g_get_monotonic_time ();
   for (int i = 0; i < N_LAUNCHES; i++)
     if (!issue (gpu, &op, 0, error))
       return FALSE;
   *ret_s = (double) (g_get_monotonic_time () - start) * 1e-6 / N_LAUNCHES;
-  return CUDA (cudaEventRecord (gpu->events[1], gpu->streams[0])) && wait_event (gpu, gpu->events[1], error);
+  return drain (gpu, error);
 }
 
 gboolean
@@ -232,10 +253,9 @@ sp_gpu_time (SpGpu *gpu, const SpMeasuredRow *p, double *ret_time_s, gboolean *r
   double time_s = 0;
   /* Once outside a graph first: NCCL connects, and the library loads its kernel. */
   gboolean good = sp_gpu_connect (gpu, p->op == SP_MEASURED_GEMM ? "" : p->variant, error) &&
-                  issue (gpu, p, 0, error) && (!beside || issue (gpu, &cover, 0, error)) &&
-                  CUDA (cudaEventRecord (gpu->events[1], gpu->streams[0])) && wait_event (gpu, gpu->events[1], error) &&
+                  issue (gpu, p, 0, error) && (!beside || issue (gpu, &cover, 0, error)) && drain (gpu, error) &&
                   capture (gpu, p, 0, batch, &graph, error) && time_alone (gpu, p, graph, 0, &time_s, error) &&
-                  (!beside || time_beside (gpu, graph, &cover, time_s, &time_s, ret_partial, error));
+                  (!beside || time_beside (gpu, p, graph, &cover, time_s, &time_s, ret_partial, error));
   if (graph != NULL)
     cudaGraphExecDestroy (graph);
   *ret_time_s = time_s / batch;

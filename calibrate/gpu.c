@@ -71,10 +71,15 @@ fill (char *buffer, gsize bytes, guint32 seed, GError **error)
 static gboolean
 start (SpGpu *gpu, gboolean nccl, GError **error)
 {
+  int least = 0, most = 0;
+
   if (!CUDA (cudaSetDevice (gpu->rank->local_rank)) || !CUDA (cudaFree (NULL)))
     return FALSE;
+  if (!CUDA (cudaDeviceGetStreamPriorityRange (&least, &most)))
+    return FALSE;
   for (int i = 0; i < 2; i++)
-    if (!CUDA (cudaStreamCreateWithFlags (&gpu->streams[i], cudaStreamNonBlocking)) ||
+    if (!CUDA (cudaStreamCreateWithPriority (&gpu->plain_streams[i], cudaStreamNonBlocking, least)) ||
+        !CUDA (cudaStreamCreateWithPriority (&gpu->nccl_streams[i], cudaStreamNonBlocking, most)) ||
         !CUDA (cudaMalloc (&gpu->workspaces[i], SP_GEMM_WORKSPACE_BYTES)))
       return FALSE;
   for (int i = 0; i < 4; i++)
@@ -113,8 +118,10 @@ sp_gpu_free (SpGpu *gpu)
   cudaFreeHost (gpu->host);
   for (int i = 0; i < 2; i++) {
     cudaFree (gpu->workspaces[i]);
-    if (gpu->streams[i] != NULL)
-      cudaStreamDestroy (gpu->streams[i]);
+    if (gpu->plain_streams[i] != NULL)
+      cudaStreamDestroy (gpu->plain_streams[i]);
+    if (gpu->nccl_streams[i] != NULL)
+      cudaStreamDestroy (gpu->nccl_streams[i]);
   }
   for (int i = 0; i < 4; i++)
     if (gpu->events[i] != NULL)

@@ -8,21 +8,6 @@
 #include "sim/op-form.h"
 
 #define SEED 7 /* of token ids */
-enum { LEAST_BATCH = 4, MOST_BATCH = 64 };
-
-static const char *
-gemm_variant (const SpCommand *command, GStringChunk *words)
-{
-  gboolean trans_a = (command->op.flags & SP_OP_TRANS_A) != 0, trans_b = (command->op.flags & SP_OP_TRANS_B) != 0;
-  g_autofree char *text = g_strconcat ("cublaslt",
-                                       trans_a    ? "/tn"
-                                       : !trans_b ? "/nn"
-                                                  : "",
-                                       command->out[0].dtype == SP_DTYPE_FP32 ? "/fp32" : "",
-                                       command->op.flags & SP_OP_ACCUMULATE ? "/add" : "",
-                                       command->in[2].storage >= 0 ? "/bias" : "", NULL);
-  return g_string_chunk_insert_const (words, text);
-}
 
 static const char *
 kernel_variant (const SpCommand *command, GStringChunk *words)
@@ -44,9 +29,9 @@ sp_kernel_row (const SpRecording *recording, guint number, GStringChunk *words)
   const SpCommand *command = &g_array_index (recording->commands, SpCommand, number);
   const SpOp *op = &command->op;
   const SpOperand *first = command->in[0].storage >= 0 ? &command->in[0] : &command->out[0];
-  SpMeasuredRow row = sp_measured_row (op->kind == SP_OP_GEMM ? SP_MEASURED_GEMM : SP_MEASURED_KERNEL);
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_KERNEL);
 
-  row.variant = op->kind == SP_OP_GEMM ? gemm_variant (command, words) : kernel_variant (command, words);
+  row.variant = kernel_variant (command, words);
   row.dtype = first->storage >= 0 ? sp_dtype_name (first->dtype) : "";
   row.ranks = row.nodes = 1;
   row.bytes = or_empty (op->bytes);
@@ -56,15 +41,6 @@ sp_kernel_row (const SpRecording *recording, guint number, GStringChunk *words)
   return row;
 }
 
-/* About as long as 256 MiB over the bus or 4e11 FLOP. */
-static int
-batch_of (const SpMeasuredRow *row)
-{
-  double work = row->flops / 4e11 + (double) MAX (row->bytes, 0) / (256 << 20);
-
-  return (int) CLAMP (1 / MAX (work, 1e-9), LEAST_BATCH, MOST_BATCH);
-}
-
 typedef struct {
   const SpKernelSweep *sweep;
   SpRank *rank;
@@ -72,39 +48,73 @@ typedef struct {
   GStringChunk *words;
 } Loop;
 
-/* Each kernel once: those that the file has are passed over. */
+static gboolean
+same_row (const SpMeasuredRow *a, const SpMeasuredRow *b)
+{
+  return a->op == b->op && g_str_equal (a->variant, b->variant) && g_str_equal (a->dtype, b->dtype) &&
+         a->bytes == b->bytes && a->m == b->m && a->n == b->n && a->k == b->k && a->batch == b->batch &&
+         a->heads == b->heads && a->kv_heads == b->kv_heads;
+}
+
+static gboolean
+is_kernel (const SpCommand *command)
+{
+  return command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind);
+}
+
+/* The program's kernels in their order; of those that are alike the mean. Those that the file has are passed over, and
+ * nothing runs if it has them all. */
 static gboolean
 time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int repeat, GError **error)
 {
   guint n = recording->commands->len;
-  g_autofree guint *order = g_new (guint, MAX (n, 1));
-  g_autoptr (GRand) random = g_rand_new_with_seed ((guint32) (loop->sweep->seed + repeat));
+  g_autofree double *seconds = g_new (double, MAX (n, 1));
+  g_autofree SpMeasuredRow *rows = g_new (SpMeasuredRow, MAX (n, 1));
+  gboolean any = FALSE;
 
-  for (guint i = 0; i < n; i++)
-    order[i] = i;
-  for (guint i = n; i > 1; i--) {
-    guint j = (guint) g_rand_int_range (random, 0, (gint32) i), swap = order[j];
-    order[j] = order[i - 1];
-    order[i - 1] = swap;
-  }
   for (guint i = 0; i < n; i++) {
-    const SpCommand *command = &g_array_index (recording->commands, SpCommand, order[i]);
-    SpMeasuredRow row = sp_kernel_row (recording, order[i], loop->words);
-    row.repeat = repeat;
-    if (sp_op_is_communication (command->op.kind) || sp_rows_has (loop->rows, &row))
+    rows[i] = sp_kernel_row (recording, i, loop->words);
+    rows[i].repeat = repeat;
+    any =
+        any || (is_kernel (&g_array_index (recording->commands, SpCommand, i)) && !sp_rows_has (loop->rows, &rows[i]));
+  }
+  if (!any)
+    return TRUE;
+  if (!sp_player_time_kernels (player, seconds, error))
+    return FALSE;
+  for (guint i = 0; i < n; i++) {
+    double sum = 0;
+    guint alike = 0;
+    if (seconds[i] <= 0 || sp_rows_has (loop->rows, &rows[i]))
       continue;
-    if (!sp_player_time_kernel (player, order[i], batch_of (&row), &row.time_s, error) ||
-        !sp_rows_add (loop->rows, &row, error))
+    for (guint j = i; j < n; j++)
+      if (seconds[j] > 0 && same_row (&rows[i], &rows[j])) {
+        sum += seconds[j];
+        alike++;
+      }
+    rows[i].time_s = sum / alike;
+    if (!sp_rows_add (loop->rows, &rows[i], error))
       return FALSE;
   }
   return TRUE;
 }
 
+/* What the card has in use beside what the player asked for: the context and what libraries have loaded. */
 static gboolean
-sweep_program (Loop *loop, guint number, GError **error)
+add_context (Loop *loop, SpPlayer *player, GError **error)
 {
-  const SpProgram *program = loop->sweep->execution->programs->pdata[number];
-  g_autoptr (SpRecording) recording = sp_record (program, 0, SEED, error);
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_MEMORY);
+
+  row.variant = "context/alone";
+  row.ranks = row.nodes = 1;
+  row.bytes = sp_player_other_bytes (player);
+  return sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
+}
+
+static gboolean
+sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GError **error)
+{
+  g_autoptr (SpRecording) recording = sp_record (program, rank, SEED, error);
   if (recording == NULL)
     return FALSE;
   g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, error);
@@ -113,8 +123,21 @@ sweep_program (Loop *loop, guint number, GError **error)
   for (int repeat = 0; repeat < loop->sweep->repeats; repeat++)
     if (!time_kernels (loop, player, recording, repeat, error))
       return FALSE;
-  fprintf (stderr, "%s: %u samples\n", (const char *) loop->sweep->execution->files->pdata[number],
-           sp_rows_count (loop->rows));
+  return !last || add_context (loop, player, error);
+}
+
+/* At the first place and at the last: those at the ends of a chain have kernels that the others lack. */
+static gboolean
+sweep_program (Loop *loop, guint number, GError **error)
+{
+  const SpExecution *execution = loop->sweep->execution;
+  const SpProgram *program = execution->programs->pdata[number];
+  gboolean last = number + 1 == execution->programs->len;
+
+  if (!sweep_rank (loop, program, 0, last && program->world == 1, error) ||
+      (program->world > 1 && !sweep_rank (loop, program, program->world - 1, last, error)))
+    return FALSE;
+  fprintf (stderr, "%s: %u samples\n", (const char *) execution->files->pdata[number], sp_rows_count (loop->rows));
   return TRUE;
 }
 
@@ -127,7 +150,7 @@ sp_kernels_rank (SpRank *rank, gpointer data, GError **error)
 
   if (!sp_gpu_describe (rank->local_rank, head, error))
     return FALSE;
-  sp_measured_note (head, "kernels of programs, each alone, in captured batches; order by seed %d", sweep->seed);
+  sp_measured_note (head, "kernels of programs, in the program's order with its caches, without communication");
   g_autoptr (SpRows) rows = sp_rows_open (sweep->execution->output, head, error);
   Loop loop = { sweep, rank, rows, words };
   if (rows == NULL)

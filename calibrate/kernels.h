@@ -8,7 +8,7 @@
 
 typedef struct {
   SpExecution *execution; /* files, programs, output */
-  int repeats, seed;
+  int repeats;
 } SpKernelSweep;
 
 /* The row of a command: op, variant, sizes; no time. `words` keeps its variant. */

@@ -162,7 +162,7 @@ take_programs (Options *options, char **programs, GError **error)
 static gboolean
 run_kernels (Options *options, char **programs, GError **error)
 {
-  SpKernelSweep sweep = { &options->execution, options->sweep.repeats, options->sweep.seed };
+  SpKernelSweep sweep = { &options->execution, options->sweep.repeats };
 
   if (options->sweep.repeats < 1 || options->timeout_s < 1)
     return fail (error, "--repeats and --timeout take 1 or more");
@@ -224,7 +224,6 @@ parse (Options *o, int *argc, char ***argv, GError **error)
   };
   const GOptionEntry kernels[] = {
     { "repeats", 0, 0, G_OPTION_ARG_INT, &o->sweep.repeats, "samples of a kernel, default 5", "N" },
-    { "seed", 0, 0, G_OPTION_ARG_INT, &o->sweep.seed, "of the order of kernels, default 1", "N" },
     { NULL },
   };
   gboolean times = *argc > 1 && g_str_equal ((*argv)[1], "kernels");

@@ -32,7 +32,8 @@ struct _SpPlayer {
   gint64 payload_bytes[SP_N_AXES];
   gint64 context_bytes, allocated_bytes;
   double loss_value, issue_s;
-  gboolean keeps;
+  double events_s; /* that two events take with nothing between */
+  gboolean keeps, is_alone;
   double **gradients;
 #if HAVE_NCCL
   ncclComm_t comms[SP_N_GROUPS][2]; /* [1]: the pipeline's way back */

@@ -78,13 +78,25 @@ play (SpPlayer *player, guint number, gboolean timed, GError **error)
          (player->over[number] == NULL || CUDA (cudaEventRecord (player->over[number], stream)));
 }
 
+/* Work of about 10 us each in front, so that the host has issued a part of what follows when that begins, as it has
+ * when one step follows another. */
+static gboolean
+lead (SpPlayer *player, guint count, GError **error)
+{
+  for (guint i = 0; i < count; i++)
+    if (!CUDA (cudaMemsetAsync (player->workspace, 0, SP_GEMM_WORKSPACE_BYTES, player->streams[SP_STREAM_COMPUTE])))
+      return FALSE;
+  return TRUE;
+}
+
 static gboolean
 begin (SpPlayer *player, GError **error)
 {
+  enum { LEAD = 100 };
   cudaStream_t first = player->streams[SP_STREAM_COMPUTE];
 
   memset (player->payload_bytes, 0, sizeof player->payload_bytes);
-  if (!CUDA (cudaMemsetAsync (player->loss, 0, sizeof *player->loss, first)) ||
+  if (!lead (player, LEAD, error) || !CUDA (cudaMemsetAsync (player->loss, 0, sizeof *player->loss, first)) ||
       !CUDA (cudaEventRecord (player->begin, first)))
     return FALSE;
   for (guint q = 1; q < SP_N_QUEUES; q++)
@@ -112,13 +124,50 @@ end (SpPlayer *player, double *ret_s, GError **error)
   return sp_ranks_check (player->rank, TRUE, error);
 }
 
+static int
+compare_seconds (const void *a, const void *b)
+{
+  double x = *(const double *) a, y = *(const double *) b;
+
+  return (x > y) - (x < y);
+}
+
+/* What an event before and one behind a command add to its time. */
+static gboolean
+time_events (SpPlayer *player, GError **error)
+{
+  enum { PAIRS = 15, LEAD = 30 };
+  guint n = MIN (player->recording->commands->len, PAIRS);
+  double seconds[PAIRS] = { 0 };
+  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
+
+  if (player->events_s > 0 || n == 0)
+    return TRUE;
+  if (!lead (player, LEAD, error))
+    return FALSE;
+  for (guint i = 0; i < n; i++)
+    if (!CUDA (cudaEventRecord (player->starts[i], stream)) || !CUDA (cudaEventRecord (player->stops[i], stream)))
+      return FALSE;
+  if (!wait_event (player, player->stops[n - 1], error))
+    return FALSE;
+  for (guint i = 0; i < n; i++) {
+    float ms = 0;
+    if (!CUDA (cudaEventElapsedTime (&ms, player->starts[i], player->stops[i])))
+      return FALSE;
+    seconds[i] = ms * 1e-3;
+  }
+  qsort (seconds, n, sizeof *seconds, compare_seconds);
+  player->events_s = seconds[n / 2];
+  return TRUE;
+}
+
 gboolean
 sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error)
 {
   guint n = player->recording->commands->len, kept = 0;
   gint64 start_us = g_get_monotonic_time ();
 
-  if ((timed && !prepare_times (player, error)) || !begin (player, error))
+  if ((timed && (!prepare_times (player, error) || !time_events (player, error))) || !begin (player, error))
     return FALSE;
   for (guint i = 0; i < n; i++)
     if ((player->keeps && !keep_gradients (player, i, &kept, error)) || !play (player, i, timed, error))
@@ -133,44 +182,97 @@ sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error)
   return TRUE;
 }
 
-/* --- one kernel --------------------------------------------------------------------------------------------------- */
+/* --- kernels alone ------------------------------------------------------------------------------------------------ */
+
+/* Which of the recording's commands are kernels of COMPUTE, at most so many of them from *next on. */
+static guint
+take_kernels (const SpPlayer *player, guint *next, guint most, guint *numbers)
+{
+  guint n = 0;
+
+  for (; *next < player->recording->commands->len && n < most; (*next)++) {
+    const SpCommand *command = COMMAND (player, *next);
+    if (command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind))
+      numbers[n++] = *next;
+  }
+  return n;
+}
+
+/* Once more with a longer lead where the card came to wait for the host. */
+static gboolean
+play_kernels (SpPlayer *player, const guint *numbers, guint n, gboolean timed, guint *most_lead, double *ret_s,
+              GError **error)
+{
+  enum { LONGEST = 1 << 14 };
+  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
+  float ms = 0;
+
+  for (gboolean late = TRUE; late;) {
+    if (!lead (player, *most_lead, error) || !CUDA (cudaEventRecord (player->begin, stream)))
+      return FALSE;
+    for (guint i = 0; i < n; i++) {
+      const SpCommand *command = COMMAND (player, numbers[i]);
+      if ((timed && !CUDA (cudaEventRecord (player->starts[numbers[i]], stream))) ||
+          !sp_player_kernel (command) (player, command, stream, error))
+        return FALSE;
+    }
+    if (!CUDA (cudaEventRecord (player->ends[0], stream)))
+      return FALSE;
+    late = cudaEventQuery (player->begin) == cudaSuccess && *most_lead < LONGEST;
+    if (late)
+      *most_lead *= 2;
+    if (!wait_event (player, player->ends[0], error) || !sp_ranks_check (player->rank, TRUE, error))
+      return FALSE;
+  }
+  if (!CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0])))
+    return FALSE;
+  *ret_s = ms * 1e-3;
+  return TRUE;
+}
 
 static gboolean
-capture (SpPlayer *player, const SpCommand *command, int batch, cudaGraphExec_t *ret_graph, GError **error)
+time_chunk (SpPlayer *player, const guint *numbers, guint n, double *seconds, GError **error)
 {
-  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
-  cudaGraph_t graph = NULL;
+  enum { PASSES = 3, FIRST_LEAD = 64, MOST_WARM = 1000 };
+  const double warm_s = 0.25;
+  double plain_s[PASSES], timed_s, all_s = 0;
+  guint most_lead = FIRST_LEAD;
 
-  if (!CUDA (cudaStreamBeginCapture (stream, cudaStreamCaptureModeThreadLocal)))
+  /* Until libraries have loaded their kernels, and the card's clock is what its power allows in the long run. */
+  for (guint i = 0; all_s < warm_s && i < MOST_WARM; i++) {
+    if (!play_kernels (player, numbers, n, FALSE, &most_lead, &timed_s, error))
+      return FALSE;
+    all_s += timed_s;
+  }
+  for (guint i = 0; i < PASSES; i++)
+    if (!play_kernels (player, numbers, n, FALSE, &most_lead, &plain_s[i], error))
+      return FALSE;
+  if (!play_kernels (player, numbers, n, TRUE, &most_lead, &timed_s, error))
     return FALSE;
-  gboolean good = TRUE;
-  for (int i = 0; good && i < batch; i++)
-    good = sp_player_kernel (command) (player, command, stream, error);
-  cudaError_t status = cudaStreamEndCapture (stream, &graph);
-  good = good && CUDA (status) && CUDA (cudaGraphInstantiate (ret_graph, graph, 0));
-  if (graph != NULL)
-    cudaGraphDestroy (graph);
-  return good;
+  qsort (plain_s, PASSES, sizeof *plain_s, compare_seconds);
+  double events_s = MAX (timed_s - plain_s[PASSES / 2], 0) / n;
+  for (guint i = 0; i < n; i++) {
+    float ms = 0;
+    if (!CUDA (cudaEventElapsedTime (&ms, player->starts[numbers[i]],
+                                     i + 1 < n ? player->starts[numbers[i + 1]] : player->ends[0])))
+      return FALSE;
+    seconds[numbers[i]] = MAX (ms * 1e-3 - events_s, ms * 1e-4);
+  }
+  return TRUE;
 }
 
 gboolean
-sp_player_time_kernel (SpPlayer *player, guint number, int batch, double *ret_s, GError **error)
+sp_player_time_kernels (SpPlayer *player, double *seconds, GError **error)
 {
-  const SpCommand *command = COMMAND (player, number);
-  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
-  cudaGraphExec_t graph = NULL;
-  float ms = 0;
+  enum { CHUNK = 256 };
+  guint numbers[CHUNK], next = 0, n;
 
-  g_return_val_if_fail (!sp_op_is_communication (command->op.kind), FALSE);
-  /* Once outside a graph first: the library loads its kernel. */
-  gboolean good =
-      sp_player_kernel (command) (player, command, stream, error) && capture (player, command, batch, &graph, error);
-  for (int i = 0; good && i < 2; i++)
-    good = CUDA (cudaEventRecord (player->begin, stream)) && CUDA (cudaGraphLaunch (graph, stream)) &&
-           CUDA (cudaEventRecord (player->ends[0], stream)) && wait_event (player, player->ends[0], error);
-  good = good && CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0]));
-  if (graph != NULL)
-    cudaGraphExecDestroy (graph);
-  *ret_s = ms * 1e-3 / batch;
-  return good && sp_ranks_check (player->rank, TRUE, error);
+  for (guint i = 0; i < player->recording->commands->len; i++)
+    seconds[i] = 0;
+  if (!prepare_times (player, error))
+    return FALSE;
+  while ((n = take_kernels (player, &next, CHUNK, numbers)) > 0)
+    if (!time_chunk (player, numbers, n, seconds, error))
+      return FALSE;
+  return TRUE;
 }

@@ -33,8 +33,10 @@ gboolean sp_player_start_quick (SpPlayer *player, GError **error);
 /* A step: issued, and waited for. ret_s: from the first command to the last, on the device. `timed`: each command's own
  * time is taken, which costs a little of the step's. */
 gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error);
-/* A kernel again and again, captured, on whatever numbers are there: seconds of one. */
-gboolean sp_player_time_kernel (SpPlayer *player, guint command, int batch, double *ret_s, GError **error);
+/* The kernels of COMPUTE one after another as a step runs them, without what is between GPUs: seconds of each, what lies
+ * between one and the next among it, as they are when no event is recorded between them; 0 of other commands. Caches
+ * are as the kernels before leave them. */
+gboolean sp_player_time_kernels (SpPlayer *player, double *seconds, GError **error);
 
 /* Of the last timed step: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);
@@ -48,6 +50,9 @@ void sp_player_payload (const SpPlayer *player, gint64 ret_bytes[SP_N_AXES]);
  * communicators have taken by now: NCCL makes much of it at the first call of each kind. */
 void sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_arena_bytes,
                        gint64 *ret_context_bytes, gint64 *ret_communicators_bytes, guint *ret_communicators);
+
+/* In use on the card beside what the player asked for. */
+gint64 sp_player_other_bytes (const SpPlayer *player);
 
 /* The numbers of an operand after a step, as doubles; free them. */
 double *sp_player_read (SpPlayer *player, const SpOperand *operand, GError **error);

@@ -202,6 +202,7 @@ open_rows (const SpSweep *sweep, const SpRank *rank, GError **error)
   if (!sp_gpu_describe (rank->local_rank, head, error))
     return NULL;
   sp_measured_note (head, "a sample is the slowest rank's, of a captured batch; order by seed %d", sweep->seed);
+  sp_measured_note (head, "communication on streams of the highest priority");
   sp_measured_note (head, "memory of the context is all that the card had in use beside buffers and communicators");
   return sp_rows_open (sweep->output, head, error);
 }

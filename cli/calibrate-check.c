@@ -102,30 +102,45 @@ memory_of (const SpProfile *profile, const char *variant)
   return curve != NULL ? curve->value[0].value : 0;
 }
 
-/* By the profile, of the communicators that a rank makes. */
+/* What a rank does over a communicator. */
+enum { GATHERS = 1 << 0, SENDS = 1 << 1, RECEIVES = 1 << 2 };
+
+static guint
+use_of (SpOpKind kind)
+{
+  switch (kind) {
+  case SP_OP_ALL_GATHER:
+  case SP_OP_REDUCE_SCATTER:
+  case SP_OP_ALL_REDUCE:
+    return GATHERS;
+  case SP_OP_SEND:
+    return SENDS;
+  case SP_OP_RECEIVE:
+    return RECEIVES;
+  default:
+    return SENDS | RECEIVES;
+  }
+}
+
+/* By the profile, of the communicators that a rank makes; buffers of messages are measured with both ways in use. */
 static double
 communicators_bytes (const SpProfile *profile, const SpRecording *recording)
 {
-  gboolean collectives[SP_N_GROUPS][2] = { 0 }, sends[SP_N_GROUPS][2] = { 0 };
+  guint uses[2 * SP_N_GROUPS] = { 0 };
   double bytes = 0;
 
   for (guint i = 0; i < recording->commands->len; i++) {
     const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
-    guint back = command->queue == SP_QUEUE_PIPELINE_BACK;
+    gboolean back = command->queue == SP_QUEUE_PIPELINE_BACK;
     SpOpKind kind = command->op.kind;
-    if (!sp_op_is_communication (kind) || sp_op_is_host_copy (kind) || command->size < 2)
-      continue;
-    if (kind == SP_OP_ALL_GATHER || kind == SP_OP_REDUCE_SCATTER || kind == SP_OP_ALL_REDUCE)
-      collectives[command->op.group][back] = TRUE;
-    else
-      sends[command->op.group][back] = TRUE;
+    if (sp_op_is_communication (kind) && !sp_op_is_host_copy (kind) && command->size > 1)
+      uses[2 * command->op.group + (back ? 1 : 0)] |= use_of (kind);
   }
-  for (guint i = 0; i < 2 * SP_N_GROUPS; i++) {
-    gboolean gathers = collectives[i / 2][i % 2], sent = sends[i / 2][i % 2];
-    if (gathers || sent)
-      bytes += memory_of (profile, "communicator");
-    bytes += gathers ? memory_of (profile, "communicator-collectives") : 0;
-    bytes += sent ? memory_of (profile, "communicator-sends") : 0;
+  for (guint i = 0; i < G_N_ELEMENTS (uses); i++) {
+    double ways = (uses[i] & SENDS ? 0.5 : 0) + (uses[i] & RECEIVES ? 0.5 : 0);
+    bytes += uses[i] != 0 ? memory_of (profile, "communicator") : 0;
+    bytes += uses[i] & GATHERS ? memory_of (profile, "communicator-collectives") : 0;
+    bytes += ways * memory_of (profile, "communicator-sends");
   }
   return bytes;
 }
@@ -134,11 +149,13 @@ communicators_bytes (const SpProfile *profile, const SpRecording *recording)
 static void
 compare_memory (const SpProfile *profile, const SpRecording *recording, const SpEstimate *e, Compared *c)
 {
-  double reserved = e->memory.by_class[SP_CLASS_RESERVED], context = memory_of (profile, "context");
+  double reserved = e->memory.by_class[SP_CLASS_RESERVED], communicators = communicators_bytes (profile, recording);
+  double context = communicators == 0 ? memory_of (profile, "context-alone") : 0;
 
+  if (context == 0)
+    context = memory_of (profile, "context");
   c->memory_bytes = (double) c->run->used_bytes;
-  c->predicted_memory_bytes =
-      e->memory.total_bytes - reserved + (context > 0 ? context : reserved) + communicators_bytes (profile, recording);
+  c->predicted_memory_bytes = e->memory.total_bytes - reserved + (context > 0 ? context : reserved) + communicators;
 }
 
 static gboolean
@@ -287,6 +304,24 @@ add_spread (const char *what, Spread s, GString *out)
                           100 * s.median, 100 * s.p90, 100 * s.worst);
 }
 
+static void
+add_json_ops (JsonBuilder *b, const OpSum *ops)
+{
+  json_builder_set_member_name (b, "ops");
+  json_builder_begin_object (b);
+  for (guint op = 0; op < SP_N_OPS; op++) {
+    if (ops[op].n == 0)
+      continue;
+    json_builder_set_member_name (b, sp_op_name (op));
+    json_builder_begin_object (b);
+    sp_json_whole (b, "times", ops[op].n);
+    sp_json_number (b, "measured_s", ops[op].measured_s);
+    sp_json_number (b, "predicted_s", ops[op].predicted_s);
+    json_builder_end_object (b);
+  }
+  json_builder_end_object (b);
+}
+
 static gboolean
 add_json (const Compared *all, guint n, Spread time, Spread memory, GString *out, GError **error)
 {
@@ -311,6 +346,7 @@ add_json (const Compared *all, guint n, Spread time, Spread memory, GString *out
     sp_json_whole (b, "memory_bytes", all[i].memory_bytes);
     sp_json_whole (b, "predicted_memory_bytes", all[i].predicted_memory_bytes);
     sp_json_bool (b, "bytes_agree", all[i].bytes_agree);
+    add_json_ops (b, all[i].ops);
     json_builder_end_object (b);
   }
   json_builder_end_array (b);

@@ -26,7 +26,18 @@ static const struct {
   { SP_OP_FEATURE_DECAY, "feature-decay" },
   { SP_OP_SCAN, "scan" },
   { SP_OP_L2, "l2" },
+  { SP_OP_TRANS_A, "ta" },
+  { SP_OP_TRANS_B, "tb" },
 };
+
+/* What transposes a GEMM means something else for others, which changes no kernel. */
+static gboolean
+is_marked (const SpOp *op, guint i)
+{
+  gboolean transposes = (marks[i].flag & (SP_OP_TRANS_A | SP_OP_TRANS_B)) != 0;
+
+  return (op->flags & marks[i].flag) != 0 && (!transposes || op->kind == SP_OP_GEMM);
+}
 
 SpOpForm
 sp_op_form (const SpOp *op)
@@ -38,7 +49,7 @@ sp_op_form (const SpOp *op)
   for (guint i = 0; i < SP_MAX_OUT; i++)
     form |= (op->out[i] != 0 ? 1u : 0) << (OUT_SHIFT + i);
   for (guint i = 0; i < G_N_ELEMENTS (marks); i++)
-    form |= (op->flags & marks[i].flag ? 1u : 0) << (MARK_SHIFT + i);
+    form |= (is_marked (op, i) ? 1u : 0) << (MARK_SHIFT + i);
   return form;
 }
 

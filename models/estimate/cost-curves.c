@@ -123,8 +123,14 @@ double
 sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
 {
   const SpCurve *curve = nearest_form (cost->kernels[op->kind], op);
-  const SpKernelSizes sizes = { op->kind, op->m, op->n, op->k, (gint64) MAX (op->batch, 1) * MAX (op->heads, 1),
-                                (double) op->bytes, op->flops };
+  gboolean gemm = op->kind == SP_OP_GEMM; /* whose heads are strides */
+  const SpKernelSizes sizes = { op->kind,
+                                op->m,
+                                op->n,
+                                op->k,
+                                (gint64) MAX (op->batch, 1) * (gemm ? 1 : MAX (op->heads, 1)),
+                                (double) op->bytes,
+                                op->flops * (op->flags & SP_OP_FP8 ? cost->fp8_of_bf16 : 1) };
   double value[SP_CURVE_SLOTS];
 
   for (guint i = 0; i < SP_CURVE_SLOTS; i++)

@@ -65,23 +65,49 @@ sp_curve_core_use (double half_tokens, double head_power, double tokens, double 
   return head_power != 0 ? use * pow (head_size / 128, head_power) : use;
 }
 
+/* Time of the longest block of 128 query rows, all of them on as many SMs, in that of all of the kernel. */
+static double
+longest_block (gint32 sms, const SpKernelSizes *sizes)
+{
+  double pair = sizes->op == SP_OP_ATTENTION ? 4 : 10, heads = (double) sizes->heads;
+  double full = pair * (double) sizes->m * (double) sizes->n * (double) sizes->k * heads / sizes->flops;
+
+  return CLAMP (full, 1, 2) * sms / ((double) ((sizes->m + 127) / 128) * heads);
+}
+
+/* The rate's part that the shape reaches. */
+static double
+kernel_use (const double *value, gint32 sms, const SpKernelSizes *sizes)
+{
+  gboolean softmax = sizes->op == SP_OP_ATTENTION || sizes->op == SP_OP_ATTENTION_BWD;
+
+  if (sizes->op == SP_OP_GEMM) {
+    const SpGemmShape shape = { value[SP_KERNEL_HALF_TOKENS], value[SP_KERNEL_TILE_128], value[SP_KERNEL_TILE_64],
+                                value[SP_KERNEL_TAIL] };
+    return sp_curve_gemm_use (&shape, sms, (gint32) sizes->heads, sizes->m, sizes->n, sizes->k);
+  }
+  double use = sp_curve_core_use (value[SP_KERNEL_HALF_TOKENS], value[SP_KERNEL_HEAD_POWER],
+                                  (double) MAX (softmax ? sizes->n : sizes->m, 1), (double) MAX (sizes->k, 1));
+  if (softmax && value[SP_KERNEL_TAIL] > 0)
+    use /= 1 + value[SP_KERNEL_TAIL] * longest_block (sms, sizes);
+  if (value[SP_KERNEL_WAVE] > 0) {
+    double waves = (double) sizes->m * (double) sizes->heads / value[SP_KERNEL_WAVE];
+    use *= waves / ceil (waves * (1 - 1e-9));
+  }
+  return use;
+}
+
 double
 sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes)
 {
-  gboolean softmax = sizes->op == SP_OP_ATTENTION || sizes->op == SP_OP_ATTENTION_BWD;
   double cached = value[SP_KERNEL_CACHE_RATE] > 0 ? MIN (sizes->bytes, value[SP_KERNEL_CACHE]) : 0;
   double memory = cached > 0 ? cached / value[SP_KERNEL_CACHE_RATE] : 0;
   double compute = value[SP_KERNEL_ROW] * (double) sizes->m * (double) sizes->heads;
 
   if (value[SP_KERNEL_MEMORY_RATE] > 0)
     memory += (sizes->bytes - cached) / value[SP_KERNEL_MEMORY_RATE];
-  if (value[SP_KERNEL_RATE] > 0 && sizes->flops > 0) {
-    double use = sp_curve_core_use (value[SP_KERNEL_HALF_TOKENS], value[SP_KERNEL_HEAD_POWER],
-                                    (double) MAX (softmax ? sizes->n : sizes->m, 1), (double) MAX (sizes->k, 1));
-    if (softmax && value[SP_KERNEL_TAIL] > 0)
-      use *= sp_curve_wave_use (sms, (sizes->m + 127) / 128 * sizes->heads, value[SP_KERNEL_TAIL]);
-    compute += sizes->flops / (value[SP_KERNEL_RATE] * use);
-  }
+  if (value[SP_KERNEL_RATE] > 0 && sizes->flops > 0)
+    compute += sizes->flops / (value[SP_KERNEL_RATE] * kernel_use (value, sms, sizes));
   return value[SP_KERNEL_LAUNCH] + MAX (compute, memory) + value[SP_KERNEL_SERIAL] * MIN (compute, memory);
 }
 

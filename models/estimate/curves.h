@@ -17,9 +17,14 @@
  *   computes them: 4 d a pair of query and key forward, 10 d backward; the causal half where it is causal.
  * Kernels of programs, one curve a form of op: launch + max (c, m) + serial min (c, m), 0 of which is all hidden.
  *   m = min (b, cache) / cache-rate + max (b - cache, 0) / memory-rate: of b bytes those beyond what the L2 holds go to
- *   memory. cache = 0: one rate. c = flops / (rate n / (n + half-tokens) (d / 128)^head-power w): n keys of softmax
- *   attention, tokens of any other; w the waves of 128 query rows a head, whose idle SMs cost `tail`. rate = 0: c =
- *   row m heads, of a kernel that works a warp or a block a row, however wide that is.
+ *   memory. cache = 0: one rate. rate = 0: c = row m heads, of a kernel that works a warp or a block a row, however wide
+ *   that is. Else c = flops / (rate use), and use
+ *     of a GEMM as above, half-tokens as its prologue;
+ *     of softmax attention n / (n + half-tokens) (d / 128)^head-power / (1 + tail l), n keys. Blocks of 128 query rows
+ *       a head go to SMs as these become free, so that after an even share of the work there may be up to one more,
+ *       the longest (Graham's bound); l is its time in that share's: SMs / blocks, twice that where causal;
+ *     of any other n / (n + half-tokens) (d / 128)^head-power x / ceil (x), n tokens: x waves of `wave` tokens of a
+ *       head at once. wave = 0: no waves are seen.
  *   Bytes and FLOP as the program has them (sim/op.h).
  * Linear attention. launch + flops / (rate n / (n + half-tokens) (d / 128)^head-power): n tokens. FLOP 8 d^2 a token
  *   and head forward, 20 d^2 backward, as models/strategies/lasp.c counts them.

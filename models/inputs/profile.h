@@ -74,13 +74,16 @@ enum {
   SP_KERNEL_HALF_TOKENS,
   SP_KERNEL_HEAD_POWER,
   SP_KERNEL_TAIL,
-  SP_KERNEL_SERIAL
+  SP_KERNEL_SERIAL,
+  SP_KERNEL_WAVE,
+  SP_KERNEL_TILE_128,
+  SP_KERNEL_TILE_64
 };
 enum { SP_PIECE_LATENCY, SP_PIECE_GROWTH, SP_PIECE_RATE, SP_PIECE_SLOTS };      /* of each piece of a transfer */
 enum { SP_BESIDE_WAIT, SP_BESIDE_FACTOR };
 
 #define SP_CURVE_MAX_PIECES 3
-#define SP_CURVE_SLOTS 10 /* pieces have 9 */
+#define SP_CURVE_SLOTS 13 /* of kernels; pieces have 9 */
 
 typedef struct _SpCurve {
   SpCurveKind kind;
