@@ -59,10 +59,8 @@ core_s (const double *value, SpCurveKind kind, gint32 sms, const SpPoint *p)
 static double
 kernel_s (const double *value, gint32 sms, const SpPoint *p)
 {
-  SpKernelSizes sizes = { .m = p->m, .n = p->n, .k = p->k, .bytes = (double) p->bytes, .flops = p->flops };
-  SpOpForm form;
+  SpKernelSizes sizes = { p->kernel, p->m, p->n, p->k, 0, (double) p->bytes, p->flops };
 
-  sp_op_form_parse (p->variant, &sizes.op, &form);
   /* A GEMM's heads are strides. */
   sizes.heads = (gint64) ((sizes.op == SP_OP_GEMM ? 1 : sp_fit_or_one (p->heads)) * sp_fit_or_one (p->batch));
   return sp_curve_kernel_s (value, sms, &sizes);

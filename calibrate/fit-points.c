@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/op-form.h"
+
 #define LEAST_SIGMA 0.01
 
 static gint
@@ -91,10 +93,14 @@ point_of (const Item *items, guint n)
                     .file = items[0].file };
   g_autofree double *values = g_new (double, n);
   guint samples = 0;
+  SpOpForm form;
 
   for (guint i = 0; i < n; i++)
     if (items[i].row.statistic == SP_STATISTIC_SAMPLE)
       values[samples++] = items[i].row.time_s;
+  point.kernel = SP_N_OPS;
+  if (row->op == SP_MEASURED_KERNEL)
+    sp_op_form_parse (row->variant, &point.kernel, &form);
   if (samples > 0) {
     point.seconds = sp_median (values, samples);
     for (guint i = 0; i < samples; i++)

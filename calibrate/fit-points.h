@@ -8,13 +8,12 @@
  * Of samples the median, with sigma = 1.2533 sd / sqrt (n), sd from the median absolute deviation; where a source gives
  * statistics the median, else the mean, else the least, and sigma from half of min to max. At least 1 %: less than that
  * no two days agree.
- * GEMMs of programs are left out where a sweep's are there: their operands are repeated small numbers, for which the
- * card draws less power and runs at higher clocks (a tenth quicker on an H200).
  * Samples marked `outlier` are kept, as others: a median bears them. Rows marked `wrong` or `partial` (a transfer
  * beside a GEMM that ended too early) and rows without a time are left out and counted.
  */
 
 #include "calibrate/measured.h"
+#include "sim/op.h"
 
 G_BEGIN_DECLS
 
@@ -22,7 +21,8 @@ typedef struct {
   SpMeasuredOp op, beside;
   const char *variant; /* the set's */
   gint64 ranks, nodes, bytes, m, n, k, batch, heads;
-  double flops; /* of a kernel of a program */
+  double flops;    /* of a kernel of a program */
+  SpOpKind kernel; /* its op, by its form; else SP_N_OPS */
   double seconds, sigma; /* relative */
   gint64 samples;
   guint file; /* the first that has it */
