@@ -91,7 +91,8 @@ typedef struct {
   Clock *reads, *writes;     /* of storages */
   Clock *done;               /* of commands: what is over when one is */
   Clock before[SP_N_QUEUES]; /* what is over when a queue's next command starts */
-  gint32 computed;           /* last of COMPUTE */
+  gint32 last, computed;     /* commands, of any queue and of COMPUTE; -1: none */
+  Clock open;                /* what was sent in this list, or step of its loop: over at its end */
   Clock synchronous;         /* what COMPUTE has yet to wait for */
 } Waits;
 
@@ -160,6 +161,33 @@ plan_operands (Waits *w, guint32 number)
   }
 }
 
+static gboolean
+begins_list (const SpCommand *before, const SpCommand *command)
+{
+  return before->layer != command->layer || before->micro_batch != command->micro_batch ||
+         before->phase != command->phase || before->block != command->block;
+}
+
+/* What a list, or a loop's step, sends is over at its end, but for the outer ring's at a step's: sim/engine.h. Zeros that
+ * were put in belong to no list. */
+static void
+close_list (Waits *w, guint32 number)
+{
+  static const guint8 streams[] = { SP_STREAM_TENSOR, SP_STREAM_SEQUENCE, SP_STREAM_OUTER };
+  const SpCommand *command = COMMAND (w->r, number), *before = w->last >= 0 ? COMMAND (w->r, (guint) w->last) : NULL;
+
+  if (command->op.kind == SP_OP_ZERO)
+    return;
+  w->last = (gint32) number;
+  if (before == NULL || (!begins_list (before, command) && before->step == command->step))
+    return;
+  for (guint i = 0; i < (begins_list (before, command) ? 3 : 2); i++) {
+    gint32 *open = &w->open.last[streams[i]], *over = &w->synchronous.last[streams[i]];
+    *over = MAX (*over, *open);
+    *open = -1;
+  }
+}
+
 static void
 plan_command (Waits *w, guint32 number)
 {
@@ -168,11 +196,12 @@ plan_command (Waits *w, guint32 number)
   gboolean synchronous = communicates && !(command->op.flags & SP_OP_ASYNC);
 
   command->first_wait = w->r->waits->len;
+  close_list (w, number);
   if (command->queue == SP_STREAM_COMPUTE) {
     wait_for (w, number, &w->synchronous);
     w->synchronous = none;
     w->computed = (gint32) number;
-  } else if (synchronous && w->computed >= 0) {
+  } else if (communicates && w->computed >= 0) {
     Clock computed = none;
     computed.last[SP_STREAM_COMPUTE] = w->computed;
     wait_for (w, number, &computed);
@@ -182,12 +211,15 @@ plan_command (Waits *w, guint32 number)
   w->done[number] = w->before[command->queue];
   if (synchronous)
     w->synchronous.last[command->queue] = (gint32) number;
+  else if (command->queue == SP_STREAM_TENSOR || command->queue == SP_STREAM_SEQUENCE ||
+           command->queue == SP_STREAM_OUTER)
+    w->open.last[command->queue] = (gint32) number;
 }
 
 static void
 plan_waits (SpRecording *r)
 {
-  Waits w = { .r = r, .computed = -1, .synchronous = none };
+  Waits w = { .r = r, .last = -1, .computed = -1, .open = none, .synchronous = none };
 
   w.reads = g_new (Clock, MAX (r->storages->len, 1));
   w.writes = g_new (Clock, MAX (r->storages->len, 1));

@@ -16,8 +16,10 @@
  * pipeline's on one for each direction, as a send that waits for its receiver must not hold up the other way.
  *
  * Waits. A command waits for commands of other queues (`waits`, numbers of commands before it) so that each read sees
- * what the program wrote, and nothing is overwritten while it is in use. Where a communication is not ASYNC, computing
- * waits for it, and it for computing. All other order between queues is left open: that is what overlaps.
+ * what the program wrote, and nothing is overwritten while it is in use; and as the engine has it (sim/engine.h), who
+ * prices the same program: communication begins when the kernels before it are over, as NCCL's of PyTorch does. What is
+ * not ASYNC is over before the next kernel; what is, on the tensor, sequence and outer streams, at the end of its list
+ * or loop's step. All other order between queues is left open: that is what overlaps.
  *
  * Zeros. Gradients, and the optimizer's states that do not live ALWAYS, begin as zeros: ZERO commands that the program
  * does not have are put in, for gradients that live ALWAYS at the start of the step.
