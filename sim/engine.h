@@ -14,7 +14,8 @@
  * A blocking op (no SP_OP_ASYNC) holds up the cursor until it is over. An async one runs beside what follows until
  *   an op whose wait[] names it, the end of its loop step or of its list (on the outer stream, of its list);
  *   on the data stream: a list of its block (FORWARD after GATHER, OPTIMIZER after SYNC ...), the end of the slot.
- * A kernel is slowed by the device's factor while communication of its GPU is under way.
+ * A kernel is slowed by the device's factor while communication of its GPU is under way; async communication by another
+ * one, as kernels run beside it as a rule.
  *
  * A collective starts when it is at the head of its stream on all members. Then it takes its fixed time (launch, steps x
  * latency), then its bytes flow. A message starts when both ends are there; a SEND_RECEIVE is a message each way, and
@@ -35,7 +36,8 @@
  * Deterministic: the same input gives the same dates, on any machine. Folded and unfolded runs differ by at most 1 ps an
  * event.
  *
- * Known lies. A GPU's slowdown does not depend on how many communications run beside the kernel, nor on which. A
+ * Known lies. A GPU's slowdown does not depend on how many communications run beside the kernel, nor on which; async
+ * communication that nothing runs beside is slowed too. A
  * rendezvous takes no time of its own. The host is never held up by the GPU: its queue is endless. Copies inside
  * a GPU that NCCL makes are part of the algorithm's rate.
  *
@@ -77,6 +79,7 @@ typedef struct {
   const SpOpPrice *ops; /* [n_ops] */
   SpOpPrice pipe[2];    /* of each variant's message between stages */
   double slowdown;      /* of a kernel beside communication: takes 1 + slowdown times as long */
+  double stretch;       /* of async communication: 1 + stretch times as long, but for what is fixed */
   SpTime host_launch;   /* 0: the host is no stream */
 } SpPrices;
 

@@ -48,14 +48,27 @@ wait_for (Clocks *c, const SpOp *op)
     expose (c, c->finish[op->wait[i] - 1], c->finish_axis[op->wait[i] - 1]);
 }
 
+/* Of communication that took `seconds` by itself. */
+static double
+stretched (const SpCost *cost, const SpOp *op, double seconds)
+{
+  double fixed;
+
+  if (cost->stretch == 0 || !(op->flags & SP_OP_ASYNC))
+    return seconds;
+  sp_cost_op_parts (cost, op, &fixed, NULL);
+  return seconds + cost->stretch * MAX (seconds - fixed, 0);
+}
+
 static void
-walk_communication (Clocks *c, const SpOp *op, guint index, double seconds)
+walk_communication (Clocks *c, const SpOp *op, guint index, double alone)
 {
   SpListTime *time = c->time;
+  double seconds = stretched (c->cost, op, alone);
 
-  time->serial += seconds;
+  time->serial += alone;
   time->high += seconds;
-  time->axes[op->axis] += seconds;
+  time->axes[op->axis] += alone;
   if (op->stream == SP_STREAM_DATA && op->flags & SP_OP_ASYNC && !(op->flags & SP_OP_AFTER_OPTIMIZER)) {
     /* Runs beside other lists: the slot places it. */
     time->data_async += seconds;
@@ -99,7 +112,7 @@ runs_in_step (const SpOp *op, gint32 step, gint32 steps)
 static void
 walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loop, gint32 step, gint32 times)
 {
-  double compute = 0, async = 0, blocking = 0;
+  double compute = 0, alone = 0, async = 0, blocking = 0;
   guint axis = 0, kernels = 0;
 
   for (guint i = loop->first; i < loop->end; i++) {
@@ -113,14 +126,15 @@ walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loo
     }
     axis = ops[i].axis;
     c->time->axes[axis] += times * s;
+    alone += s;
     if (ops[i].flags & SP_OP_ASYNC)
-      async += s;
+      async += stretched (c->cost, &ops[i], s);
     else
       blocking += s;
   }
   double slowed = compute + c->cost->slowdown * MIN (compute, async);
   double hidden_end = MAX (slowed, async);
-  c->time->serial += times * (compute + async + blocking);
+  c->time->serial += times * (compute + alone);
   c->time->high += times * (compute * (1 + c->cost->slowdown) + async + blocking);
   c->time->compute += times * compute;
   c->time->exposed[axis] += times * (hidden_end - slowed + blocking);

@@ -75,8 +75,8 @@ set_kernels (SpCost *cost, const SpProfile *profile)
 void
 sp_cost_set_profile (SpCost *cost, const SpProfile *profile)
 {
-  double slowdown = 0;
-  guint n = 0;
+  double slowdown = 0, stretch = 0;
+  guint n = 0, n_stretch = 0;
 
   set_kernels (cost, profile);
   for (guint i = profile->curves->len; i-- > 0;) {
@@ -89,6 +89,10 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile)
   for (guint i = 0; i < profile->curves->len; i++) {
     const SpCurve *curve = profile->curves->pdata[i];
     cost->fitted = cost->fitted || (sp_curve_is_transfer (curve->kind) && curve->ranks > 0);
+    if (curve->kind == SP_CURVE_BESIDE) {
+      stretch += MAX (curve->value[SP_BESIDE_FACTOR].value - 1, 0);
+      n_stretch++;
+    }
     if (curve->kind == SP_CURVE_SLOWDOWN) {
       slowdown += MAX (curve->value[0].value, 0);
       n++;
@@ -96,6 +100,8 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile)
   }
   if (n > 0)
     cost->slowdown = slowdown / n;
+  if (n_stretch > 0)
+    cost->stretch = stretch / n_stretch;
 }
 
 /* Fewest operands apart, of those with the fewest marks apart. */

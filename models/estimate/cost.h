@@ -25,10 +25,12 @@
  * highest rate), copies to and from the host, and transfers over groups of the shape that was measured or that a
  * curve extends to: those in one node of a switch, or of the same number of ranks in each of several nodes where
  * siblings do not get in each other's way. Other groups and kernels keep the formulas. What runs beside communication
- * slows by the mean of the measured slowdowns. The simulator still moves what is not latency over the cluster's
+ * slows by the mean of the measured slowdowns, and async communication, beyond its latency, by the mean factor of
+ * what was measured beside a GEMM. The simulator still moves what is not latency over the cluster's
  * links, at most as fast as the curve says.
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
- * goes on as its end does; waits of transfers for SMs that a GEMM holds are in the profile (beside) but are not used.
+ * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
+ * most kernels are shorter than that GEMM, whose blocks it waits for.
  *
  * The host: a copy to or from its memory is the launch and bytes / host rate; an optimizer that runs there moves its
  * bytes at an equal share of the node's host memory rate.
@@ -126,7 +128,8 @@ typedef struct {
   double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
-  double slowdown;
+  double slowdown; /* of kernels beside communication, */
+  double stretch;  /* and of async communication, beyond its latency: beside kernels, as a rule */
   gint32 sms;
   SpGemmShape gemm_shape;
   double gemm_s_per_byte;

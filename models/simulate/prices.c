@@ -56,6 +56,7 @@ sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpPro
   prices->prices = (SpPrices){ .ops = prices->ops,
                                .pipe = { prices->pipe[0], prices->pipe[1] },
                                .slowdown = cost->slowdown,
+                               .stretch = cost->stretch,
                                .host_launch = sp_time_from_s (cost->host_launch_s) };
 }
 
