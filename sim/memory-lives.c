@@ -133,7 +133,8 @@ plan_uses (const SpProgram *program, const SpBlock *block, SpListKind list, guin
 /* --- of the step -------------------------------------------------------------------------------------------------- */
 
 static gboolean
-number_of_step (const SpBlock *block, guint index, SpBlockLives *lives, GError **error)
+number_of_step (const SpProgram *program, SpWalkOrder order, const SpBlock *block, guint index, SpBlockLives *lives,
+                GError **error)
 {
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
@@ -150,6 +151,8 @@ number_of_step (const SpBlock *block, guint index, SpBlockLives *lives, GError *
     if (buffer->life == SP_LIFE_GATHERED)
       lives->gathered[lives->n_gathered++] = (guint8) slot;
     lives->bit[slot] = (guint8) lives->n_of_step;
+    if (order == SP_ORDER_EAGER && sp_block_holds_over (program, block, slot))
+      lives->held |= 1u << (lives->n_of_step - 1);
     lives->weight_reads |= buffer->life == SP_LIFE_GATHERED && lives->last_use[SP_LIST_BACKWARD_WEIGHT][slot] != 0;
   }
   return TRUE;
@@ -180,7 +183,8 @@ check_handoffs (const SpBlock *block, guint index, const SpBlockLives *lives, GE
 }
 
 gboolean
-sp_memory_lives_init (const SpProgram *program, guint variant, guint block, SpBlockLives *ret, GError **error)
+sp_memory_lives_init (const SpProgram *program, SpWalkOrder order, guint variant, guint block, SpBlockLives *ret,
+                      GError **error)
 {
   const SpBlock *of = &program->variants[variant].blocks[block];
   guint n;
@@ -193,5 +197,6 @@ sp_memory_lives_init (const SpProgram *program, guint variant, guint block, SpBl
   plan_uses (program, of, SP_LIST_BACKWARD_WEIGHT, ret->last_use[SP_LIST_BACKWARD_WEIGHT]);
   sp_program_segment (program, of, SP_PHASE_GATHER, &n);
   ret->gathers = n > 0;
-  return number_of_step (of, block, ret, error) && check_handoffs (of, block, ret, error);
+  ret->sums = sp_block_sums (of);
+  return number_of_step (program, order, of, block, ret, error) && check_handoffs (of, block, ret, error);
 }

@@ -241,6 +241,8 @@ collect_rows (Peak *peak)
   GArray *buffers = g_array_new (FALSE, FALSE, sizeof (SpLiveBuffer));
   const SpItem *item = &peak->item;
 
+  if (peak->is_under_way)
+    sp_memory_begin_item (peak->plan, peak->state, item);
   if (peak->is_under_way && item->kind == SP_ITEM_LIST)
     add_list_under_way (peak);
   else if (peak->is_under_way && item->kind == SP_ITEM_RECEIVE)

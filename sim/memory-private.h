@@ -35,6 +35,8 @@ typedef struct {
   guint n_of_step;
   guint8 gathered[SP_MAX_OF_STEP]; /* slots that a GATHER of this block fills, its own and tied ones */
   guint n_gathered;
+  guint32 held;          /* bits of of_step: what its SYNC holds over */
+  gboolean sums;         /* its BACKWARD lets go of what is held over */
   gboolean is_tied;      /* uses buffers of the embedding */
   gboolean gathers;      /* has a GATHER */
   gboolean weight_reads; /* the second part of the backward uses gathered parameters */
@@ -81,7 +83,8 @@ struct _SpMemoryPlan {
 guint8 sp_memory_root (const SpBlock *block, guint8 slot);
 gboolean sp_memory_is_of_step (guint8 life);
 /* FALSE with an error where the block cannot be followed. */
-gboolean sp_memory_lives_init (const SpProgram *program, guint variant, guint block, SpBlockLives *ret, GError **error);
+gboolean sp_memory_lives_init (const SpProgram *program, SpWalkOrder order, guint variant, guint block,
+                               SpBlockLives *ret, GError **error);
 /* Which ops of a list run: (flags & mask) == wanted. */
 void sp_memory_list_filter (SpListKind list, SpPhase *ret_phase, guint *ret_wanted, guint *ret_mask);
 
@@ -124,6 +127,8 @@ void sp_memory_walk_list (const SpMemoryPlan *plan, guint64 place, const SpMemor
 /* --- memory.c ----------------------------------------------------------------------------------------------------- */
 
 SpListKind sp_memory_list_of (const SpItem *item);
+/* Lets go of what another slot held over than the item's. */
+void sp_memory_begin_item (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item);
 /* The slot that a message of the pipeline comes into or goes from. */
 guint8 sp_memory_pipe_slot (const SpItem *item);
 const SpBlock *sp_memory_block (const SpMemoryPlan *plan, const SpMemoryState *state, const SpItem *item,

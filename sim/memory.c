@@ -96,7 +96,7 @@ sp_memory_plan_new (const SpProgram *program, const SpWalkPlan *walk, GError **e
   plan->stages = g_new0 (SpMemoryStage, program->stages);
   for (gint32 v = 0; v < program->n_variants; v++)
     for (guint b = 0; b < program->n_blocks; b++) {
-      if (!sp_memory_lives_init (program, (guint) v, b, &plan->lives[v][b], error))
+      if (!sp_memory_lives_init (program, sp_walk_order (walk), (guint) v, b, &plan->lives[v][b], error))
         return NULL;
       plan->most_of_step = MAX (plan->most_of_step, plan->lives[v][b].n_of_step);
     }
@@ -149,7 +149,8 @@ start (SpMemoryPlan *plan, gint32 stage, guint64 place, SpMemoryState *state)
                             .item_bytes = of->always_bytes,
                             .peak_bytes = of->always_bytes,
                             .peak_item = { .micro_batch = -1 },
-                            .peak_index = G_MAXUINT32 };
+                            .peak_index = G_MAXUINT32,
+                            .held = -1 };
   memcpy (state->live_by_class, of->always_by_class, sizeof of->always_by_class);
   memcpy (state->item_by_class, of->always_by_class, sizeof of->always_by_class);
   memcpy (state->peak_by_class, of->always_by_class, sizeof of->always_by_class);
@@ -258,6 +259,47 @@ end_of_step (SpMemoryState *state, gint32 position, guint bit, const SpBuffer *b
   state->live_by_class[buffer->class] -= buffer->bytes;
 }
 
+/* Lets go of what is held over. */
+static void
+end_held (const SpMemoryPlan *plan, SpMemoryState *state)
+{
+  guint index = plan->stages[state->stage].positions[state->held].block;
+  const SpBlockLives *lives = &plan->lives[0][index];
+  const SpBlock *block = &plan->program->variants[0].blocks[index];
+
+  for (guint i = 0; i < lives->n_of_step; i++)
+    if (lives->held >> i & 1)
+      end_of_step (state, state->held, i, &block->buffers[lives->of_step[i]]);
+  state->held = -1;
+}
+
+void
+sp_memory_begin_item (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item)
+{
+  if (state->held >= 0 && item->slot != state->held_slot)
+    end_held (plan, state);
+}
+
+/* SYNC is over, or as an async one still reads what it holds over. Beside what ends the step no BACKWARD runs. */
+static void
+end_summed (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, const SpBlock *block,
+            const SpBlockLives *lives)
+{
+  guint n_slots;
+
+  sp_walk_slots (plan->walk, state->stage, &n_slots);
+  guint32 held = item->slot < (gint32) n_slots ? state->live[item->position] & lives->held : 0;
+  for (guint i = 0; i < lives->n_of_step; i++)
+    if (block->buffers[lives->of_step[i]].life == SP_LIFE_SUMMED && !(held >> i & 1))
+      end_of_step (state, item->position, i, &block->buffers[lives->of_step[i]]);
+  if (held == 0)
+    return;
+  if (state->held >= 0 && state->held != item->position)
+    end_held (plan, state);
+  state->held = item->position;
+  state->held_slot = item->slot;
+}
+
 /* Parameters that were gathered, the tied matrix's of another block too, have one more or one less use. */
 static void
 claim_gathered (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, const SpVariant *variant,
@@ -313,9 +355,10 @@ end_item (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, co
 
   if (claim != 0)
     claim_gathered (plan, state, item, variant, lives, claim);
-  for (guint i = 0; i < lives->n_of_step && item->phase == SP_PHASE_SYNC; i++)
-    if (block->buffers[lives->of_step[i]].life == SP_LIFE_SUMMED)
-      end_of_step (state, item->position, i, &block->buffers[lives->of_step[i]]);
+  if (item->phase == SP_PHASE_SYNC)
+    end_summed (plan, state, item, block, lives);
+  else if (item->phase == SP_PHASE_BACKWARD && state->held >= 0 && lives->sums)
+    end_held (plan, state);
 }
 
 static gboolean
@@ -356,6 +399,7 @@ sp_memory_item (SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, gu
   const SpMemoryStage *stage = &plan->stages[state->stage];
 
   state->n_items++;
+  sp_memory_begin_item (plan, state, item);
   if (item->kind != SP_ITEM_LIST)
     return pipe_item (state, item, block, ret_op);
   gboolean has_other = lives->is_tied && stage->both_ends;

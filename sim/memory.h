@@ -6,7 +6,8 @@
  * of. Bytes of the program's buffers; what the framework and the allocator hold besides is the caller's to add.
  *
  * Buffers begin and end by their lives (SpLife), as the rehearsal makes and drops its storage: it begins when an op
- * first writes it (SUMMED: with BACKWARD; what comes over the pipeline: at RECEIVE) and ends as models/rehearse says.
+ * first writes it (SUMMED: with BACKWARD; what comes over the pipeline: at RECEIVE) and ends as models/rehearse says;
+ * gradients that an async SYNC reads are held over (sim/walk.h).
  * A backward in two parts: a slot that ops of both parts use lives until its last use in the second; one that only the
  * second uses lives there; what ends "with BACKWARD" ends with the part that uses it last. Parameters gathered for the
  * backward end with the first part if no op of the second uses them. Gradients that are summed start with the first.
@@ -20,8 +21,9 @@
  * When memory peaks does not depend on dates, only on the order of the lists: so a peak can be explained afterwards
  * (sp_memory_list_peak) from the program and the rank alone.
  *
- * Known lies. An async op counts as over at the end of its list: what it reads may live longer, what it writes begins
- * with it. Nothing is lost to fragmentation.
+ * Known lies. But for what is held over, an async op counts as over at the end of its list: what it reads may live
+ * longer (activations on their way to the host; parameters' shards there, until they are gathered), what it writes
+ * begins with it. Nothing is lost to fragmentation.
  */
 
 #include "sim/clock.h"
@@ -61,6 +63,9 @@ typedef struct {
   gint32 peak_step;   /* of the loop that the op stands in */
   guint32 peak_index; /* which item of the walk */
 
+  gint32 held; /* position whose gradients are held over, of those that live; -1 none */
+  gint32 held_slot;
+
   guint32 *live;  /* [position] bits: buffers of the step's life, in the block's order */
   gint32 *claims; /* [position][of those] uses of gathered parameters that are not over */
 } SpMemoryState;
@@ -72,9 +77,9 @@ void sp_memory_start_rank (SpMemoryPlan *plan, gint32 rank, SpMemoryState *state
 void sp_memory_state_clear (SpMemoryState *state);
 
 /* Goes through the next item of the state's walk: to be called at its start. Before the call live_* is what lives at
- * that moment; after it, at the item's end, and item_* at its fullest moment. TRUE: it comes to a new peak, at the
- * start of op *ret_op of its list (0 of SEND and RECEIVE). Whoever keeps dates says when that was:
- * sp_memory_peak_at(). */
+ * that moment, and what the slot before held over; after it, at the item's end, and item_* at its fullest moment. TRUE:
+ * it comes to a new peak, at the start of op *ret_op of its list (0 of SEND and RECEIVE). Whoever keeps dates says when
+ * that was: sp_memory_peak_at(). */
 gboolean sp_memory_item (SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, guint *ret_op);
 
 static inline void

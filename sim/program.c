@@ -127,6 +127,34 @@ sp_program_document (const SpProgram *program, gint64 number, gint64 position, g
   *ret_end = MIN (position - at + program->documents[i].length, program->sequence);
 }
 
+gboolean
+sp_block_sums (const SpBlock *block)
+{
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (block->buffers[slot].life == SP_LIFE_SUMMED && block->buffers[slot].alias == 0)
+      return TRUE;
+  return FALSE;
+}
+
+gboolean
+sp_block_holds_over (const SpProgram *program, const SpBlock *block, guint slot)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, SP_PHASE_SYNC, &n);
+
+  if (block->buffers[slot].life != SP_LIFE_SUMMED || block->buffers[slot].alias != 0)
+    return FALSE;
+  for (guint i = 0; i < n; i++)
+    for (guint j = 0; ops[i].flags & SP_OP_ASYNC && j < SP_MAX_IN; j++) {
+      guint8 root = ops[i].in[j];
+      while (block->buffers[root].alias != 0)
+        root = block->buffers[root].alias;
+      if (root == slot)
+        return TRUE;
+    }
+  return FALSE;
+}
+
 /* --- names ---------------------------------------------------------------------------------------------------- */
 
 /* A function from an enum to its names; the table must be complete. */

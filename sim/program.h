@@ -162,7 +162,8 @@ typedef enum {
   SP_LIFE_HANDOFF,  /* X, Y, DX, DY: passed between blocks */
   SP_LIFE_GATHERED, /* parameters gathered for use: from GATHER to the end of the phase that it serves, or to the end
                        of BACKWARD where the program does not reshard */
-  SP_LIFE_SUMMED,   /* gradients that SYNC scatters after every backward: from the start of BACKWARD to SYNC */
+  SP_LIFE_SUMMED,   /* gradients that SYNC scatters after every backward: from the start of BACKWARD to SYNC; in the
+                       eager order what an async op of it reads is held over (sim/walk.h) */
   SP_LIFE_STEP_END, /* from SYNC to the end of the step: shards of what else lives whole (reduced gradients, updated
                        parameters of ZeRO-1 and 2) */
   SP_LIFE_ALWAYS,
@@ -390,6 +391,11 @@ sp_block_has_backward (const SpBlock *block)
 {
   return block->frozen != SP_FROZEN_FORWARD_ONLY;
 }
+
+/* Whether its BACKWARD sums gradients that SYNC scatters, and whether an async op of SYNC reads such in `slot`, which is
+ * no view: in the eager order they are held over (sim/walk.h). */
+gboolean sp_block_sums (const SpBlock *block);
+gboolean sp_block_holds_over (const SpProgram *program, const SpBlock *block, guint slot);
 
 static inline gboolean
 sp_block_gathers_again (const SpBlock *block)

@@ -27,6 +27,7 @@ typedef struct {
 
 struct _SpWalkPlan {
   const SpProgram *program;
+  SpWalkOrder order;
   const SpSchedule *schedule;
   Stage *stages;
   Moves moves[SP_MAX_BLOCKS];
@@ -139,6 +140,7 @@ sp_walk_plan_new (const SpProgram *program, SpWalkOrder order)
   SpWalkPlan *plan = g_new0 (SpWalkPlan, 1);
 
   plan->program = program;
+  plan->order = order;
   plan->schedule = sp_schedule_get (program->schedule);
   plan->stages = g_new0 (Stage, program->stages);
   for (gint32 s = 0; s < program->stages; s++)
@@ -165,6 +167,12 @@ sp_walk_plan_free (SpWalkPlan *plan)
   }
   g_free (plan->stages);
   g_free (plan);
+}
+
+SpWalkOrder
+sp_walk_order (const SpWalkPlan *plan)
+{
+  return plan->order;
 }
 
 const SpPosition *
@@ -387,7 +395,7 @@ sp_walk_next (SpWalk *walk, SpItem *ret)
   const Stage *stage = &walk->plan->stages[walk->stage];
 
   for (;;) {
-    SpItem item = { 0 };
+    SpItem item = { .slot = walk->slot };
     gboolean in_slot = walk->slot < stage->n_slots;
     Found found = in_slot ? slot_item (walk, stage, &item) : tail_item (walk, stage, &item);
 

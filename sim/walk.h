@@ -20,6 +20,10 @@
  *      of it spans pipeline stages.
  * A list moves only if it has an async op. The ops keep their meaning: a block waits for its own gather.
  *
+ * Held over. In the eager order SYNC runs beside the next block's BACKWARD. So gradients that live SUMMED and that an
+ * async op of it reads stay until the end of the next BACKWARD that sums any, which waits for that SYNC: one block's at
+ * a time, as in FSDP2. Where none follows in the slot, they stay until the slot's end. All readers keep to this.
+ *
  * Scope (SpScope). FORWARD: the schedule's forward slots in their order, and nothing at the end. LAYER: a forward and a
  * backward slot of micro-batch 0, of which the first layer's FORWARD, RECOMPUTE and BACKWARD; its parameters are taken
  * to be there. ATTENTION: the same lists, filtered by SP_OP_CORE.
@@ -43,6 +47,7 @@ typedef struct {
   guint16 mask;       /* ... among these */
   gint32 position;    /* of SEND and RECEIVE: whose buffer it is */
   gint32 micro_batch; /* -1: of the step */
+  gint32 slot;        /* of the schedule; beyond the last slot: what ends the step */
   gint32 peer;        /* of SEND and RECEIVE: the stage at the other end */
   gint32 boundary; /* of SEND and RECEIVE: virtual stage before it. (boundary, backward, micro_batch) names a message */
 } SpItem;
@@ -67,6 +72,7 @@ SpWalkPlan *sp_walk_plan_new (const SpProgram *program, SpWalkOrder order);
 void sp_walk_plan_free (SpWalkPlan *plan);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpWalkPlan, sp_walk_plan_free)
 
+SpWalkOrder sp_walk_order (const SpWalkPlan *plan);
 const SpPosition *sp_walk_positions (const SpWalkPlan *plan, gint32 stage, guint *ret_n);
 const SpSlot *sp_walk_slots (const SpWalkPlan *plan, gint32 stage, guint *ret_n);
 

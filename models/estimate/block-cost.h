@@ -76,6 +76,8 @@ typedef struct {
   gint64 always_bytes, step_end_bytes;
   gint64 gathered, summed;           /* parameters and gradients that live whole for a while */
   gint64 reduced;                    /* gradients' shards that an eager SYNC leaves while other backwards still run */
+  gint64 held;                       /* of what is summed, beside the next backward, as an eager SYNC reads it */
+  gboolean sums;                     /* its backward ends what is held */
   gint64 tied_gathered, tied_summed; /* the embedding's, because this block uses its matrix */
 } SpBlockState;
 

@@ -230,7 +230,8 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   memset (ret->step_end, 0, sizeof ret->step_end);
   ret->host_bytes = 0;
   ret->optimizer_bytes = optimizer_bytes (program, block);
-  ret->gathered = ret->summed = ret->tied_gathered = ret->tied_summed = 0;
+  ret->gathered = ret->summed = ret->held = ret->tied_gathered = ret->tied_summed = 0;
+  ret->sums = sp_block_sums (block);
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
     gint64 tied = buffer->tied ? buffer->elements * sp_dtype_bytes (buffer->dtype) : 0;
@@ -246,6 +247,7 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
       ret->tied_gathered += tied > 0 && is_gathered_here (program, block, slot) ? tied : 0;
     } else if (buffer->life == SP_LIFE_SUMMED) {
       ret->summed += buffer->bytes;
+      ret->held += sp_block_holds_over (program, block, slot) ? buffer->bytes : 0;
       ret->tied_summed += tied;
     }
   }

@@ -19,6 +19,7 @@ typedef struct {
   gboolean synced; /* behind the list, with the block's own gradients reduced */
   guint list, block;
   gint32 next; /* the block whose turn comes after it, -1 none */
+  gint32 held; /* of those whose turn came before it in the backward, the last that sums gradients, -1 none */
   gint32 before[SP_MAX_BLOCKS];
 } Fullest;
 
@@ -71,6 +72,16 @@ keeps_gathered (const SpEstimateContext *e)
   for (guint b = 0; b < e->program->n_blocks; b++)
     keeps |= kept_of (e, b) > 0;
   return keeps;
+}
+
+static gboolean
+holds_over (const SpEstimateContext *e)
+{
+  gboolean holds = FALSE;
+
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    holds |= e->state[b].held > 0;
+  return holds;
 }
 
 static gboolean
@@ -131,8 +142,8 @@ gathered_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, 
 }
 
 /* Gradients that are summed at the same time in the chunk: this block's, and of the blocks on either side those that
- * SYNC has not reached. The head's backward starts that of a tied matrix, and it is complete when the embedding's is
- * over. */
+ * SYNC has not reached or still reads. The head's backward starts that of a tied matrix, and it is complete when the
+ * embedding's is over. */
 static gint64
 summed_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, const Held *held)
 {
@@ -142,6 +153,8 @@ summed_at (const SpEstimateContext *e, const Chunk *chunk, const Fullest *at, co
 
   if (at->list == SP_LIST_FORWARD)
     return held->summed ? chunk->summed : 0;
+  if (at->held >= 0 && at->list != SP_LIST_INPUT && !at->synced)
+    sum += e->state[at->held].held;
   for (guint b = 0; b < e->program->n_blocks; b++) {
     gint32 after = chunk->counts[b] - at->before[b] - (b == at->block);
     gint32 blocks = (b == at->block) + (held->summed ? at->before[b] : 0) + (at->list == SP_LIST_INPUT ? after : 0);
@@ -206,6 +219,18 @@ block_at (const SpEstimateContext *e, const Chunk *chunk, gint32 l)
   return l < first - 1 || l > end || chunk->counts[block] == 0 ? -1 : (gint32) block;
 }
 
+/* Of the blocks after the one at `l`, the first whose backward sums gradients. */
+static gint32
+summed_before (const SpEstimateContext *e, const Chunk *chunk, gint32 l)
+{
+  gint32 block;
+
+  do
+    block = block_at (e, chunk, ++l);
+  while (block >= 0 && !e->state[block].sums);
+  return block;
+}
+
 /* Where a list leaves something behind it, or gathers ahead, by the blocks' order. From one to the next of its kind,
  * and of its neighbours', the sum rises or falls evenly, so the ends of each row of a kind are looked at. */
 static void
@@ -224,6 +249,7 @@ find_fullest_in_order (const SpEstimateContext *e, const Chunk *chunk, guint lis
       is_inside = blocks[i] == block;
     at.block = (guint) block;
     at.next = block_at (e, chunk, list == SP_LIST_FORWARD ? l + 1 : l - 1);
+    at.held = is_inside || list == SP_LIST_FORWARD ? -1 : summed_before (e, chunk, l);
     if (!is_inside && has_list (e, at.block, list))
       consider (e, chunk, &at, held, best);
     at.before[block]++;
@@ -234,10 +260,11 @@ find_fullest_in_order (const SpEstimateContext *e, const Chunk *chunk, guint lis
 static void
 find_fullest (const SpEstimateContext *e, const Chunk *chunk, guint list, const Held *held, Fullest *best)
 {
-  Fullest at = { .list = list, .next = -1 };
+  Fullest at = { .list = list, .next = -1, .held = -1 };
 
   *best = (Fullest){ .bytes = -1 };
-  if (list == SP_LIST_INPUT || held->is_last || (gathers_ahead (e) && list != SP_LIST_WEIGHT)) {
+  if (list == SP_LIST_INPUT || held->is_last || (gathers_ahead (e) && list != SP_LIST_WEIGHT) ||
+      (holds_over (e) && list != SP_LIST_FORWARD)) {
     find_fullest_in_order (e, chunk, list, held, best);
     return;
   }

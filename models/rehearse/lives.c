@@ -240,6 +240,69 @@ sp_memory_backward_begin (SpInterpreter *in, SpRank *rank, const SpItem *item)
   }
 }
 
+/* --- gradients that are held over --------------------------------------------------------------------------------- */
+
+static void
+release_held (SpInterpreter *in, SpRank *rank)
+{
+  const SpBlock *block;
+
+  if (rank->held < 0)
+    return;
+  block = sp_agenda_block (in->program, rank->agenda, rank->held);
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (sp_block_holds_over (in->program, block, slot))
+      sp_storage_release (rank, &sp_rank_frame (rank, rank->held, -1)->slots[slot]);
+  rank->held = -1;
+}
+
+/* SYNC is over, or as an async one still reads what it holds over. Beside what ends the step no BACKWARD runs. */
+static void
+release_summed (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpItem *item)
+{
+  SpFrame *frame = sp_rank_frame (rank, item->position, -1);
+  guint n_slots;
+
+  sp_walk_slots (in->walks, rank->stage, &n_slots);
+  gboolean holds = sp_walk_order (in->walks) == SP_ORDER_EAGER && item->slot < (gint32) n_slots, is_held = FALSE;
+  for (guint slot = 1; slot < block->n_buffers; slot++) {
+    if (block->buffers[slot].life != SP_LIFE_SUMMED || frame->slots[slot] == NULL)
+      continue;
+    if (holds && sp_block_holds_over (in->program, block, slot))
+      is_held = TRUE;
+    else
+      sp_storage_release (rank, &frame->slots[slot]);
+  }
+  if (!is_held)
+    return;
+  if (rank->held != item->position)
+    release_held (in, rank);
+  rank->held = item->position;
+}
+
+static gboolean
+is_last_of_slot (const SpRank *rank, const SpItem *item)
+{
+  const GArray *items = rank->agenda->items;
+
+  return rank->item + 1 == items->len || g_array_index (items, SpItem, rank->item + 1).slot != item->slot;
+}
+
+static void
+end_list (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpVariant *variant, const SpItem *item)
+{
+  release_rest (in, rank, block, item);
+  if (item->phase == SP_PHASE_GATHER)
+    claim_gathered (in, rank, variant, block, item, 1);
+  if ((item->phase == SP_PHASE_BACKWARD && part_of (item) != SP_USES_WEIGHT) ||
+      (item->phase == SP_PHASE_FORWARD && block->regather))
+    claim_gathered (in, rank, variant, block, item, -1);
+  if (item->phase == SP_PHASE_BACKWARD && sp_block_sums (block))
+    release_held (in, rank);
+  if (item->phase == SP_PHASE_SYNC)
+    release_summed (in, rank, block, item);
+}
+
 void
 sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item)
 {
@@ -248,22 +311,14 @@ sp_memory_item_end (SpInterpreter *in, SpRank *rank, const SpItem *item)
   const SpBlock *block = &variant->blocks[index];
   SpFrame *frame = sp_rank_frame (rank, item->position, item->micro_batch);
 
-  if (item->kind == SP_ITEM_RECEIVE)
-    return;
-  if (item->kind == SP_ITEM_SEND) {
+  if (item->kind == SP_ITEM_LIST)
+    end_list (in, rank, block, variant, item);
+  else if (item->kind == SP_ITEM_SEND) {
     guint8 slot = item->backward ? SP_SLOT_DX : SP_SLOT_Y;
 
     if (item->backward || block->buffers[slot].life != SP_LIFE_STASH)
       sp_storage_release (rank, &frame->slots[slot]);
-    return;
   }
-  release_rest (in, rank, block, item);
-  if (item->phase == SP_PHASE_GATHER)
-    claim_gathered (in, rank, variant, block, item, 1);
-  if ((item->phase == SP_PHASE_BACKWARD && part_of (item) != SP_USES_WEIGHT) ||
-      (item->phase == SP_PHASE_FORWARD && block->regather))
-    claim_gathered (in, rank, variant, block, item, -1);
-  for (guint slot = 1; item->phase == SP_PHASE_SYNC && slot < block->n_buffers; slot++)
-    if (block->buffers[slot].life == SP_LIFE_SUMMED)
-      sp_storage_release (rank, &sp_rank_frame (rank, item->position, -1)->slots[slot]);
+  if (is_last_of_slot (rank, item))
+    release_held (in, rank);
 }

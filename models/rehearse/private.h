@@ -56,6 +56,7 @@ typedef struct {
   gboolean arrived[SP_MAX_CARRIES]; /* carry's `next` was written in this step */
 
   SpFrame **frames;   /* [1 + micro-batch][position] */
+  gint32 held;        /* position whose gradients are held over; -1 none */
   double **gradients; /* [position][flat]: whole or shard, when the optimizer began */
   double loss;
   gint64 live_bytes, live_by_class[SP_N_CLASSES], live_host_bytes;
