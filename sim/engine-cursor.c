@@ -330,6 +330,29 @@ waits_for_data (SpEngine *e, SpRole *role)
   }
 }
 
+/* Gradients that are held over end with a BACKWARD: SYNC must have done with them. */
+static gboolean
+waits_for_held (SpEngine *e, SpRole *role)
+{
+  return role->item.phase == SP_PHASE_BACKWARD && role->streams[SP_STREAM_DATA].over < role->held_count &&
+         sp_block_sums (role->block) && waits_for (e, role, SP_STREAM_DATA, role->held_count);
+}
+
+static gboolean
+reads_summed (const SpRole *role, const SpOp *op)
+{
+  const SpBuffer *buffers = role->block->buffers;
+  gboolean reads = FALSE;
+
+  for (guint i = 0; i < SP_MAX_IN; i++) {
+    guint8 slot = op->in[i];
+    while (buffers[slot].alias != 0)
+      slot = buffers[slot].alias;
+    reads |= buffers[slot].life == SP_LIFE_SUMMED;
+  }
+  return reads;
+}
+
 static void
 note_memory (SpEngine *e, SpRole *role)
 {
@@ -410,9 +433,11 @@ remember (SpRole *role, const SpOp *op, gboolean is_blocking)
   if (is_blocking) {
     role->must_stream = op->stream;
     role->must_count = count;
-  } else if (op->stream == SP_STREAM_DATA)
+  } else if (op->stream == SP_STREAM_DATA) {
     role->data_count[role->item.position] = count;
-  else {
+    if (role->item.phase == SP_PHASE_SYNC && reads_summed (role, op))
+      role->held_count = count;
+  } else {
     /* What is over needs no place: so are those of a loop's earlier steps. */
     guint i = 0;
     while (i < role->n_async && role->async[i].op != role->op &&
@@ -479,7 +504,7 @@ sp_role_go (SpEngine *e, SpRole *role)
         if (!run_op (e, role))
           return;
       } else {
-        if (waits_for_list (e, role) || host_holds_up (e, role))
+        if (waits_for_list (e, role) || host_holds_up (e, role) || waits_for_held (e, role))
           return;
         role->where = SP_ROLE_BETWEEN;
       }

@@ -86,6 +86,7 @@ typedef struct {
   SpAsync async[SP_MAX_ASYNC];
   guint n_async;
   guint32 *data_count; /* [position] of the data stream: what the block's next list waits for */
+  guint32 held_count;  /* of it: what the next BACKWARD that sums gradients waits for at its end */
 
   SpRoleStream streams[SP_N_STREAMS];
   gint32 place[SP_N_GROUPS];

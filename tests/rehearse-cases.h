@@ -492,7 +492,7 @@ rehearse_case_alone (const RehearseCase *c)
 }
 
 static inline void
-rehearse_case_write (const RehearseCase *c, SpProgram *program)
+rehearse_case_write_with (const RehearseCase *c, gboolean overlap, SpProgram *program)
 {
   g_autoptr (SpArchitecture) arch = rehearse_case_model (c);
   g_autoptr (GError) error = NULL;
@@ -501,11 +501,17 @@ rehearse_case_write (const RehearseCase *c, SpProgram *program)
   SpRun run = rehearse_case_run (c);
 
   framework.lasp_local_after = c->lasp_local_after;
-  layout.overlap = FALSE;
+  layout.overlap = overlap;
   g_assert_true (sp_layout_check (&layout, arch, &framework, &run, 0, &error));
   g_assert_no_error (error);
   sp_program_write (program, arch, &framework, &layout, &run);
   /* Softmax does not feel a shift of all keys, so the gradient of the keys' bias is rounding alone; Adam divides it by
    * itself unless its epsilon is well above. */
   program->numbers.adam_epsilon = 1e-5;
+}
+
+static inline void
+rehearse_case_write (const RehearseCase *c, SpProgram *program)
+{
+  rehearse_case_write_with (c, FALSE, program);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/rehearse/rehearse.h"
 #include "models/rehearse/recording.h"
+#include "sim/memory.h"
 #include "tests/rehearse-cases.h"
 
 /* The recording against the rehearsal: every mix's ranks put the same bytes on the same axes, and what they write down
@@ -47,6 +48,118 @@ test_case (gconstpointer data)
   }
 }
 
+/* With overlap, of whose lists what is gathered ahead or held over is a part: what lives is what the simulator says of
+ * the same order, and any order of the queues will do. */
+static void
+test_overlap (gconstpointer data)
+{
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (GError) error = NULL;
+
+  rehearse_case_write_with (data, TRUE, program);
+  g_autoptr (SpWalkPlan) walks = sp_walk_plan_new (program, SP_ORDER_EAGER);
+  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (program, walks, &error);
+  g_assert_no_error (error);
+  for (gint32 rank = 0; rank < program->world; rank++) {
+    g_autoptr (SpRecording) r = sp_record (program, rank, 7, &error);
+    SpMemoryState state;
+    SpWalk walk;
+    SpItem item;
+    guint op;
+
+    g_assert_no_error (error);
+    g_autofree char *wrong = sp_recording_check (r);
+    g_assert_cmpstr (wrong, ==, NULL);
+    check_places (r);
+    sp_memory_start_rank (plan, rank, &state);
+    sp_walk_init (&walk, walks, state.stage);
+    while (sp_walk_next (&walk, &item))
+      sp_memory_item (plan, &state, &item, &op);
+    g_assert_cmpint (r->peak_bytes, ==, state.peak_bytes);
+    g_assert_cmpmem (r->peak_by_class, sizeof r->peak_by_class, state.peak_by_class, sizeof state.peak_by_class);
+    sp_memory_state_clear (&state);
+  }
+}
+
+/* --- gradients that are held over --------------------------------------------------------------------------------- */
+
+/* For each command the last of each queue that is over when it starts. */
+typedef struct {
+  gint32 last[SP_N_QUEUES];
+} Over;
+
+static Over *
+find_over (const SpRecording *r)
+{
+  Over *over = g_new (Over, r->commands->len), now[SP_N_QUEUES];
+
+  memset (now, 0xff, sizeof now);
+  for (guint i = 0; i < r->commands->len; i++) {
+    const SpCommand *command = &g_array_index (r->commands, SpCommand, i);
+    Over *own = &now[command->queue];
+
+    for (guint j = 0; j < command->n_waits; j++) {
+      guint32 other = g_array_index (r->waits, guint32, command->first_wait + j);
+      guint queue = g_array_index (r->commands, SpCommand, other).queue;
+      for (guint q = 0; q < SP_N_QUEUES; q++)
+        own->last[q] = MAX (own->last[q], over[other].last[q]);
+      own->last[queue] = MAX (own->last[queue], (gint32) other);
+    }
+    over[i] = *own;
+    own->last[command->queue] = (gint32) i;
+  }
+  return over;
+}
+
+/* Of a micro-batch, the command that scatters a layer's gradients, and the one that makes them zero. */
+static void
+find_gradients (const SpRecording *r, gint32 layer, gint32 micro_batch, gint32 *ret_zero, gint32 *ret_scatter)
+{
+  *ret_zero = *ret_scatter = -1;
+  for (gint32 i = 0; i < (gint32) r->commands->len && *ret_scatter < 0; i++) {
+    const SpCommand *command = &g_array_index (r->commands, SpCommand, i);
+    if (command->op.kind == SP_OP_REDUCE_SCATTER && command->layer == layer && command->micro_batch == micro_batch)
+      *ret_scatter = i;
+  }
+  g_assert_cmpint (*ret_scatter, >=, 0);
+  gint32 storage = g_array_index (r->commands, SpCommand, *ret_scatter).in[0].storage;
+  for (gint32 i = 0; i < *ret_scatter && *ret_zero < 0; i++) {
+    const SpCommand *command = &g_array_index (r->commands, SpCommand, i);
+    if (command->op.kind == SP_OP_ZERO && command->out[0].storage == storage)
+      *ret_zero = i;
+  }
+  g_assert_cmpint (*ret_zero, >=, 0);
+}
+
+/* Five equal layers, whose gradients are scattered beside the backward of the layer before. Two layers' live at a time:
+ * one's begin where those of the layer two further on were, when these are scattered, and never wait for those of the
+ * layer just after it. */
+static void
+test_held (gconstpointer data)
+{
+  gint32 zeros[5], scatters[5];
+  RehearseCase of = { "held", SMALL_GQA, FALSE, 12, 4, 1, LAYOUT (.data = 2), .layers = 5 };
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (GError) error = NULL;
+
+  of.layout.zero = (guint8) GPOINTER_TO_INT (data);
+  rehearse_case_write_with (&of, TRUE, program);
+  g_autoptr (SpRecording) r = sp_record (program, 0, 7, &error);
+  g_assert_no_error (error);
+  g_autofree Over *over = find_over (r);
+  for (gint32 m = 0; m < 2; m++) {
+    for (gint32 l = 0; l < 5; l++)
+      find_gradients (r, l, m, &zeros[l], &scatters[l]);
+    for (gint32 l = 0; l < 4; l++) {
+      gint32 last = over[zeros[l]].last[SP_STREAM_DATA];
+      g_test_message ("micro-batch %d: gradients of layer %d begin with command %d, after %d of the data queue", m, l,
+                      zeros[l], last);
+      g_assert_cmpint (last, <, scatters[l + 1]);
+      g_assert_true (l == 3 || last >= scatters[l + 2]);
+    }
+  }
+}
+
 /* A wait taken away is found. */
 static void
 test_check (void)
@@ -82,9 +195,13 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/recording/check", test_check);
+  g_test_add_data_func ("/recording/held/zero-2", GINT_TO_POINTER (2), test_held);
+  g_test_add_data_func ("/recording/held/zero-3", GINT_TO_POINTER (3), test_held);
   for (guint i = 0; i < G_N_ELEMENTS (rehearse_cases); i++) {
     g_autofree char *path = g_strdup_printf ("/recording/%s", rehearse_cases[i].name);
     g_test_add_data_func (path, &rehearse_cases[i], test_case);
+    g_autofree char *overlap = g_strdup_printf ("/recording/overlap/%s", rehearse_cases[i].name);
+    g_test_add_data_func (overlap, &rehearse_cases[i], test_overlap);
   }
   return g_test_run ();
 }

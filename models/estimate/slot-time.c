@@ -184,7 +184,7 @@ scattered (const SpEstimateContext *e, const Part *part, gint32 block)
   return block >= 0 && part->scatters ? e->state[block].sync_each.data_async : 0;
 }
 
-/* Gradients that nobody waits for, `scatters` seconds of them behind `lag` that are left, beside so much compute;
+/* Gradients that nobody waits for yet, `scatters` seconds of them behind `lag` that are left, beside so much compute;
  * returns what is left. */
 static double
 scatter_beside (const SpEstimateContext *e, double lag, double scatters, double compute, SpSlotTime *slot)
@@ -197,8 +197,9 @@ scatter_beside (const SpEstimateContext *e, double lag, double scatters, double 
 }
 
 /* Beside a block's backward the gradients of the one before are scattered, and the next one's parameters are gathered,
- * for which that one waits, and so for all that was to be scattered before. The first gather and the last scatter are
- * in the open. */
+ * for which that one waits, and so for all that was to be scattered before. A backward that sums gradients waits for it
+ * anyway, at its end: what SYNC reads is held over until then (sim/walk.h). The first gather and the last scatter are in
+ * the open. */
 static void
 hide_backward (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const Part *part, SpSlotTime *slot)
 {
@@ -213,7 +214,7 @@ hide_backward (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, c
 
     if (turn.after < 0)
       sp_slot_time_open (slot, gathered_again (e, part, turn.block));
-    if (gather > 0) {
+    if (gather > 0 || e->state[turn.block].sums) {
       sp_slot_time_hide (slot, e->cost->slowdown, lag + scatter + gather, compute, 1);
       sp_slot_time_hide (slot, e->cost->slowdown, scatter + gather, compute, turn.n - 1);
       lag = 0;
