@@ -13,7 +13,8 @@
  *               over; ops of a stream run in the order in which they were posted
  * A blocking op (no SP_OP_ASYNC) holds up the cursor until it is over. An async one runs beside what follows until
  *   an op whose wait[] names it, the end of its loop step or of its list (on the outer stream, of its list);
- *   on the data stream: a list of its block (FORWARD after GATHER, OPTIMIZER after SYNC ...), the end of the slot.
+ *   on the data stream: a list of its block (FORWARD after GATHER, OPTIMIZER after SYNC ...), the end of the slot; and
+ *   if it reads gradients that are held over (sim/walk.h), the end of the BACKWARD that they end with.
  * A kernel is slowed by the device's factor while communication of its GPU is under way; async communication by another
  * one, as kernels run beside it as a rule.
  *

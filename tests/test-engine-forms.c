@@ -186,6 +186,34 @@ test_overlap (void)
   case_clear (&c);
 }
 
+/* ZeRO-2 over three equal layers whose backward takes 10 and whose gradients are scattered in 5, and a head whose are in
+ * 100, from the start on. The last layer's backward ends at 10 and waits, as the head's gradients are held over, until
+ * 100; its own are scattered beside the middle layer's, until 105, and so on: 100 + 2 x 10 + 5. One after the other:
+ * 100 + 3 x 15. Once a step (ZeRO-1) nobody waits: the first of the layers' 10 comes to an end beside the head's 100. */
+static void
+test_held (void)
+{
+  SpRun run = { .sequence = 16, .micro_batch = 1, .global_batch = 2, .causal = TRUE };
+
+  for (gint32 zero = 1; zero <= 2; zero++) {
+    SpLayout layout = LAYOUT (.data = 2, .zero = (guint8) zero);
+    Case c;
+    guint n;
+
+    case_init (&c, SMALL_GQA, 3, &layout, &run);
+    const SpOp *head = sp_program_segment (c.program, &c.program->variants[0].blocks[2], SP_PHASE_SYNC, &n);
+    g_assert_cmpuint (n, ==, 1);
+    set_price (&c, head, 100 * US);
+    set_price (&c, find_op (&c, SP_PHASE_SYNC, SP_OP_REDUCE_SCATTER, 0, 0), 5 * US);
+    set_price (&c, find_op (&c, SP_PHASE_BACKWARD, SP_N_OPS, 0, 0), 10 * US);
+    for (guint fold = 0; fold < 2; fold++) {
+      g_assert_cmpint (end_of (&c, fold, FALSE), ==, (zero == 2 ? 100 + 2 * 10 + 5 : 100 + 3 * 5) * US);
+      g_assert_cmpint (end_of (&c, fold, TRUE), ==, (100 + 3 * 15) * US);
+    }
+    case_clear (&c);
+  }
+}
+
 /* A ring of 4, 16 tokens of 8 heads of 4 a rank: 512 elements in bf16 (1024 bytes) or fp32 (2048), 128 lse (512).
  *   first step  reads 1024 + 512, writes 2048 + 512       4096, and dQ 1024 + 2048 = 3072
  *   later       reads as much, sums in and out: 2 x 2560  6656, and dQ 1024 + 2 x 2048 = 5120
@@ -334,6 +362,7 @@ main (int argc, char **argv)
   g_test_add_func ("/engine/forms/bubbles", test_bubbles);
   g_test_add_func ("/engine/forms/chain", test_chain);
   g_test_add_func ("/engine/forms/overlap", test_overlap);
+  g_test_add_func ("/engine/forms/held", test_held);
   g_test_add_func ("/engine/forms/ring-sums", test_ring_sums);
   g_test_add_func ("/engine/forms/host", test_host);
   g_test_add_func ("/engine/forms/deadlock", test_deadlock);

@@ -236,6 +236,19 @@ test_scheduled (gconstpointer data)
  *    after it and its SYNC: X0 A0 DX, R                         240 + 27 + 60           327
  *    in that of layer 0: G, H, DX                               327 + 40 + 15           382, the peak
  *    at the end                                                 240 + 2 x 60            360
+ *  ZeRO-3 over three layers, eager, SYNC async: D of a layer stays until the end of the backward of the one before it
+ *    always                                                     100 + 3 x 20            160
+ *    before the backward of layer 2: X0 A0 X1 A1 X2 A2 and DY, G2 and G1
+ *                                                               160 + 51 + 10 + 80      301
+ *    in it, at its op 1: D2, H, DX                              301 + 50 + 5 + 10       366
+ *    after it: X2 A2 DY, G2, H go, D2 is held over              366 - 27 - 40 - 5       294
+ *    in that of layer 1, at its op 1: G0, D1, H, DX             294 + 40 + 50 + 5 + 10  399, the peak
+ *    after it: X1 A1 DY, G1, H and D2 go, D1 is held over       399 - 27 - 40 - 5 - 50  277
+ *    in that of layer 0: D0, H, DX                              277 + 50 + 5 + 10       342
+ *    after it: X0 A0 DY, G0, H and D1 go                        342 - 27 - 40 - 5 - 50  220
+ *    after the embedding's: D0, until the slot's end            160 + 50                210
+ *  in the order of the program nothing is ahead or held: the peak is that of layer 2, 366 - 40 (G1)
+ *                                                                                       326
  */
 enum { TABLE = SP_SLOT_FIRST_FREE, SHARD = TABLE, GATHERED, STASH, SCRATCH, H, SUMMED, REDUCED, N_LAYER_SLOTS };
 
@@ -434,6 +447,70 @@ test_hand_reduced (void)
   g_assert_cmpstr (memory.moment, ==, "last backward of a softmax layer");
 }
 
+static SpProgram *
+hand_program_held (void)
+{
+  SpProgram *program = hand_program ();
+  SpBlock *blocks = program->variants[0].blocks;
+
+  program->n_layers = 3;
+  program->layer_block = g_renew (guint8, program->layer_block, 3);
+  program->layer_block[2] = 1;
+  program->stage_first[1] = 3;
+  program->micro_batches = 2;
+  program->ops[blocks[1].segments[SP_PHASE_SYNC].first].flags |= SP_OP_ASYNC;
+  for (guint b = 0; b < 3; b++)
+    count_uses (program, &blocks[b]);
+  return program;
+}
+
+/* The fullest in each layer's backward, and what lives after it. The second micro-batch's forward finds what the first
+ * one's found: nothing is held over from slot to slot. The estimate says the same. */
+static void
+test_hand_held (void)
+{
+  static const gint64 expected[][2] = { { 342, 220 }, { 399, 277 }, { 366, 294 } };
+  g_autoptr (SpProgram) program = hand_program_held ();
+  g_autoptr (SpWalkPlan) walks = sp_walk_plan_new (program, SP_ORDER_EAGER);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpMemoryPlan) plan = sp_memory_plan_new (program, walks, &error);
+  SpFramework framework = { .name = (char *) "none" };
+  SpMemory memory;
+  SpMemoryState state;
+  SpWalk walk;
+  SpItem item;
+  guint op, n = 0;
+
+  g_assert_no_error (error);
+  sp_memory_start (plan, 0, &state);
+  sp_walk_init (&walk, walks, 0);
+  while (sp_walk_next (&walk, &item)) {
+    sp_memory_item (plan, &state, &item, &op);
+    if (item.phase == SP_PHASE_FORWARD && item.position == 0)
+      g_assert_cmpint (state.live_bytes, ==, 160 + 40 + 10); /* with G0 */
+    if (item.phase != SP_PHASE_BACKWARD || item.position == 0 || item.position == 4)
+      continue;
+    g_assert_cmpint (state.item_bytes, ==, expected[item.position - 1][0]);
+    g_assert_cmpint (state.live_bytes, ==, expected[item.position - 1][1]);
+    n++;
+  }
+  g_assert_cmpuint (n, ==, 6);
+  g_assert_cmpint (state.live_bytes, ==, 210);
+  g_assert_cmpint (state.peak_bytes, ==, 399);
+  g_assert_cmpint (state.peak_by_class[SP_CLASS_GRADIENTS], ==, 2 * 50);
+  check_list (program, plan, 0, &state);
+  check_items (plan, walks, 0, 1);
+  sp_memory_state_clear (&state);
+  sp_memory_estimate (program, &framework, &memory);
+  g_assert_cmpfloat (memory.total_bytes, ==, 399);
+  g_assert_cmpfloat (memory.by_class[SP_CLASS_GRADIENTS], ==, 2 * 50);
+
+  g_autoptr (SpWalkPlan) plain = sp_walk_plan_new (program, SP_ORDER_PROGRAM);
+  g_autoptr (SpMemoryPlan) of_plain = sp_memory_plan_new (program, plain, &error);
+  g_assert_no_error (error);
+  g_assert_cmpint (largest_of_stages (program, of_plain, plain), ==, 326);
+}
+
 static SpItem
 hand_item (gint32 position, SpPhase phase, guint flags, guint mask)
 {
@@ -607,6 +684,7 @@ main (int argc, char **argv)
   g_test_add_func ("/memory/hand/plain", test_hand_plain);
   g_test_add_func ("/memory/hand/eager", test_hand_eager);
   g_test_add_func ("/memory/hand/parts", test_hand_parts);
+  g_test_add_func ("/memory/hand/held", test_hand_held);
   g_test_add_func ("/memory/hand/reduced", test_hand_reduced);
   g_test_add_func ("/memory/hand/list", test_hand_list);
   g_test_add_func ("/memory/no-allocation", test_no_allocation);
