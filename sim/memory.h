@@ -22,8 +22,7 @@
  * (sp_memory_list_peak) from the program and the rank alone.
  *
  * Known lies. But for what is held over, an async op counts as over at the end of its list: what it reads may live
- * longer (activations on their way to the host; parameters' shards there, until they are gathered), what it writes
- * begins with it. Nothing is lost to fragmentation.
+ * longer (activations on their way to the host), what it writes begins with it. Nothing is lost to fragmentation.
  */
 
 #include "sim/clock.h"

@@ -392,8 +392,8 @@ sp_block_has_backward (const SpBlock *block)
   return block->frozen != SP_FROZEN_FORWARD_ONLY;
 }
 
-/* Whether its BACKWARD sums gradients that SYNC scatters, and whether an async op of SYNC reads such in `slot`, which is
- * no view: in the eager order they are held over (sim/walk.h). */
+/* Whether its BACKWARD sums gradients that SYNC scatters; and whether `slot` is such, no view, that an async op of SYNC
+ * reads: then it is held over in the eager order (sim/walk.h). */
 gboolean sp_block_sums (const SpBlock *block);
 gboolean sp_block_holds_over (const SpProgram *program, const SpBlock *block, guint slot);
 

@@ -186,10 +186,10 @@ test_overlap (void)
   case_clear (&c);
 }
 
-/* ZeRO-2 over three equal layers whose backward takes 10 and whose gradients are scattered in 5, and a head whose are in
- * 100, from the start on. The last layer's backward ends at 10 and waits, as the head's gradients are held over, until
- * 100; its own are scattered beside the middle layer's, until 105, and so on: 100 + 2 x 10 + 5. One after the other:
- * 100 + 3 x 15. Once a step (ZeRO-1) nobody waits: the first of the layers' 10 comes to an end beside the head's 100. */
+/* ZeRO-2 over three equal layers whose backward takes 10 and whose gradients are scattered in 5, and a head whose are
+ * in 100, from the start on. The last layer's backward ends at 10 and waits, as the head's gradients are held over,
+ * until 100; its own are scattered beside the middle layer's, until 105, and so on: 100 + 2 x 10 + 5. One after the
+ * other: 100 + 3 x 15. Once a step (ZeRO-1) nobody waits: backwards are over at 30, the scatters follow each other. */
 static void
 test_held (void)
 {

@@ -4,6 +4,8 @@
 #include "sim/memory.h"
 #include "tests/rehearse-cases.h"
 
+#include <string.h>
+
 /* The recording against the rehearsal: every mix's ranks put the same bytes on the same axes, and what they write down
  * may run in any order that its queues and waits allow. */
 

@@ -17,8 +17,8 @@
  * of the stash, and gradients of activations; and gradients that SYNC scatters live whole from the first to the second.
  * Blocks of one kind differ by how much lies before them and after them, so one or the ends of each row are looked at.
  * Where gathers run ahead (overlap) the next block's is held too; and where SYNC runs beside a backward, the gradients
- * that it scatters (sim/walk.h: held over). The framework adds its allocator's slack and what the CUDA context, NCCL and
- * libraries hold ("reserved").
+ * that it scatters (sim/walk.h: held over). The framework adds its allocator's slack and what the CUDA context, NCCL
+ * and libraries hold ("reserved").
  *
  * Never below what is simulated, in the order of the program or the eager one (sim/walk.h); equal to the eager order's,
  * class by class, which without overlap is also the rehearsal's own count. Counted too high are a smaller last

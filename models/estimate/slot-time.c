@@ -198,8 +198,8 @@ scatter_beside (const SpEstimateContext *e, double lag, double scatters, double 
 
 /* Beside a block's backward the gradients of the one before are scattered, and the next one's parameters are gathered,
  * for which that one waits, and so for all that was to be scattered before. A backward that sums gradients waits for it
- * anyway, at its end: what SYNC reads is held over until then (sim/walk.h). The first gather and the last scatter are in
- * the open. */
+ * anyway, at its end: what SYNC reads is held over until then (sim/walk.h). The first gather and the last scatter are
+ * in the open. */
 static void
 hide_backward (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const Part *part, SpSlotTime *slot)
 {

@@ -26,7 +26,8 @@
  *              X and DY: after their last use (X of life STASH: in BACKWARD). Y and DX: with their list, or when the
  *              pipeline has sent them. A Y that RECOMPUTE writes again is storage of its own
  *    GATHERED  at the end of FORWARD where the block gathers again, else at the end of that micro-batch's BACKWARD
- *    SUMMED    at the end of SYNC, if it is not held over (sim/walk.h); it starts with BACKWARD, of two parts with the first
+ *    SUMMED    at the end of SYNC, or what is held over as sim/walk.h says; it starts with BACKWARD, of two parts with
+ *              the first
  *    STEP_END  never; nor does ALWAYS, which is there from the start
  * A use in a loop counts until the loop's end, but for what ends with a tile (SpLoop); both memories of a carry live from the loop's start until the last use
  * of either, and what it starts from (init) is used until the loop's end. Where the schedule runs the backward in two
