@@ -78,6 +78,8 @@ add_parameters (const SpProfile *profile, gboolean sources, GString *out)
   for (guint i = 0; i < profile->curves->len; i++) {
     const SpCurve *c = profile->curves->pdata[i];
     for (guint slot = 0; slot < c->n_slots; slot++) {
+      if (!sp_curve_has (c, slot))
+        continue;
       sp_table_take (table, slot == 0 ? sp_curve_name (c) : g_strdup (""));
       g_autofree char *key = sp_curve_key (c, slot);
       sp_table_cell (table, key);
@@ -127,7 +129,8 @@ add_curve_json (JsonBuilder *b, const SpCurve *curve)
   json_builder_set_member_name (b, "parameters");
   json_builder_begin_array (b);
   for (guint slot = 0; slot < curve->n_slots; slot++)
-    add_parameter_json (b, curve, slot);
+    if (sp_curve_has (curve, slot))
+      add_parameter_json (b, curve, slot);
   json_builder_end_array (b);
   json_builder_end_object (b);
 }

@@ -554,7 +554,7 @@ test_shipped (void)
   g_assert_nonnull (sp_profile_find (fit->profile, SP_CURVE_SLOWDOWN, "all-gather", 2, 1));
   const SpCurve *context = sp_profile_find (fit->profile, SP_CURVE_MEMORY, "context", 0, 0);
   g_assert_nonnull (context);
-  g_assert_true (context->value[0].value == 1020067840);
+  g_assert_true (context->value[0].value == 1022164992);
   g_assert_true (g_str_has_prefix (fit->notes->pdata[0], "1 rows marked partial"));
 }
 

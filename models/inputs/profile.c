@@ -118,6 +118,13 @@ text_of (SpUnit unit, double value, int digits)
                       NULL);
 }
 
+gboolean
+sp_curve_has (const SpCurve *curve, guint slot)
+{
+  return curve->kind != SP_CURVE_KERNEL || slot == SP_KERNEL_LAUNCH || curve->value[slot].value != 0 ||
+         curve->error[slot] != 0;
+}
+
 char *
 sp_curve_text (const SpCurve *curve, guint slot, double value, int digits)
 {
@@ -248,6 +255,9 @@ static void
 write_slot (const SpCurve *curve, guint slot, GString *out)
 {
   const SpQuantity *q = &curve->value[slot];
+
+  if (!sp_curve_has (curve, slot))
+    return;
   g_autofree char *key = sp_curve_key (curve, slot);
   g_autofree char *value = sp_curve_text (curve, slot, q->value, 9);
   g_autofree char *error = sp_curve_text (curve, slot, curve->error[slot], 3);

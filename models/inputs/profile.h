@@ -18,7 +18,8 @@
  *    rate = 826.1 TFLOP/s
  *    rate.source = measured: h200x2.csv, 23 points          (provenance and text, as in other profiles)
  *    rate.error = 3.2 TFLOP/s                               standard error; none where the value was not fitted
- * and a group says of the curve, in fractions of time: median, p90 and worst (residuals), scatter (their robust
+ * What a kernel's group leaves out is 0, which is no part of its formula.
+ * A group says of the curve, in fractions of time: median, p90 and worst (residuals), scatter (their robust
  * standard deviation); points, left-out; chi-square (reduced); from and to, the range of validity: bytes of payload,
  * or FLOP of a kernel (its bytes where it has none); correlation: of its fitted parameters in the order of the file,
  * the lower triangle row by row
@@ -135,6 +136,8 @@ gboolean sp_curve_is_transfer (SpCurveKind kind); /* made of pieces */
 char *sp_curve_name (const SpCurve *curve);
 /* Of a slot: "rate", "latency-2"; NULL beyond the last of its kind. Free with g_free. */
 char *sp_curve_key (const SpCurve *curve, guint slot);
+/* FALSE: a slot of a kernel that is no part of its formula, which is not written. */
+gboolean sp_curve_has (const SpCurve *curve, guint slot);
 /* The value as the file has it: "826.1 TFLOP/s". Free with g_free. */
 char *sp_curve_text (const SpCurve *curve, guint slot, double value, int digits);
 
