@@ -77,6 +77,13 @@ static const struct {
   { "fp32-logits", "false", "true", G_STRUCT_OFFSET (SpFramework, fp32_logits) },
   { "loss-gradient", "in-place", "copies", G_STRUCT_OFFSET (SpFramework, loss_copies) },
   { "lasp-local", "before", "after", G_STRUCT_OFFSET (SpFramework, lasp_local_after) },
+  { "glu", "fused", "apart", G_STRUCT_OFFSET (SpFramework, glu_apart) },
+  { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
+  { "gathers", "parameters", "master", G_STRUCT_OFFSET (SpFramework, gathers_master) },
+  { "ends", "resharded", "kept", G_STRUCT_OFFSET (SpFramework, keeps_ends) },
+  { "gradients", "kept", "freed", G_STRUCT_OFFSET (SpFramework, frees_gradients) },
+  { "autocast", "false", "true", G_STRUCT_OFFSET (SpFramework, autocast) },
+  { "gradient-buckets", "views", "copies", G_STRUCT_OFFSET (SpFramework, gradient_copies) },
 };
 
 static const char *

@@ -101,23 +101,25 @@ gate_slope (SpRefGate f, double x)
 }
 
 void
-sp_ref_glu (SpRefGate f, gint64 m, gint64 n, const double *gu, double *out)
+sp_ref_glu (SpRefGate f, gint64 m, gint64 n, const double *gu, double *out, double *gate)
 {
   for (gint64 i = 0; i < m; i++)
     for (gint64 j = 0; j < n; j++) {
       double g = gu[i * 2 * n + j], u = gu[i * 2 * n + n + j];
       out[i * n + j] = gate_of (f, g) * u;
+      if (gate != NULL)
+        gate[i * n + j] = gate_of (f, g);
     }
 }
 
 void
-sp_ref_glu_bwd (SpRefGate f, gint64 m, gint64 n, const double *da, const double *gu, double *dgu)
+sp_ref_glu_bwd (SpRefGate f, gint64 m, gint64 n, const double *da, const double *gu, const double *gate, double *dgu)
 {
   for (gint64 i = 0; i < m; i++)
     for (gint64 j = 0; j < n; j++) {
       double g = gu[i * 2 * n + j], u = gu[i * 2 * n + n + j], d = da[i * n + j];
       dgu[i * 2 * n + j] = d * u * gate_slope (f, g);
-      dgu[i * 2 * n + n + j] = d * gate_of (f, g);
+      dgu[i * 2 * n + n + j] = d * (gate != NULL ? gate[i * n + j] : gate_of (f, g));
     }
 }
 

@@ -346,8 +346,9 @@ void sp_ref_dropout_bwd (gint64 m, gint64 n, const double *dy, const double *mas
 typedef enum { SP_REF_SILU, SP_REF_IDENTITY, SP_REF_GELU } SpRefGate;
 
 /* gu[m,2n]: gate g in the first n columns, up u in the last. out[m,n] = f(g) * u. */
-void sp_ref_glu (SpRefGate f, gint64 m, gint64 n, const double *gu, double *out);
-void sp_ref_glu_bwd (SpRefGate f, gint64 m, gint64 n, const double *da, const double *gu, double *dgu);
+void sp_ref_glu (SpRefGate f, gint64 m, gint64 n, const double *gu, double *out, double *gate);
+void sp_ref_glu_bwd (SpRefGate f, gint64 m, gint64 n, const double *da, const double *gu, const double *gate,
+                     double *dgu);
 
 /* gelu, tanh form, over n elements: x/2 (1 + tanh (sqrt (2/pi) (x + 0.044715 x^3))). In place: out may be x, dx da. */
 void sp_ref_gelu (gint64 n, const double *x, double *out);

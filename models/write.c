@@ -197,7 +197,7 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean 
   for (guint8 slot = SP_SLOT_X; slot < SP_SLOT_FIRST_FREE; slot++) {
     gboolean there = slot == SP_SLOT_X || slot == SP_SLOT_DX ? kind != SP_BLOCK_EMBEDDING : kind != SP_BLOCK_HEAD;
     block->buffers[slot] = (SpBuffer){ .class = SP_CLASS_ACTIVATIONS,
-                                       .dtype = w->dtype,
+                                       .dtype = sp_residual_dtype (w),
                                        .life = slot == SP_SLOT_X ? SP_LIFE_STASH : SP_LIFE_HANDOFF };
     w->slot[slot].root = slot;
     sp_write_size (w, slot, there ? (gint64) w->region_rows * w->hidden : 0);

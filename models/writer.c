@@ -382,6 +382,13 @@ sp_write_rows (SpWriter *w, SpOpKind kind, gint32 m, gint32 n, guint8 in0, guint
 }
 
 void
+sp_write_autocast (SpWriter *w, guint8 x, gint32 m, gint32 n, guint matrices)
+{
+  for (guint i = 1; w->framework->autocast && i < matrices; i++)
+    sp_write_rows (w, SP_OP_COPY, m, n, x, 0, 0, sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) m * n), 0, 0);
+}
+
+void
 sp_write_bias_grad (SpWriter *w, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias)
 {
   if (bias.grad)

@@ -141,6 +141,12 @@ guint8 sp_write_tile (SpWriter *w, guint8 of);
 guint8 sp_write_temporary (SpWriter *w, gint64 elements);
 guint8 sp_write_temporary_of (SpWriter *w, SpDtype dtype, gint64 elements);
 guint8 sp_write_stash (SpWriter *w, SpTier tier, gint64 elements);
+/* Of what is handed from layer to layer. */
+static inline SpDtype
+sp_residual_dtype (const SpWriter *w)
+{
+  return w->framework->autocast ? SP_DTYPE_FP32 : w->dtype;
+}
 guint8 sp_write_stash_of (SpWriter *w, SpTier tier, SpDtype dtype, gint64 elements);
 
 /* --- weights ---------------------------------------------------------------------------------------------------- */
@@ -187,6 +193,9 @@ void sp_write_keep (SpWriter *w, guint8 slot, SpTier tier);
 /* Any kernel of [m, n] with up to three inputs and two outputs. */
 SpOp *sp_write_rows (SpWriter *w, SpOpKind kind, gint32 m, gint32 n, guint8 in0, guint8 in1, guint8 in2, guint8 out0,
                      guint8 out1, guint flags);
+/* Where the framework casts the input of each of `matrices` that the program has as one: the casts beyond the first,
+ * kept as autograd keeps them, although nothing reads them here. */
+void sp_write_autocast (SpWriter *w, guint8 x, gint32 m, gint32 n, guint matrices);
 /* Bias gradient, where the bias is there; and those of `batch` biases that follow each other, m rows each. */
 void sp_write_bias_grad (SpWriter *w, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias);
 void sp_write_bias_grads (SpWriter *w, gint32 batch, gint32 m, gint32 n, guint8 dy, SpWeightSlots bias, guint flags);
@@ -294,7 +303,7 @@ void sp_write_layer (SpWriter *w, const SpBranch *mixer, gpointer self);
 /* layers/mlp.c: up (and gate), activation, down; self is an SpMlp. */
 typedef struct {
   SpWeightSlots up, up_bias, down;
-  guint8 gate_up, act;
+  guint8 gate_up, act, gate; /* gate: f of it, where it is a tensor of its own; else 0 */
 } SpMlp;
 
 extern const SpBranch sp_mlp_branch;

@@ -15,6 +15,7 @@ typedef struct {
   gint32 vocabulary; /* 0: the model's own, which all tensor degrees divide */
   gint32 layers;     /* 0: the model's own; more of them repeat its kinds */
   gboolean lasp_local_after;
+  gboolean eager; /* what an eager framework does otherwise: FSDP2 with ZeRO-3, DDP under autocast without ZeRO */
   gboolean fp8;
   guint8 optimizer;
   gint32 lora_rank; /* and what else is not trained */
@@ -44,6 +45,14 @@ static const RehearseCase rehearse_cases[] = {
   { "zero-3", SMALL_SOFTMAX, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3) },
   { "zero-3-kept", SMALL_SOFTMAX, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3, .reshard = FALSE) },
   { "zero-3-uneven-shards", SMALL_GPT, 0, 30, 6, 1, LAYOUT (.data = 3, .zero = 3) },
+  { "eager-fsdp2", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 3), .eager = TRUE },
+  { "eager-fsdp2-micro-batches", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3), .eager = TRUE },
+  { "eager-fsdp2-full", SMALL_GQA, 0, 32, 4, 2, LAYOUT (.data = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL), .layers = 3, .eager = TRUE },
+  { "eager-fsdp2-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 3), .eager = TRUE },
+  { "eager-fsdp2-ring", SMALL_GQA, 0, 32, 1, 1, LAYOUT (.ring = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL), .eager = TRUE },
+  { "eager-zero-2", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 2), .eager = TRUE },
+  { "eager-ddp", SMALL_GQA, 0, 32, 4, 2, LAYOUT (.data = 2, .zero = 0), .eager = TRUE },
+  { "eager-ddp-tensor", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 0), .eager = TRUE },
   { "zero-3-tied-kept", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3, .reshard = FALSE) },
   { "zero-3-tied", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3) },
   { "offload-optimizer", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.zero = 0, .offload = SP_OFFLOAD_OPTIMIZER) },
@@ -501,6 +510,11 @@ rehearse_case_write_with (const RehearseCase *c, gboolean overlap, SpProgram *pr
   SpRun run = rehearse_case_run (c);
 
   framework.lasp_local_after = c->lasp_local_after;
+  if (c->eager) {
+    framework.glu_apart = framework.attention_copied = framework.gathers_master = framework.keeps_ends = TRUE;
+    framework.frees_gradients = TRUE;
+    framework.autocast = framework.gradient_copies = c->layout.zero == 0;
+  }
   layout.overlap = overlap;
   g_assert_true (sp_layout_check (&layout, arch, &framework, &run, 0, &error));
   g_assert_no_error (error);

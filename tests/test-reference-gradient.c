@@ -312,9 +312,9 @@ op_glu (Stage stage, const Case *c, Arrays *a)
     a->in_n[0] = m * 2 * n;
     a->out_n[0] = m * n;
   } else if (stage == FORWARD) {
-    sp_ref_glu (f, m, n, a->in[0], a->out[0]);
+    sp_ref_glu (f, m, n, a->in[0], a->out[0], NULL);
   } else {
-    sp_ref_glu_bwd (f, m, n, a->d_out[0], a->in[0], a->d_in[0]);
+    sp_ref_glu_bwd (f, m, n, a->d_out[0], a->in[0], NULL, a->d_in[0]);
   }
 }
 

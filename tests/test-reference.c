@@ -297,9 +297,9 @@ test_elementwise (void)
   const double g = log (3), gu[] = { g, 2 }, qkvu[] = { g, g, 5, g }, o[] = { 8 }, one[] = { 1 };
   double out[] = { NAN }, q[1], keys[1], values[1];
 
-  sp_ref_glu (FALSE, 1, 1, gu, out);
+  sp_ref_glu (FALSE, 1, 1, gu, out, NULL);
   assert_values (out, 1.5 * g);
-  sp_ref_glu (TRUE, 1, 1, gu, out);
+  sp_ref_glu (TRUE, 1, 1, gu, out, NULL);
   assert_values (out, 2 * g);
   sp_ref_gate (FALSE, 1, 1, 4, o, qkvu, out);
   assert_values (out, 6);

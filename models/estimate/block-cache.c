@@ -182,7 +182,7 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   key[6] = mixed (paths[SP_GROUP_EXPERT_DATA].identity, paths[SP_GROUP_REPLICA].identity);
   key[7] = pair (layout->expert, program->groups[SP_GROUP_EXPERT_DATA].size);
   key[8] = mixed (blocks_of (program), trained (run));
-  key[9] = pair (run->optimizer, layout->offload);
+  key[9] = pair (run->optimizer, layout->offload | (program->micro_batches == 1) << 8);
 }
 
 static guint64

@@ -216,6 +216,19 @@ is_gathered_here (const SpProgram *program, const SpBlock *block, guint slot)
   return FALSE;
 }
 
+/* Whether SYNC leaves shards while other backwards still run. */
+static gboolean
+reduces_beside (const SpProgram *program, const SpBlock *block)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, SP_PHASE_SYNC, &n);
+
+  for (guint i = 0; i < n; i++)
+    if (ops[i].flags & SP_OP_PER_MICRO_BATCH)
+      return TRUE;
+  return sp_walk_list_moves (program, block, SP_PHASE_SYNC);
+}
+
 /* What is tied lives because of this block only where it does not live ALWAYS. */
 void
 sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockState *ret)
@@ -253,5 +266,5 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   }
   ret->always_bytes = sum_classes (ret->always);
   ret->step_end_bytes = sum_classes (ret->step_end);
-  ret->reduced = sp_walk_list_moves (program, block, SP_PHASE_SYNC) ? ret->step_end[SP_CLASS_GRADIENTS] : 0;
+  ret->reduced = reduces_beside (program, block) ? ret->step_end[SP_CLASS_GRADIENTS] : 0;
 }

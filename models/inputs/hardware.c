@@ -191,6 +191,13 @@ static const struct {
   { "fp32-logits", { "false", "true" }, FIELD (fp32_logits), SP_INI_REQUIRED },
   { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies), SP_INI_REQUIRED },
   { "lasp-local", { "before", "after" }, FIELD (lasp_local_after), SP_INI_OPTIONAL },
+  { "glu", { "fused", "apart" }, FIELD (glu_apart), SP_INI_OPTIONAL },
+  { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
+  { "gathers", { "parameters", "master" }, FIELD (gathers_master), SP_INI_OPTIONAL },
+  { "ends", { "resharded", "kept" }, FIELD (keeps_ends), SP_INI_OPTIONAL },
+  { "gradients", { "kept", "freed" }, FIELD (frees_gradients), SP_INI_OPTIONAL },
+  { "autocast", { "false", "true" }, FIELD (autocast), SP_INI_OPTIONAL },
+  { "gradient-buckets", { "views", "copies" }, FIELD (gradient_copies), SP_INI_OPTIONAL },
 };
 #undef FIELD
 

@@ -155,6 +155,24 @@ typedef struct {
   /* LASP (version 1) computes the own tokens' part of linear attention once the state from before is there, and passes
    * the state on after both parts, as its authors' code does; FALSE: before and beside, as the algorithm allows. */
   gboolean lasp_local_after;
+  /* What follows is FALSE where a file does not say it. */
+  /* A gated MLP is two kernels: f(gate) is a tensor of its own, which the backward of the product reads. */
+  gboolean glu_apart;
+  /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as PyTorch's
+   * scaled_dot_product_attention leaves it; the core's backward keeps its own. */
+  gboolean attention_copied;
+  /* Of ZeRO-3: the fp32 master's shard is what is gathered, in the parameters' type; no shard of these (FSDP2). */
+  gboolean gathers_master;
+  /* Of ZeRO-3: the embedding and the head stay gathered from their forward to the end of their backward, as the root
+   * of fully_shard does. */
+  gboolean keeps_ends;
+  /* Shards of gradients end with the step (zero_grad with set_to_none). Only with one micro-batch. */
+  gboolean frees_gradients;
+  /* Activations between layers are fp32 and each matrix has its input cast for itself; without ZeRO what no matrix
+   * multiplies with has no bf16 parameters. */
+  gboolean autocast;
+  /* Without ZeRO: as much as the gradients again, for the buckets that they are reduced in. */
+  gboolean gradient_copies;
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */

@@ -14,6 +14,12 @@ up_width (const SpWriter *w)
   return sp_mlp_is_gated (w->arch->mlp) ? 2 * w->ffn : w->ffn;
 }
 
+static gboolean
+has_gate (const SpWriter *w)
+{
+  return w->framework->glu_apart && sp_mlp_is_gated (w->arch->mlp);
+}
+
 static void
 write_weights (SpWriter *w, gpointer self, SpWeightPass pass)
 {
@@ -55,7 +61,7 @@ write_up (SpWriter *w, const SpMlp *mlp, gint32 rows, guint8 x)
 
   sp_write_linear (w, rows, up, w->hidden, x, mlp->up, mlp->up_bias.value, mlp->gate_up);
   sp_write_rows (w, sp_mlp_is_gated (w->arch->mlp) ? SP_OP_GLU : SP_OP_GELU, rows, w->ffn, mlp->gate_up, 0, 0, mlp->act,
-                 0, sp_mlp_flags (w->arch->mlp));
+                 mlp->gate, sp_mlp_flags (w->arch->mlp));
 }
 
 /* To the gradient before the activation. */
@@ -68,7 +74,7 @@ write_down_backward (SpWriter *w, const SpMlp *mlp, gint32 rows, guint8 d_out)
   sp_write_linear_wgrad (w, rows, w->hidden, w->ffn, d_out, mlp->act, mlp->down);
   guint8 d_up = sp_write_temporary (w, (gint64) rows * up_width (w));
   sp_write_rows (w, sp_mlp_is_gated (w->arch->mlp) ? SP_OP_GLU_BWD : SP_OP_GELU_BWD, rows, w->ffn, d_act, mlp->gate_up,
-                 0, d_up, 0, sp_mlp_flags (w->arch->mlp));
+                 mlp->gate, d_up, 0, sp_mlp_flags (w->arch->mlp));
   return d_up;
 }
 
@@ -86,6 +92,7 @@ make_tile (SpWriter *w, SpMlp *mlp, gint32 rows)
 {
   mlp->gate_up = sp_write_temporary (w, (gint64) rows * up_width (w));
   mlp->act = sp_write_temporary (w, (gint64) rows * w->ffn);
+  mlp->gate = has_gate (w) ? sp_write_temporary (w, (gint64) rows * w->ffn) : 0;
 }
 
 static void
@@ -137,6 +144,8 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   }
   mlp->gate_up = sp_write_stash (w, SP_TIER_KEEP, (gint64) w->rows * up_width (w));
   mlp->act = sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * w->ffn);
+  mlp->gate = has_gate (w) ? sp_write_stash (w, SP_TIER_ELEMENTWISE, (gint64) w->rows * w->ffn) : 0;
+  sp_write_autocast (w, whole, w->rows, w->hidden, sp_mlp_is_gated (w->arch->mlp) ? 2 : 1);
   write_up (w, mlp, w->rows, whole);
   guint8 partial = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, w->ffn, mlp->act, mlp->down, 0, partial);

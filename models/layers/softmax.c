@@ -92,6 +92,7 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   guint8 whole = sp_branch_whole (w, port);
   a->qkv_rows =
       kept ? sp_write_stash (w, SP_TIER_KEEP, rows * qkv_width (w)) : sp_write_temporary (w, rows * qkv_width (w));
+  sp_write_autocast (w, whole, w->rows, w->hidden, 3);
   sp_write_linear (w, w->rows, qkv_width (w), w->hidden, whole, a->qkv, a->qkv_bias.value, a->qkv_rows);
 
   guint8 q = sp_ulysses_operand (w, rows * w->heads * head);
@@ -105,6 +106,11 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
     a->gated = sp_write_stash (w, SP_TIER_ELEMENTWISE, rows * q_width (w));
     sp_write_gate (w, SP_OP_GATE, q_width (w), qkv_width (w), (const guint8[]){ a->core_out, a->qkv_rows, 0 }, a->gated,
                    0, 0);
+  }
+  if (w->framework->attention_copied) {
+    guint8 copy = sp_write_stash (w, SP_TIER_KEEP, rows * q_width (w));
+    sp_write_rows (w, SP_OP_COPY, w->rows, q_width (w), a->gated, 0, 0, copy, 0, 0);
+    a->gated = copy;
   }
   guint8 partial = sp_write_temporary (w, rows * w->hidden);
   sp_write_linear (w, w->rows, w->hidden, q_width (w), a->gated, a->projection, 0, partial);

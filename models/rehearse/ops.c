@@ -335,20 +335,20 @@ static void
 glu (SpCall *c)
 {
   const double *gu = IN (0, 2 * M * N);
-  double *out = OUT (0, M * N);
+  double *out = OUT (0, M * N), *gate = OUT (1, M * N);
 
   if (!c->failed)
-    sp_ref_glu (gate_of (c), M, N, gu, out);
+    sp_ref_glu (gate_of (c), M, N, gu, out, gate);
 }
 
 static void
 glu_bwd (SpCall *c)
 {
-  const double *da = IN (0, M * N), *gu = IN (1, 2 * M * N);
+  const double *da = IN (0, M * N), *gu = IN (1, 2 * M * N), *gate = IN (2, M * N);
   double *dgu = OUT (0, 2 * M * N);
 
   if (!c->failed)
-    sp_ref_glu_bwd (gate_of (c), M, N, da, gu, dgu);
+    sp_ref_glu_bwd (gate_of (c), M, N, da, gu, gate, dgu);
 }
 
 static void

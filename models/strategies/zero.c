@@ -48,6 +48,19 @@ parameters_on_host (const SpWriter *w, const SpFlat *flat)
   return stage (w, flat) == 3 && (w->layout->offload & SP_OFFLOAD_PARAMETERS) != 0;
 }
 
+/* The fp32 master is where the parameters are: gathered from it in their own type, or, of an embedding under autocast,
+ * read as it is. */
+static gboolean
+is_master (const SpWriter *w, guint index)
+{
+  const SpFlat *flat = &w->block->flats[index];
+  gboolean plain = !flat->frozen && !w->flats[index].is_muon && w->layout->offload == 0;
+
+  if (stage (w, flat) == 3)
+    return plain && w->framework->gathers_master;
+  return plain && stage (w, flat) == 0 && w->framework->autocast && w->block->kind == SP_BLOCK_EMBEDDING;
+}
+
 /* Moments that one scale serves: 2110.02861, section 2.2. */
 #define MOMENT_BLOCK 2048
 
@@ -73,6 +86,8 @@ open_flat (SpWriter *w, SpGroupId group, gboolean frozen)
   if (!frozen)
     flat->gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
                                        stage (w, flat) >= 2 ? SP_LIFE_SUMMED : SP_LIFE_ALWAYS, 0);
+  if (is_master (w, index) && stage (w, flat) == 0)
+    w->block->buffers[flat->parameters].dtype = SP_DTYPE_FP32;
   return index;
 }
 
@@ -91,6 +106,13 @@ void
 sp_zero_begin_block (SpWriter *w)
 {
   sp_zero_open_flat (w, SP_GROUP_ZERO, w->block->frozen != SP_FROZEN_NOT);
+}
+
+/* With more micro-batches their shards add up, and are there from the start. */
+static gboolean
+frees_gradients (const SpWriter *w)
+{
+  return w->framework->frees_gradients && w->program->micro_batches == 1 && w->layout->offload == 0;
 }
 
 static void
@@ -172,7 +194,7 @@ write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
     write_mirror_sum (w, flat->gradients);
   if (any && stage (w, flat) > 0)
     data_collective (w, SP_OP_REDUCE_SCATTER, flat->group, flat->gradients, flat->shard_gradients,
-                     each | (each && !flat->host_gradients ? SP_OP_ACCUMULATE : 0));
+                     each | (each && !flat->host_gradients && !frees_gradients (w) ? SP_OP_ACCUMULATE : 0));
   else if (any && shards (w, flat) > 1)
     data_collective (w, SP_OP_ALL_REDUCE, flat->group, flat->gradients, flat->gradients, 0);
   if (any && stage (w, flat) > 0)
@@ -204,13 +226,13 @@ write_adam (SpWriter *w, const SpFlat *flat, guint8 from, guint8 updated)
   op->out[0] = flat->master;
   op->out[1] = flat->moment1;
   op->out[2] = flat->moment2;
-  op->out[3] = host && !w->block->buffers[updated].host ? 0 : updated;
+  op->out[3] = updated == flat->master || (host && !w->block->buffers[updated].host) ? 0 : updated;
   op->flags = host ? SP_OP_ON_HOST : 0;
   op->m = 1;
   op->n = (gint32) gradients->elements;
   /* master and moments are read and written, the parameter only written */
   op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 8 + 4 * sp_dtype_bytes (moment_dtype (w)) +
-                                     sp_dtype_bytes (w->dtype));
+                                     (updated == flat->master ? 0 : sp_dtype_bytes (w->dtype)));
   sp_write_op_done (w, op);
 }
 
@@ -259,23 +281,37 @@ size_flat (SpWriter *w, guint index)
   BufferWriter optimizer = runs_on_host (w, flat) ? sp_write_host_buffer : sp_write_buffer;
   if (at > 0)
     flat->shard_parameters = (parameters_on_host (w, flat) ? sp_write_host_buffer : sp_write_buffer) (
-        w, SP_CLASS_PARAMETERS, w->dtype, at == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
+        w, SP_CLASS_PARAMETERS, at == 3 && is_master (w, index) ? SP_DTYPE_FP32 : w->dtype,
+        at == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
   if (flat->frozen)
     return;
   if (at > 0) /* on its way to the host it is a part of what SYNC has to do */
     flat->shard_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
-                                             at < 2                   ? SP_LIFE_STEP_END
+                                             at < 2 || frees_gradients (w) ? SP_LIFE_STEP_END
                                              : runs_on_host (w, flat) ? SP_LIFE_SUMMED
                                                                       : SP_LIFE_ALWAYS,
                                              shard);
   if (runs_on_host (w, flat))
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  flat->master = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
+  if (at == 0 && shards (w, flat) > 1 && w->framework->gradient_copies)
+    sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype, SP_LIFE_ALWAYS, shard);
+  if (is_master (w, index))
+    flat->master = at > 0 ? flat->shard_parameters : flat->parameters;
+  else
+    flat->master = optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
   flat->moment1 = optimizer (w, SP_CLASS_OPTIMIZER, moment_dtype (w), SP_LIFE_ALWAYS, shard);
   if (!w->flats[index].is_muon)
     flat->moment2 = optimizer (w, SP_CLASS_OPTIMIZER, moment_dtype (w), SP_LIFE_ALWAYS, shard);
   if (moment_dtype (w) == SP_DTYPE_UINT8) /* what they are scaled by */
     optimizer (w, SP_CLASS_OPTIMIZER, SP_DTYPE_FP32, SP_LIFE_ALWAYS, 2 * ((shard + MOMENT_BLOCK - 1) / MOMENT_BLOCK));
+}
+
+static gboolean
+reshards (const SpWriter *w)
+{
+  gboolean is_end = w->block->kind == SP_BLOCK_EMBEDDING || w->block->kind == SP_BLOCK_HEAD;
+
+  return w->layout->reshard && !(is_end && w->framework->keeps_ends);
 }
 
 void
@@ -285,7 +321,7 @@ sp_zero_end_weights (SpWriter *w, const SpTied *tied)
 
   for (guint i = 0; i < block->n_flats; i++) {
     size_flat (w, i);
-    block->regather |= stage (w, &block->flats[i]) == 3 && (w->layout->reshard || !sp_block_has_backward (block));
+    block->regather |= stage (w, &block->flats[i]) == 3 && (reshards (w) || !sp_block_has_backward (block));
   }
   write_gather (w, tied);
   write_sync (w, tied);

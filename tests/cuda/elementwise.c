@@ -40,13 +40,13 @@ test_glu (void)
     SpDevTensor gu, da, out;
     SpCase *c = new_case ("glu", i, f);
     const double *in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
-    sp_ref_glu (gates[f], m, n, in, sp_case_out (c, "out", any (), m * n, &out));
+    sp_ref_glu (gates[f], m, n, in, sp_case_out (c, "out", any (), m * n, &out), NULL);
     SP_CASE_RUN (c, sp_dev_glu (device_gates[f], m, n, gu, out, NULL));
 
     c = new_case ("glu-bwd", i, f);
     in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
     const double *d = sp_case_in (c, "da", any (), m * n, 1, &da);
-    sp_ref_glu_bwd (gates[f], m, n, d, in, sp_case_out (c, "dgu", any (), 2 * m * n, &out));
+    sp_ref_glu_bwd (gates[f], m, n, d, in, NULL, sp_case_out (c, "dgu", any (), 2 * m * n, &out));
     SP_CASE_RUN (c, sp_dev_glu_bwd (device_gates[f], m, n, da, gu, out, NULL));
   }
 }

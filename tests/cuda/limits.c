@@ -88,7 +88,7 @@ test_large_glu (void)
 
   if (!large_begin (&l))
     return;
-  sp_ref_glu (SP_REF_SILU, 1, n, l.row, expected);
+  sp_ref_glu (SP_REF_SILU, 1, n, l.row, expected, NULL);
   g_assert_cmpint (sp_dev_glu (SP_DEV_SILU, LARGE_ROWS, n, (SpDevTensor){ l.in, SP_DEV_BF16 },
                                (SpDevTensor){ l.out, SP_DEV_BF16 }, NULL),
                    ==, cudaSuccess);
