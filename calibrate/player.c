@@ -21,6 +21,11 @@ check_commands (const SpPlayer *player, GError **error)
                    command->op.flags & SP_OP_ON_HOST ? " on the host" : "");
       return FALSE;
     }
+    if (command->op.kind == SP_OP_ALL_GATHER && command->in[0].dtype != command->out[0].dtype) {
+      g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_SUPPORTED, "a gather of %s as %s cannot be executed yet",
+                   sp_dtype_name (command->in[0].dtype), sp_dtype_name (command->out[0].dtype));
+      return FALSE;
+    }
   }
   return TRUE;
 }

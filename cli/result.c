@@ -79,6 +79,8 @@ add_time (JsonBuilder *builder, const SpEstimate *e)
   sp_json_number (builder, "exposed_communication_s", e->exposed_communication_s);
   sp_json_number (builder, "bubble_s", e->bubble_s);
   sp_json_number (builder, "host_s", e->host_s);
+  sp_json_number (builder, "host_issue_s", e->host_issue_s);
+  sp_json_bool (builder, "host_bound", e->is_host_bound);
   sp_json_number (builder, "idle_s", e->idle_s);
   json_builder_end_object (builder);
 }
@@ -263,6 +265,10 @@ add_time_text (const SpEstimate *e, GString *out)
   }
   g_string_append (out, "\ntime\n");
   sp_table_print (table, 2, out);
+  if (e->is_host_bound) {
+    g_autofree char *issue = sp_text_seconds (e->host_issue_s);
+    g_string_append_printf (out, "  bound by the host, which needs %s to issue a step\n", issue);
+  }
 }
 
 static void

@@ -64,6 +64,9 @@ static const Row framework_rows[] = {
   FRAMEWORK ("reserved", SP_UNIT_BYTES, reserved_bytes),
   FRAMEWORK ("allocator-slack", SP_UNIT_FRACTION, allocator_slack),
   MAYBE (SpFramework, "host-slack", SP_UNIT_FRACTION, host_slack),
+  MAYBE (SpFramework, "host-gather", SP_UNIT_SECONDS, host_gather_s),
+  MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
+  MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
 };
 
 static const struct {
@@ -77,6 +80,7 @@ static const struct {
   { "fp32-logits", "false", "true", G_STRUCT_OFFSET (SpFramework, fp32_logits) },
   { "loss-gradient", "in-place", "copies", G_STRUCT_OFFSET (SpFramework, loss_copies) },
   { "lasp-local", "before", "after", G_STRUCT_OFFSET (SpFramework, lasp_local_after) },
+  { "host-ahead", "list", "step", G_STRUCT_OFFSET (SpFramework, host_runs_ahead) },
   { "glu", "fused", "apart", G_STRUCT_OFFSET (SpFramework, glu_apart) },
   { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
   { "gathers", "parameters", "master", G_STRUCT_OFFSET (SpFramework, gathers_master) },
@@ -266,6 +270,8 @@ add_framework_text (const SpFramework *framework, GString *out)
   g_autoptr (SpTable) table = sp_table_new ("llll");
   for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++)
     add_plain (table, framework_flags[i].key, flag_word (framework, i));
+  if (framework->attention_library != NULL)
+    add_plain (table, "attention-library", framework->attention_library);
   add_rows (table, framework_rows, G_N_ELEMENTS (framework_rows), framework);
   g_string_append_printf (out, "framework %s\n", framework->name);
   sp_table_print (table, 2, out);
@@ -288,6 +294,8 @@ sp_show_framework (const SpShow *show, GString *out, GError **error)
   sp_json_object (builder, "flags");
   for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++)
     sp_json_string (builder, framework_flags[i].key, flag_word (framework, i));
+  if (framework->attention_library != NULL)
+    sp_json_string (builder, "attention-library", framework->attention_library);
   json_builder_end_object (builder);
   add_values_json (builder, framework_rows, G_N_ELEMENTS (framework_rows), framework);
   json_builder_end_object (builder);

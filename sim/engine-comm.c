@@ -318,6 +318,11 @@ sp_engine_post (SpEngine *e, SpRole *role, const SpOp *op, const SpOpPrice *pric
                                     .micro_batch = role->item.micro_batch,
                                     .phase = role->item.phase };
   s->posted++;
+  if (sp_op_moves_shards (op)) {
+    role->list_held_up += e->prices->host_gather;
+    role->host_free += e->prices->host_gather;
+    role->report->issue += e->prices->host_gather;
+  }
   if (s->head != 0)
     POSTED (e, s->tail)->next = number;
   else

@@ -214,6 +214,7 @@ commit (SpEngine *e, SpRole *role)
   role->began = p.began;
   role->host_free = p.host_free;
   role->list_kernels += (guint32) (p.n - role->report->n_kernels);
+  role->report->issue += (SpTime) (p.n - role->report->n_kernels) * e->prices->host_launch;
   role->report->n_kernels = p.n;
   role->report->host += p.host_waits;
   role->report->slowed += p.slowed;
@@ -279,7 +280,7 @@ sp_role_activity (SpEngine *e, SpRole *role, gint change)
 static gboolean
 host_holds_up (SpEngine *e, SpRole *role)
 {
-  SpTime issued = role->list_begin + role->list_kernels * e->prices->host_launch;
+  SpTime issued = role->list_begin + role->list_kernels * e->prices->host_launch + role->list_held_up;
 
   if (!e->options->serial || issued <= e->now)
     return FALSE;
@@ -312,6 +313,7 @@ enter_list (SpEngine *e, SpRole *role)
   role->n_async = 0;
   role->list_begin = e->now;
   role->list_kernels = 0;
+  role->list_held_up = 0;
   role->where = SP_ROLE_IN_LIST;
 }
 

@@ -76,6 +76,7 @@ typedef struct {
   SpTime host_free; /* the host has issued all kernels before the cursor */
   SpTime list_begin;
   guint32 list_kernels;
+  SpTime list_held_up; /* of the host, by gathers and scatters of shards */
 
   /* what it waits for: `wait_count` ops over on a stream */
   guint8 wait_stream;

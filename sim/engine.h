@@ -82,6 +82,7 @@ typedef struct {
   double slowdown;      /* of a kernel beside communication: takes 1 + slowdown times as long */
   double stretch;       /* of async communication: 1 + stretch times as long, but for what is fixed */
   SpTime host_launch;   /* 0: the host is no stream */
+  SpTime host_gather;   /* what the host is held up for by a gather or scatter of shards */
 } SpPrices;
 
 typedef struct {
@@ -100,6 +101,7 @@ typedef struct {
   SpTime kernels;            /* as priced */
   SpTime slowed;             /* what they took longer beside communication */
   SpTime host;               /* waits of the compute stream for the host */
+  SpTime issue;              /* that the host was busy for */
   SpTime active[SP_N_AXES];  /* communication under way */
   SpTime exposed[SP_N_AXES]; /* of the cursor's waits, but not the bubble */
   SpTime bubble;             /* waits for a neighbour's slot, without the message's own time */

@@ -111,8 +111,8 @@
  *                 [out2 = d in2 +=]
  * SKIP            in0 = O[m,heads,n], in1 = V, in2 = scale[heads] -> out0 = O + scale * V
  * SKIP_BWD        in0 = dY, in1 = V, in2 = scale, in3 = dV -> out0 = dV + scale * dY, out1 = dscale +=
- * GLU             in0 = GU[m,2n] -> out0 = f(G) * U [m,n], [out1 = f(G)]; f = silu, or the identity with SP_OP_LINEAR_GATE, or gelu
- *                 with SP_OP_GELU_GATE
+ * GLU             in0 = GU[m,2n] -> out0 = f(G) * U [m,n], [out1 = f(G)]; f = silu, or the identity with
+ *                 SP_OP_LINEAR_GATE, or gelu with SP_OP_GELU_GATE
  * GLU_BWD         in0 = dA, in1 = GU, [in2 = GLU's out1] -> out0 = dGU
  * GELU            in0[m,n] -> out0 (tanh form); with SP_OP_RELU max (in0, 0), with SP_OP_SQUARE too the square of that
  * GELU_BWD        in0 = dA, in1 = input -> out0

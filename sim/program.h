@@ -304,6 +304,13 @@ typedef struct {
   SpOp pipe_send, pipe_receive;
 } SpVariant;
 
+/* A gather or scatter of ZeRO's shards, which eager frameworks do in hooks. */
+static inline gboolean
+sp_op_moves_shards (const SpOp *op)
+{
+  return op->stream == SP_STREAM_DATA && (op->kind == SP_OP_ALL_GATHER || op->kind == SP_OP_REDUCE_SCATTER);
+}
+
 /* What of the step is run. LAYER and ATTENTION need one stage of one chunk. */
 typedef enum {
   SP_SCOPE_STEP,

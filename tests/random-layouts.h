@@ -24,6 +24,7 @@ typedef struct {
   gboolean schedules; /* any, and uneven stages; else 1F1B */
   gboolean experts;   /* some layers have experts, spread over some ranks, as often as not */
   gboolean families;  /* what public models have beyond LLaMA and GPT-2, as often as not */
+  gboolean eager;     /* what eager PyTorch does otherwise too, now and then */
 } DrawLimits;
 
 typedef struct {
@@ -292,6 +293,15 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
                                     .host_eager = draw_int (rand, 0, 1),
                                     .fp32_logits = draw_int (rand, 0, 1),
                                     .host_launch_s = { .value = 5e-6 } };
+    if (limits->eager && draw_int (rand, 0, 2) == 0) {
+      SpFramework *f = &ret->framework;
+      gboolean *flags[] = { &f->glu_apart,       &f->attention_copied, &f->gathers_master, &f->keeps_ends,
+                            &f->frees_gradients, &f->autocast,         &f->gradient_copies };
+      for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
+        *flags[i] = draw_int (rand, 0, 1);
+      f->host_gather_s.value = 20e-6 * draw_int (rand, 0, 1);
+      f->elementwise_time.value = 3 * draw_int (rand, 0, 1);
+    }
     ret->arch = draw_model (rand, limits->kinds, tensor, limits->schedules ? 12 : 6);
     if (limits->families && draw_int (rand, 0, 1))
       draw_family (rand, ret->arch);

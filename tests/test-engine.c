@@ -6,7 +6,7 @@
 #define DRAWS 300
 
 static const DrawLimits any = { DRAW_ANY, FALSE,    { 1, 3 }, { 1, 3 },        { 1, 4 },
-                                { 1, 4 }, { 1, 4 }, { 1, 6 }, .experts = TRUE, .families = TRUE };
+                                { 1, 4 }, { 1, 4 }, { 1, 6 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
 
 static void
 draw_case (GRand *rand, const DrawLimits *limits, Draw *d, Machine *m)
@@ -130,7 +130,7 @@ static void
 test_folded (void)
 {
   static const DrawLimits many = { DRAW_ANY, FALSE,    { 1, 8 }, { 1, 4 },        { 1, 4 },
-                                   { 1, 4 }, { 1, 4 }, { 1, 4 }, .experts = TRUE, .families = TRUE };
+                                   { 1, 4 }, { 1, 4 }, { 1, 4 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
   g_autoptr (GRand) rand = draw_rand_new ();
   guint folded = 0;
 

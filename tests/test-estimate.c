@@ -19,7 +19,7 @@ is_at_most (double a, double b)
 }
 
 static const DrawLimits any = {
-  DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE, TRUE,
+  DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE, TRUE, .eager = TRUE,
 };
 
 static void

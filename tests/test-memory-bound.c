@@ -191,6 +191,7 @@ int
 main (int argc, char **argv)
 {
   static const DrawLimits plain = { .experts = TRUE,
+                                    .eager = TRUE,
                                     .families = TRUE,
                                     .kinds = DRAW_ANY,
                                     .data = { 1, 4 },
@@ -200,6 +201,7 @@ main (int argc, char **argv)
                                     .ring = { 1, 4 },
                                     .lasp = { 1, 4 } };
   static const DrawLimits scheduled = { .kinds = DRAW_ANY,
+                                        .eager = TRUE,
                                         .schedules = TRUE,
                                         .data = { 1, 4 },
                                         .tensor = { 1, 2 },

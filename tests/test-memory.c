@@ -648,6 +648,7 @@ static void
 test_random (void)
 {
   static const DrawLimits limits = { .experts = TRUE,
+                                     .eager = TRUE,
                                      .families = TRUE,
                                      .kinds = DRAW_ANY,
                                      .data = { 1, 4 },

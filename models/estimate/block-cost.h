@@ -27,6 +27,7 @@ typedef struct {
   double compute;    /* kernels alone */
   double spare;      /* of them, what a place of two may not have to do */
   double host;       /* waiting for the host to issue */
+  double issue;      /* what the host needs for the kernels, and for gathers and scatters of shards */
   double data_async; /* async data communication, in `serial` but not in `step`: the slot places it */
   double axes[SP_N_AXES], exposed[SP_N_AXES];
   double chain; /* the last place's delay */

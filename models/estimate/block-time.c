@@ -15,7 +15,7 @@ typedef struct {
   guint8 stream_axis[SP_N_STREAMS];
   double finish[512]; /* of communication ops */
   guint8 finish_axis[512];
-  guint kernels;
+  guint kernels, gathers; /* gathers: and scatters, of shards */
 } Clocks;
 
 static void
@@ -69,6 +69,7 @@ walk_communication (Clocks *c, const SpOp *op, guint index, double alone)
   time->serial += alone;
   time->high += seconds;
   time->axes[op->axis] += alone;
+  c->gathers += sp_op_moves_shards (op);
   if (op->stream == SP_STREAM_DATA && op->flags & SP_OP_ASYNC && !(op->flags & SP_OP_AFTER_OPTIMIZER)) {
     /* Runs beside other lists: the slot places it. */
     time->data_async += seconds;
@@ -232,7 +233,7 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   c.cost = cost;
   c.time = ret;
   c.compute = c.latest = 0;
-  c.kernels = 0;
+  c.kernels = c.gathers = 0;
   memset (c.stream, 0, sizeof c.stream);
   memset (c.stream_axis, 0, sizeof c.stream_axis);
   g_assert (n <= G_N_ELEMENTS (c.finish));
@@ -265,10 +266,11 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   ret->step = c.compute;
   /* The host issues kernels one after the other; a list is not over before they are issued. */
   double host = c.kernels * cost->host_launch_s;
-  ret->host = MAX (0.0, host - ret->step);
+  ret->issue = host + c.gathers * cost->host_gather_s;
+  ret->host = cost->host_runs_ahead ? 0 : MAX (0.0, host - ret->step);
   ret->step += ret->host;
-  ret->serial = MAX (ret->serial, host);
-  ret->high += host; /* or some of it is before the long kernels, and some of them after it */
+  ret->serial = MAX (ret->serial, ret->issue);
+  ret->high += ret->issue; /* or some of it is before the long kernels, and some of them after it */
 }
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */

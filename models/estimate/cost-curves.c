@@ -6,14 +6,26 @@
 
 /* --- kernels, copies and slowdown --------------------------------------------------------------------------------- */
 
-/* Of the libraries that were timed the quickest. */
+/* "flash-with-forward" is of flash. */
+static gboolean
+is_of (const SpCurve *curve, const char *library)
+{
+  gsize length = library != NULL ? strlen (library) : 0;
+
+  return library != NULL && curve->variant != NULL && strncmp (curve->variant, library, length) == 0 &&
+         (curve->variant[length] == '\0' || curve->variant[length] == '-');
+}
+
+/* Of the libraries that were timed the one that is asked for, else the quickest. */
 static const SpCurve *
-quickest (const SpProfile *profile, SpCurveKind kind)
+choose (const SpProfile *profile, SpCurveKind kind, const char *library)
 {
   const SpCurve *best = NULL;
 
   for (guint i = 0; i < profile->curves->len; i++) {
     const SpCurve *curve = profile->curves->pdata[i];
+    if (curve->kind == kind && is_of (curve, library))
+      return curve;
     if (curve->kind == kind && (best == NULL || curve->value[SP_CORE_RATE].value > best->value[SP_CORE_RATE].value))
       best = curve;
   }
@@ -41,9 +53,10 @@ set_gemm (SpCost *cost, const SpProfile *profile)
 
 /* Kernels that stand for all of the timed one have its launch, those that are a part of it the device's. */
 static void
-set_core (SpCost *cost, const SpProfile *profile, SpCurveKind kind, SpOpKind whole, const SpOpKind *kinds, guint n)
+set_core (SpCost *cost, const SpProfile *profile, const char *library, SpCurveKind kind, SpOpKind whole,
+          const SpOpKind *kinds, guint n)
 {
-  const SpCurve *curve = quickest (profile, kind);
+  const SpCurve *curve = choose (profile, kind, library);
 
   if (curve == NULL)
     return;
@@ -57,7 +70,7 @@ set_core (SpCost *cost, const SpProfile *profile, SpCurveKind kind, SpOpKind who
 }
 
 static void
-set_kernels (SpCost *cost, const SpProfile *profile)
+set_kernels (SpCost *cost, const SpProfile *profile, const char *library)
 {
   static const SpOpKind attention[] = { SP_OP_ATTENTION }, backward[] = { SP_OP_ATTENTION_BWD };
   static const SpOpKind linear[] = { SP_OP_LINEAR_LOCAL, SP_OP_LINEAR_INTER, SP_OP_STATE_OWN, SP_OP_RECURRENT };
@@ -65,20 +78,20 @@ set_kernels (SpCost *cost, const SpProfile *profile)
                                               SP_OP_RECURRENT_BWD };
 
   set_gemm (cost, profile);
-  set_core (cost, profile, SP_CURVE_ATTENTION, SP_OP_ATTENTION, attention, 1);
-  set_core (cost, profile, SP_CURVE_ATTENTION_BACKWARD, SP_OP_ATTENTION_BWD, backward, 1);
-  set_core (cost, profile, SP_CURVE_LINEAR, SP_OP_LINEAR_LOCAL, linear, G_N_ELEMENTS (linear));
-  set_core (cost, profile, SP_CURVE_LINEAR_BACKWARD, SP_OP_LINEAR_LOCAL_BWD, linear_backward,
+  set_core (cost, profile, library, SP_CURVE_ATTENTION, SP_OP_ATTENTION, attention, 1);
+  set_core (cost, profile, library, SP_CURVE_ATTENTION_BACKWARD, SP_OP_ATTENTION_BWD, backward, 1);
+  set_core (cost, profile, NULL, SP_CURVE_LINEAR, SP_OP_LINEAR_LOCAL, linear, G_N_ELEMENTS (linear));
+  set_core (cost, profile, NULL, SP_CURVE_LINEAR_BACKWARD, SP_OP_LINEAR_LOCAL_BWD, linear_backward,
             G_N_ELEMENTS (linear_backward));
 }
 
 void
-sp_cost_set_profile (SpCost *cost, const SpProfile *profile)
+sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library)
 {
   double slowdown = 0, stretch = 0;
   guint n = 0, n_stretch = 0;
 
-  set_kernels (cost, profile);
+  set_kernels (cost, profile, library);
   for (guint i = profile->curves->len; i-- > 0;) {
     const SpCurve *curve = profile->curves->pdata[i];
     if (curve->kind == SP_CURVE_KERNEL)

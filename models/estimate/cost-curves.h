@@ -7,7 +7,7 @@
 
 G_BEGIN_DECLS
 
-void sp_cost_set_profile (SpCost *cost, const SpProfile *profile);
+void sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library);
 /* For the groups of cost->paths. */
 void sp_cost_set_group_curves (SpCost *cost, const SpCluster *cluster);
 

@@ -83,10 +83,12 @@ shape_use (const SpCost *cost, const SpOp *op)
 static double
 kernel_seconds (const SpCost *cost, const SpOp *op)
 {
+  const double stack = cost->stack_time[op->kind];
+
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
   if (cost->kernels[op->kind] != NULL)
-    return sp_cost_kernel_by_curve (cost, op);
+    return stack * sp_cost_kernel_by_curve (cost, op);
   double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
   double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
 
@@ -94,7 +96,7 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
     compute *= cost->fp8_of_bf16;
   if (compute > 0)
     compute /= shape_use (cost, op);
-  return launches (op) * cost->kernel_launch_s[op->kind] + MAX (compute, memory);
+  return launches (op) * cost->kernel_launch_s[op->kind] + stack * MAX (compute, memory);
 }
 
 /* --- communication ------------------------------------------------------------------------------------------------ */
@@ -386,6 +388,37 @@ efficiency_of (const SpDevice *device, SpOpKind kind)
   }
 }
 
+/* Of a kernel of the framework, over the kind's own. */
+static double
+stack_time (const SpFramework *framework, SpOpKind kind)
+{
+  gboolean is_attention = kind == SP_OP_ATTENTION || kind == SP_OP_ATTENTION_BWD;
+  const SpQuantity *factor = is_attention ? &framework->attention_time : &framework->elementwise_time;
+
+  switch (kind) {
+  case SP_OP_GEMM:
+  case SP_OP_SCORES:
+  case SP_OP_SCORES_BWD:
+  case SP_OP_CONTEXT:
+  case SP_OP_CONTEXT_BWD:
+  case SP_OP_LINEAR_LOCAL:
+  case SP_OP_LINEAR_LOCAL_BWD:
+  case SP_OP_LINEAR_INTER:
+  case SP_OP_LINEAR_INTER_BWD:
+  case SP_OP_STATE_OWN:
+  case SP_OP_STATE_OWN_BWD:
+  case SP_OP_RECURRENT:
+  case SP_OP_RECURRENT_BWD:
+  case SP_OP_ADAM:
+  case SP_OP_MOMENTUM:
+  case SP_OP_ORTHOGONALIZE:
+  case SP_OP_DESCEND:
+    return 1;
+  default:
+    return factor->value > 0 ? factor->value : 1;
+  }
+}
+
 void
 sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framework)
 {
@@ -395,6 +428,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
   *cost = (SpCost){
     .launch_s = device->launch_s.value,
     .host_launch_s = framework->host_eager ? framework->host_launch_s.value : 0,
+    .host_runs_ahead = framework->host_runs_ahead,
+    .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
@@ -409,9 +444,10 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     double efficiency = efficiency_of (device, kind);
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
     cost->kernel_launch_s[kind] = cost->launch_s;
+    cost->stack_time[kind] = stack_time (framework, kind);
   }
   if (cluster->profile != NULL)
-    sp_cost_set_profile (cost, cluster->profile);
+    sp_cost_set_profile (cost, cluster->profile, framework->attention_library);
 }
 
 void

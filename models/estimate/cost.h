@@ -9,7 +9,7 @@
  * Primitives, each a profile value with provenance and source (models/inputs/hardware.h):
  *   peak_bf16, gemm/attention/attention_backward/linear efficiency, memory rate and efficiency, launch     a device
  *   link rate and efficiency, link latency, NICs, NIC rate, network efficiency and latency                 a cluster
- *   host launch                                                                                            a framework
+ *   host launch and gather, elementwise and attention time                                             a framework
  *
  * Kernel: launch + max (flops / (peak e_c), bytes / (memory rate e_m)).
  *   GEMM      e_c = gemm efficiency x tile use x wave use: C is covered by tiles of 128 x 256, 128 x 128 or 64 x 64
@@ -20,10 +20,13 @@
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head.
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
+ * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
+ * the program has one) and attention-time of attention's core (another library, another head size).
+ *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
- * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one of the
- * highest rate), copies to and from the host, and transfers over groups of the shape that was measured or that a
- * curve extends to: those in one node of a switch, or of the same number of ranks in each of several nodes where
+ * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the
+ * framework names, else the one of the highest rate), copies to and from the host, and transfers over groups of the
+ * shape that was measured or that a curve extends to: those in one node of a switch, or of the same number of ranks in each of several nodes where
  * siblings do not get in each other's way. Other groups and kernels keep the formulas. What runs beside communication
  * slows by the mean of the measured slowdowns, and async communication, beyond its latency, by the mean factor of
  * what was measured beside a GEMM. The simulator still moves what is not latency over the cluster's
@@ -121,7 +124,8 @@ typedef enum {
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
-  double launch_s, host_launch_s;
+  double launch_s, host_launch_s, host_gather_s;
+  gboolean host_runs_ahead; /* from step to step */
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
   double host_s_per_byte;        /* over PCIe */
@@ -134,6 +138,7 @@ typedef struct {
   SpGemmShape gemm_shape;
   double gemm_s_per_byte;
   double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
+  double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
   const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
   const SpCurve *to_host, *from_host; /* NULL: host_s_per_byte */

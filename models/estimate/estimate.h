@@ -27,7 +27,11 @@
  * stage (schedule-time.c says how exact that is). Then, stage by stage, the gradient reduction that the last backward
  * did not hide (it hides no more than its own gathers and scatters leave room for), and the optimizer; stages that
  * share a reduction (tied matrices, mirrored layers) wait for each other in it. A list is never shorter than the host
- * needs to issue its kernels.
+ * needs to issue its kernels (but in `step` where it runs ahead from step to step, host-ahead = step; one step that is
+ * simulated begins with nothing issued), nor the step than it needs for all that a GPU of any stage runs, with what
+ * gathers and scatters of shards hold it up for (host-gather; in `serial` a list at a time). The step is BOUND BY THE
+ * HOST where that is longer than what is left of it without waits for the host: a GPU that is made quicker changes
+ * nothing.
  *
  * What overlaps shares links, and delays what it runs beside. In one stage that is a matter of order: the bytes are in
  * `serial`. Across stages it adds up, so `high` has more than slots in turn:
@@ -91,6 +95,8 @@ typedef struct {
   SpAxisCost axes[SP_N_AXES];
   /* of the stage that bounds the step; they add up to step_time_s */
   double compute_s, exposed_communication_s, bubble_s, host_s, idle_s;
+  double host_issue_s; /* what the host of that stage's GPUs is busy for */
+  gboolean is_host_bound;
   SpProvenance provenance;
 } SpEstimate;
 

@@ -14,6 +14,7 @@ typedef struct {
   double *at;     /* [places] */
   double *begin;  /* [places] of its list */
   guint *kernels; /* [places] of its list */
+  double held_up; /* of the host in its list, by gathers and scatters of shards */
   guint op;       /* where the list goes on */
   gboolean waits; /* at that op, for the stage that shares it */
   const SpOp *shared;
@@ -253,8 +254,10 @@ walk_op (Walker *w, Stage *stage, const List *list, guint i, const SpLoop *loop,
     ; /* guards of collectives are on steps alone */
   else if (op->kind == SP_OP_SEND_RECEIVE)
     walk_ring (w, stage, op, seconds);
-  else
+  else {
     walk_collective (w, stage, op, seconds);
+    stage->held_up += sp_op_moves_shards (op) ? w->cost->host_gather_s : 0;
+  }
 }
 
 /* A message from place to place, each of which receives, runs the kernels between, and sends on. */
@@ -343,12 +346,14 @@ run_list (Walker *w, gint32 s, Stage *stage)
   if (stage->op == 0) {
     memcpy (stage->begin, stage->at, (gsize) w->places * sizeof *stage->begin);
     memset (stage->kernels, 0, (gsize) w->places * sizeof *stage->kernels);
+    stage->held_up = 0;
   }
   if (!walk_list (w, stage, &list))
     return FALSE;
   stage->op = 0;
   for (gint32 p = 0; p < w->places; p++)
-    stage->at[p] = MAX (stage->at[p], stage->begin[p] + stage->kernels[p] * w->cost->host_launch_s);
+    stage->at[p] =
+        MAX (stage->at[p], stage->begin[p] + stage->kernels[p] * w->cost->host_launch_s + stage->held_up);
   return TRUE;
 }
 

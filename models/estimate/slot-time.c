@@ -14,6 +14,7 @@ sp_slot_time_add (SpSlotTime *slot, const SpListTime *list, double n)
   slot->compute += n * list->compute;
   slot->kernels += n * (list->compute - list->spare);
   slot->host += n * list->host;
+  slot->issue += n * list->issue;
   slot->data += n * list->data_async;
   for (guint a = 0; a < SP_N_AXES; a++) {
     slot->axes[a] += n * list->axes[a];

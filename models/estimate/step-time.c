@@ -106,6 +106,7 @@ slot_add_slot (SpSlotTime *slot, const SpSlotTime *other, double n)
   slot->compute += n * other->compute;
   slot->kernels += n * other->kernels;
   slot->host += n * other->host;
+  slot->issue += n * other->issue;
   for (guint a = 0; a < SP_N_AXES; a++) {
     slot->axes[a] += n * other->axes[a];
     slot->exposed[a] += n * other->exposed[a];
@@ -219,7 +220,7 @@ lowest (const SpEstimateContext *e, const SpStageTime *const *stages)
 }
 
 static void
-break_down (const SpProgram *program, const SpStageTime *const *stages, SpEstimate *ret)
+break_down (const SpProgram *program, const SpStageTime *const *stages, double waits, SpEstimate *ret)
 {
   gint32 busiest = 0;
 
@@ -228,16 +229,29 @@ break_down (const SpProgram *program, const SpStageTime *const *stages, SpEstima
       busiest = s;
   const SpSlotTime *total = &stages[busiest]->total;
   ret->compute_s = total->compute;
-  ret->host_s = total->host;
+  ret->host_s = total->host + waits;
   ret->exposed_communication_s = 0;
   for (guint a = 0; a < SP_N_AXES; a++) {
     ret->exposed_communication_s += total->exposed[a];
     ret->axes[a].time_s = total->axes[a] + total->waits[a];
     ret->axes[a].exposed_s = total->exposed[a];
   }
-  ret->bubble_s = program->stages > 1 ? MAX (0.0, ret->step_time_s - total->step) : 0;
+  ret->host_issue_s = total->issue;
+  ret->is_host_bound = total->issue > 0 && total->issue >= total->step - total->host;
+  ret->bubble_s = program->stages > 1 ? MAX (0.0, ret->step_time_s - waits - total->step) : 0;
   ret->idle_s =
       MAX (0.0, ret->step_time_s - ret->compute_s - ret->host_s - ret->exposed_communication_s - ret->bubble_s);
+}
+
+/* How much longer than `step` the busiest host is. */
+static double
+issue_beyond (const SpProgram *program, const SpStageTime *const *stages, double step)
+{
+  double most = step;
+
+  for (gint32 s = 0; s < program->stages; s++)
+    most = MAX (most, stages[s]->total.issue);
+  return most > step ? most - step : 0;
 }
 
 static guint
@@ -284,9 +298,10 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
   sp_schedule_ends (program, parts, stages, ends);
   add_hold_ups (program, parts, ends);
   const SpFigures end = step_end (program, stages, ends);
-  ret->step_time_s = end.of[SP_FIGURE_STEP];
+  double waits = issue_beyond (program, stages, end.of[SP_FIGURE_STEP]);
+  ret->step_time_s = end.of[SP_FIGURE_STEP] + waits;
   ret->serial_s = end.of[SP_FIGURE_SERIAL];
   ret->high_s = end.of[SP_FIGURE_HIGH];
   ret->low_s = lowest (e, stages);
-  break_down (program, stages, ret);
+  break_down (program, stages, waits, ret);
 }

@@ -16,7 +16,7 @@ G_BEGIN_DECLS
 /* What a slot of a stage takes, summed over its layers. */
 typedef struct {
   double step, serial, high;
-  double compute, host;
+  double compute, host, issue;
   double data;    /* that runs beside the rest, on its stream */
   double kernels; /* of compute, without slowdowns, on a rank with the mean load of experts */
   double axes[SP_N_AXES], exposed[SP_N_AXES];

@@ -175,7 +175,12 @@ static const SpQuantityKey framework_keys[] = {
   { "allocator-slack", SP_UNIT_FRACTION, 0, 1, FIELD (allocator_slack) },
 };
 
-static const SpQuantityKey host_slack_key = { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) };
+static const SpQuantityKey framework_optional_keys[] = {
+  { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) },
+  { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
+  { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
+  { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
+};
 
 /* Two words each, the first of which is FALSE; that is what an optional one is. */
 static const struct {
@@ -191,6 +196,7 @@ static const struct {
   { "fp32-logits", { "false", "true" }, FIELD (fp32_logits), SP_INI_REQUIRED },
   { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies), SP_INI_REQUIRED },
   { "lasp-local", { "before", "after" }, FIELD (lasp_local_after), SP_INI_OPTIONAL },
+  { "host-ahead", { "list", "step" }, FIELD (host_runs_ahead), SP_INI_OPTIONAL },
   { "glu", { "fused", "apart" }, FIELD (glu_apart), SP_INI_OPTIONAL },
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
   { "gathers", { "parameters", "master" }, FIELD (gathers_master), SP_INI_OPTIONAL },
@@ -225,7 +231,9 @@ sp_framework_parse (const char *path, const char *text, gsize length, GError **e
       return NULL;
     G_STRUCT_MEMBER (gboolean, framework, framework_flags[i].offset) = flag;
   }
-  if (!sp_read_quantities (ini, "framework", &host_slack_key, 1, SP_INI_OPTIONAL, framework, error) ||
+  if (!sp_ini_string (ini, "framework", "attention-library", SP_INI_OPTIONAL, &framework->attention_library, error) ||
+      !sp_read_quantities (ini, "framework", framework_optional_keys, G_N_ELEMENTS (framework_optional_keys),
+                           SP_INI_OPTIONAL, framework, error) ||
       !sp_read_quantities (ini, "framework", framework_keys, G_N_ELEMENTS (framework_keys), SP_INI_REQUIRED, framework,
                            error) ||
       !sp_ini_finish (ini, error))
@@ -240,7 +248,8 @@ sp_framework_has_key (const char *key)
     if (g_str_equal (framework_flags[i].key, key))
       return TRUE;
   return sp_quantities_have (framework_keys, G_N_ELEMENTS (framework_keys), key) ||
-         sp_quantities_have (&host_slack_key, 1, key);
+         sp_quantities_have (framework_optional_keys, G_N_ELEMENTS (framework_optional_keys), key) ||
+         g_str_equal (key, "attention-library");
 }
 
 void
@@ -249,7 +258,8 @@ sp_framework_free (SpFramework *framework)
   if (framework == NULL)
     return;
   sp_clear_sources (framework_keys, G_N_ELEMENTS (framework_keys), framework);
-  sp_clear_sources (&host_slack_key, 1, framework);
+  sp_clear_sources (framework_optional_keys, G_N_ELEMENTS (framework_optional_keys), framework);
+  g_free (framework->attention_library);
   g_free (framework->name);
   g_free (framework);
 }

@@ -158,8 +158,8 @@ typedef struct {
   /* What follows is FALSE where a file does not say it. */
   /* A gated MLP is two kernels: f(gate) is a tensor of its own, which the backward of the product reads. */
   gboolean glu_apart;
-  /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as PyTorch's
-   * scaled_dot_product_attention leaves it; the core's backward keeps its own. */
+  /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as
+   * PyTorch's scaled_dot_product_attention leaves it; the core's backward keeps its own. */
   gboolean attention_copied;
   /* Of ZeRO-3: the fp32 master's shard is what is gathered, in the parameters' type; no shard of these (FSDP2). */
   gboolean gathers_master;
@@ -173,10 +173,19 @@ typedef struct {
   gboolean autocast;
   /* Without ZeRO: as much as the gradients again, for the buckets that they are reduced in. */
   gboolean gradient_copies;
+  /* The host issues the next step while GPUs run this one, so that what holds up a step is all that it issues, not each
+   * list's part; FALSE: within a list. */
+  gboolean host_runs_ahead;
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
   SpQuantity host_slack;      /* the same of host memory: staging buffers; 0 */
+  /* What the host is held up for by a gather or scatter of ZeRO's shards: hooks, views, copies in and out; 0. */
+  SpQuantity host_gather_s;
+  /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
+   * of attention's core over its curve's or the device's; 0: 1. */
+  SpQuantity elementwise_time, attention_time;
+  char *attention_library; /* whose curve of a profile is attention's; NULL: the quickest's */
 } SpFramework;
 
 SpFramework *sp_framework_load (const char *path, GError **error);

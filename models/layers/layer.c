@@ -150,7 +150,9 @@ forward_in_turn (SpWriter *w, Layer *layer, guint index, guint8 x)
     part->port.rows = part->before.y;
   }
   guint8 out = leave (w, part->branch->forward (w, part->self, &part->port));
-  guint8 y = index + 1 < layer->n_parts ? sp_write_stash_of (w, SP_TIER_KEEP, sp_residual_dtype (w), elements) : SP_SLOT_Y;
+  guint8 y = SP_SLOT_Y;
+  if (index + 1 < layer->n_parts)
+    y = sp_write_stash_of (w, SP_TIER_KEEP, sp_residual_dtype (w), elements);
   if (layer->form == SP_FORM_POST_NORM) {
     guint8 sum = sp_write_stash (w, SP_TIER_KEEP, elements);
     sp_write_residual (w, &part->residual, x, out, sum);

@@ -57,7 +57,8 @@ sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpPro
                                .pipe = { prices->pipe[0], prices->pipe[1] },
                                .slowdown = cost->slowdown,
                                .stretch = cost->stretch,
-                               .host_launch = sp_time_from_s (cost->host_launch_s) };
+                               .host_launch = sp_time_from_s (cost->host_launch_s),
+                               .host_gather = sp_time_from_s (cost->host_gather_s) };
 }
 
 void

@@ -122,6 +122,8 @@ set_times (const SpSimulation *run, const SpRoleReport *role, SpEstimate *e)
   e->step_time_s = sp_time_to_s (run->end);
   e->compute_s = sp_time_to_s (role->kernels + role->slowed);
   e->host_s = sp_time_to_s (role->host);
+  e->host_issue_s = sp_time_to_s (role->issue);
+  e->is_host_bound = role->issue > 0 && role->issue >= run->end - role->host;
   e->bubble_s = sp_time_to_s (role->bubble);
   e->exposed_communication_s = 0;
   for (guint a = 0; a < SP_N_AXES; a++) {
