@@ -119,6 +119,7 @@ static const struct {
   { "check", sp_calibrate_check, "predictions against runs of seqpar-measure execute" },
   { "fit", sp_calibrate_fit, "a profile of curves with standard errors from measured CSVs" },
   { "import", import, "nccl-tests, p2pBandwidthLatencyTest or a CSV of timings as one measured CSV" },
+  { "steps", sp_calibrate_steps, "a framework's timed steps against predictions, and the fit of its numbers" },
 };
 
 static gboolean

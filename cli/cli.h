@@ -73,6 +73,7 @@ gboolean sp_cli_write_file (const char *path, const GString *text, GError **erro
 
 gboolean sp_calibrate_check (char **args, GString *out, GError **error);
 gboolean sp_calibrate_fit (char **args, GString *out, GError **error);
+gboolean sp_calibrate_steps (char **args, GString *out, GError **error); /* calibrate-steps.c */
 
 /* --- export.c ----------------------------------------------------------------------------------------------------- */
 
