@@ -138,7 +138,10 @@ static void
 add_fits (const GArray *fits, GString *out)
 {
   g_autoptr (SpTable) table = sp_table_new ("llrr");
+  static const char *const heads[] = { "fitted to", "number", "value", "standard error" };
 
+  for (guint i = 0; i < G_N_ELEMENTS (heads); i++)
+    sp_table_cell (table, heads[i]);
   for (guint i = 0; i < fits->len; i++) {
     const Fitted *fit = &g_array_index (fits, Fitted, i);
     for (guint p = 0; p < SP_STEPS_N_PARAMETERS; p++) {
@@ -150,8 +153,8 @@ add_fits (const GArray *fits, GString *out)
       sp_table_take (table, fit->fit.fixed[p] ? g_strdup ("not identified") : value_text (p, fit->fit.error[p]));
     }
   }
-  g_string_append (out, "\nfitted to                 value  standard error\n");
-  sp_table_print (table, 2, out);
+  g_string_append_c (out, '\n');
+  sp_table_print (table, 0, out);
 }
 
 static gboolean

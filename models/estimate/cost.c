@@ -482,10 +482,15 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
     &d->pcie_bytes_per_s,       &cluster->uplink_bytes_per_s, &cluster->socket_bytes_per_s,
     &cluster->oversubscription, &cluster->router_bytes_per_s, &cluster->global_bytes_per_s
   };
+  /* those that a framework may leave out */
+  const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)
     worst = MAX (worst, kernel[i]->provenance);
+  for (guint i = 0; i < G_N_ELEMENTS (stack); i++)
+    if (stack[i]->value != 0)
+      worst = MAX (worst, stack[i]->provenance);
   for (guint i = 0; communicates && i < G_N_ELEMENTS (links); i++)
     if (cluster->nodes > 1 || links[i] == &d->link_bytes_per_s || links[i] == &cluster->link_efficiency)
       worst = MAX (worst, links[i]->provenance);

@@ -48,6 +48,12 @@ profiles (const SpEstimator *e, GString *out)
   g_string_append_printf (out, "Framework %s: %s attention, host %s\n", f->name,
                           f->fused_attention ? "fused" : "unfused", f->host_eager ? "eager" : "out of the way");
   quantity (out, "host launch", &f->host_launch_s, 1e-6, "us");
+  if (f->host_gather_s.value > 0)
+    quantity (out, "host gather", &f->host_gather_s, 1e-6, "us");
+  if (f->elementwise_time.value > 0)
+    quantity (out, "elementwise time", &f->elementwise_time, 1, "of fused kernels'");
+  if (f->attention_time.value > 0)
+    quantity (out, "attention time", &f->attention_time, 1, "of the curve's or the device's");
   quantity (out, "reserved", &f->reserved_bytes, 1073741824.0, "GiB");
   quantity (out, "allocator slack", &f->allocator_slack, 1, "");
 }
@@ -181,6 +187,8 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
   g_string_append_printf (
       out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
       r->step_time_s, r->compute_s, r->exposed_communication_s, r->bubble_s, r->host_s, r->idle_s);
+  g_string_append_printf (out, "  the host issues for %.6g s: bound by %s\n", r->host_issue_s,
+                          r->is_host_bound ? "it" : "the GPUs");
   g_string_append_printf (out, "  low %.6g s, serial %.6g s, high %.6g s\n", r->low_s, r->serial_s, r->high_s);
   g_string_append_printf (out,
                           "  MFU (%s) = %.6g FLOP a token x %" G_GINT64_FORMAT
