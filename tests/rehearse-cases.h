@@ -52,6 +52,7 @@ static const RehearseCase rehearse_cases[] = {
   { "eager-fsdp2-ring", SMALL_GQA, 0, 32, 1, 1, LAYOUT (.ring = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL), .eager = TRUE },
   { "eager-zero-2", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 2), .eager = TRUE },
   { "eager-ddp", SMALL_GQA, 0, 32, 4, 2, LAYOUT (.data = 2, .zero = 0), .eager = TRUE },
+  { "eager-ddp-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 0), .eager = TRUE },
   { "eager-ddp-tensor", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 0), .eager = TRUE },
   { "zero-3-tied-kept", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3, .reshard = FALSE) },
   { "zero-3-tied", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3) },

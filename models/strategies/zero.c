@@ -48,8 +48,8 @@ parameters_on_host (const SpWriter *w, const SpFlat *flat)
   return stage (w, flat) == 3 && (w->layout->offload & SP_OFFLOAD_PARAMETERS) != 0;
 }
 
-/* The fp32 master is where the parameters are: gathered from it in their own type, or, of an embedding under autocast,
- * read as it is. */
+/* The fp32 master is where the parameters are: gathered from it in their own type, or, of an embedding under autocast
+ * that is no output matrix, read as it is. */
 static gboolean
 is_master (const SpWriter *w, guint index)
 {
@@ -58,7 +58,8 @@ is_master (const SpWriter *w, guint index)
 
   if (stage (w, flat) == 3)
     return plain && w->framework->gathers_master;
-  return plain && stage (w, flat) == 0 && w->framework->autocast && w->block->kind == SP_BLOCK_EMBEDDING;
+  return plain && stage (w, flat) == 0 && w->framework->autocast && !w->arch->tied &&
+         w->block->kind == SP_BLOCK_EMBEDDING;
 }
 
 /* Moments that one scale serves: 2110.02861, section 2.2. */
