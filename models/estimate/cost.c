@@ -390,33 +390,14 @@ efficiency_of (const SpDevice *device, SpOpKind kind)
 
 /* Of a kernel of the framework, over the kind's own. */
 static double
-stack_time (const SpFramework *framework, SpOpKind kind)
+stack_time (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
 {
   gboolean is_attention = kind == SP_OP_ATTENTION || kind == SP_OP_ATTENTION_BWD;
-  const SpQuantity *factor = is_attention ? &framework->attention_time : &framework->elementwise_time;
+  gboolean is_optimizer = kind == SP_OP_ADAM || kind == SP_OP_MOMENTUM || kind == SP_OP_DESCEND;
+  gboolean moves_data = efficiency_of (device, kind) == 0 && !is_optimizer;
+  double factor = is_attention ? framework->attention_time.value : framework->elementwise_time.value;
 
-  switch (kind) {
-  case SP_OP_GEMM:
-  case SP_OP_SCORES:
-  case SP_OP_SCORES_BWD:
-  case SP_OP_CONTEXT:
-  case SP_OP_CONTEXT_BWD:
-  case SP_OP_LINEAR_LOCAL:
-  case SP_OP_LINEAR_LOCAL_BWD:
-  case SP_OP_LINEAR_INTER:
-  case SP_OP_LINEAR_INTER_BWD:
-  case SP_OP_STATE_OWN:
-  case SP_OP_STATE_OWN_BWD:
-  case SP_OP_RECURRENT:
-  case SP_OP_RECURRENT_BWD:
-  case SP_OP_ADAM:
-  case SP_OP_MOMENTUM:
-  case SP_OP_ORTHOGONALIZE:
-  case SP_OP_DESCEND:
-    return 1;
-  default:
-    return factor->value > 0 ? factor->value : 1;
-  }
+  return factor > 0 && (is_attention || moves_data) ? factor : 1;
 }
 
 void
@@ -444,7 +425,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     double efficiency = efficiency_of (device, kind);
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
     cost->kernel_launch_s[kind] = cost->launch_s;
-    cost->stack_time[kind] = stack_time (framework, kind);
+    cost->stack_time[kind] = stack_time (framework, device, kind);
   }
   if (cluster->profile != NULL)
     sp_cost_set_profile (cost, cluster->profile, framework->attention_library);
