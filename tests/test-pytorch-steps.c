@@ -16,7 +16,7 @@
  * tokens the head's gradient is counted from the start of its backward, 1002 MiB early, with 116 MiB of the layer that
  * is gathered ahead. Time: a ring of 4096 tokens a GPU took 1.3 times as long as one of half and 0.7 times as long as one
  * of twice as many; there is no term for that. */
-#define HOST_MEMORY_BOUND 0.12
+#define HOST_MEMORY_BOUND 0.10
 #define HOST_TIME_BOUND 0.30
 #define TIME_BOUND 0.10
 #define MEMORY_BOUND 0.05
