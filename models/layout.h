@@ -193,7 +193,8 @@ gint32 sp_layout_loss_chunks (const SpLayout *layout, const SpArchitecture *arch
 gint32 sp_layout_mlp_tiles (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run);
 
 /* TRUE, or an error that names the rule, the value and the nearest legal choice. `ranks` = GPUs of the cluster, 0 not
- * to ask. The same table with error == NULL is the search's filter (no allocation). */
+ * to ask. The same table with error == NULL is the search's filter (no allocation, but where so much comes together that
+ * the buffers of a block have to be counted). */
 gboolean sp_layout_check (const SpLayout *layout, const SpArchitecture *arch, const SpFramework *framework,
                           const SpRun *run, gint32 ranks, GError **error);
 

@@ -190,6 +190,7 @@ begin_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean 
   block->recomputes = recomputes != FALSE;
   block->frozen = (guint8) frozen;
   w->n_loras = 0;
+  w->lacking = 0;
   w->recompute = recomputes ? w->layout->recompute : SP_RECOMPUTE_NONE;
   memset (block->first_use, 0, sizeof block->first_use);
   memset (block->last_use, 0, sizeof block->last_use);
@@ -232,7 +233,8 @@ write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean 
 {
   begin_block (w, index, kind, traits, recomputes, frozen);
   block_writers[kind](w);
-  if (w->state_only)
+  w->most_slots = MAX (w->most_slots, w->block->n_buffers + w->lacking - 1);
+  if (w->state_only || w->lacking > 0)
     return;
   write_recompute (w);
   if (frozen)
@@ -400,6 +402,19 @@ sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramew
   sp_program_write_frame (program, arch, layout, run);
   for (gint32 v = 0; v < program->n_variants; v++)
     write_variant (&w, &program->variants[v]);
+  g_assert (w.most_slots < SP_MAX_SLOTS);
+}
+
+guint
+sp_program_count_slots (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
+                        const SpLayout *layout, const SpRun *run)
+{
+  SpWriter w = make_writer (program, arch, framework, layout, run);
+
+  program->n_ops = 0;
+  sp_program_write_frame (program, arch, layout, run);
+  write_variant (&w, &program->variants[0]);
+  return w.most_slots;
 }
 
 void
@@ -412,4 +427,5 @@ sp_program_write_state (SpProgram *program, const SpArchitecture *arch, const Sp
   w.state_only = TRUE;
   sp_program_write_frame (program, arch, layout, run);
   write_variant (&w, &program->variants[0]);
+  g_assert (w.most_slots < SP_MAX_SLOTS);
 }

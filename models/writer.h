@@ -91,6 +91,8 @@ struct _SpWriter {
   SpGroupId exchange;                      /* the head-exchange group of this block */
   guint8 dtype;                            /* of weights and activations */
 
+  guint most_slots; /* of a block so far */
+  guint lacking; /* slots of the open block beyond SP_MAX_SLOTS: what it has is of no use but to count them */
   gboolean state_only; /* weights, GATHER, SYNC and OPTIMIZER, no FORWARD and BACKWARD */
   const SpCore *core;
   SpCoreSlots slots;
@@ -373,6 +375,10 @@ void sp_write_head (SpWriter *w);
  * once `program` has grown. */
 void sp_program_write (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
                        const SpLayout *layout, const SpRun *run);
+/* Buffers of the block that has the most of them, which may be more than a program has room for: for the check, which
+ * refuses that. `program` is written over and then of no use. */
+guint sp_program_count_slots (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
+                              const SpLayout *layout, const SpRun *run);
 /* Without the blocks' work: the frame, weights and the GATHER, SYNC and OPTIMIZER lists of variant 0. */
 void sp_program_write_state (SpProgram *program, const SpArchitecture *arch, const SpFramework *framework,
                              const SpLayout *layout, const SpRun *run);

@@ -199,7 +199,7 @@ typedef struct {
  * views that move lie in it, ends with the step; what else is used in a loop is used until its end. */
 
 #define SP_MAX_CARRIES 6
-#define SP_MAX_LOOPS 48
+#define SP_MAX_LOOPS 52 /* of a double ring of 16 rounds 3 a round, and 3 of tiles */
 
 typedef struct {
   guint8 phase; /* SpPhase whose list it stands in */
