@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calibrate/gpu.h"
 #include "calibrate/kernels.h"
 #include "calibrate/sweep.h"
 
@@ -143,6 +144,20 @@ run_sweep (Options *options, GError **error)
   return sp_ranks_run (threads, options->timeout_s, sp_sweep_rank, sweep, error);
 }
 
+/* For who starts it. */
+static gboolean
+run_gpus (GError **error)
+{
+  int gpus = sp_gpu_count (error);
+  g_autoptr (SpMeasured) head = sp_measured_new ();
+
+  if (gpus == 0 || !sp_gpu_describe (0, head, error))
+    return FALSE;
+  const char *nccl = sp_measured_field (head, "nccl");
+  printf ("gpus: %d\ncard: %s\nnccl: %s\n", gpus, sp_measured_field (head, "card"), nccl != NULL ? nccl : "no");
+  return TRUE;
+}
+
 static gboolean
 take_programs (Options *options, char **programs, GError **error)
 {
@@ -231,15 +246,17 @@ parse (Options *o, int *argc, char ***argv, GError **error)
   gboolean sweeps = *argc > 1 && g_str_equal ((*argv)[1], "sweep");
   g_autoptr (GOptionContext) context = g_option_context_new (executes ? "execute PROGRAM..."
                                                              : sweeps ? "sweep"
-                                                                      : "sweep|execute ...");
+                                                                      : "sweep|kernels|execute|gpus ...");
 
   g_option_context_add_main_entries (context, shared, NULL);
   if (sweeps || executes || times)
     g_option_context_add_main_entries (context, executes ? execute : sweeps ? sweep : kernels, NULL);
   if (!g_option_context_parse (context, argc, argv, error))
     return FALSE;
-  return executes || times || (sweeps && *argc == 2) ||
-         fail (error, "usage: seqpar-measure sweep|kernels|execute ... -o FILE (see seqpar-measure sweep --help)");
+  gboolean counts = *argc == 2 && g_str_equal ((*argv)[1], "gpus");
+  return executes || times || counts || (sweeps && *argc == 2) ||
+         fail (error, "usage: seqpar-measure sweep|kernels|execute ... -o FILE, or gpus (see seqpar-measure sweep "
+                      "--help)");
 }
 
 int
@@ -254,7 +271,8 @@ main (int argc, char **argv)
   o.least = o.least ? o.least : g_strdup ("1K");
   o.most = o.most ? o.most : g_strdup ("1G");
   if (good)
-    good = g_str_equal (argv[1], "execute")   ? run_execute (&o, argv + 2, &error)
+    good = g_str_equal (argv[1], "gpus")      ? run_gpus (&error)
+           : g_str_equal (argv[1], "execute") ? run_execute (&o, argv + 2, &error)
            : g_str_equal (argv[1], "kernels") ? run_kernels (&o, argv + 2, &error)
                                               : run_sweep (&o, &error);
   if (!good)

@@ -100,9 +100,8 @@ read_card (const GPtrArray *sets, char **files, const char **ret, GError **error
   return TRUE;
 }
 
-/* The shipped device that a card's name says: "NVIDIA A100-SXM4-80GB" is a100-80, "NVIDIA H200" h200. */
-static char *
-find_device (const char *card)
+char *
+sp_find_device (const char *card)
 {
   g_autofree char *lower = g_ascii_strdown (card, -1);
   g_auto (GStrv) words = g_strsplit_set (lower, " -_", -1);
@@ -137,7 +136,7 @@ read_device (const Options *o, const char *card, const SpPoints *points, SpFitGi
   else if (!sp_fit_needs_device (points))
     return TRUE;
   else if (card != NULL)
-    path = find_device (card);
+    path = sp_find_device (card);
   if (path == NULL && o->device != NULL)
     return FALSE;
   if (path == NULL)

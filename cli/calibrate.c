@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* seqpar calibrate import FILE... -o measured.csv, and the table of what else calibrate does. */
+/* seqpar calibrate import FILE... -o measured.csv, and the table of what else calibrate does; without a name of that
+ * table, all of it (calibrate-all.c). */
 #include "calibrate/import.h"
-#include "cli/cli.h"
+#include "cli/calibrate.h"
 #include "models/inputs/ini.h"
 
 /* --- import ------------------------------------------------------------------------------------------------------- */
@@ -125,14 +126,15 @@ static const struct {
 static gboolean
 help (GString *out)
 {
-  g_string_append (out, "usage: seqpar calibrate PART ...\n\n");
+  g_string_append (out, "usage: seqpar calibrate SCENARIO|CLUSTER ...   measure, fit, execute and check on this machine's GPUs\n"
+                        "       seqpar calibrate PART ...               one of these alone\n\n");
   g_autoptr (SpTable) table = sp_table_new ("ll");
   for (guint i = 0; i < G_N_ELEMENTS (parts); i++) {
     sp_table_cell (table, parts[i].name);
     sp_table_cell (table, parts[i].summary);
   }
   sp_table_print (table, 2, out);
-  g_string_append (out, "\nseqpar calibrate PART --help: its options.\n");
+  g_string_append (out, "\nseqpar calibrate PART --help, seqpar calibrate CLUSTER --help: its options.\n");
   return TRUE;
 }
 
@@ -145,11 +147,13 @@ sp_command_calibrate (char **args, GString *out, GError **error)
     names[i] = parts[i].name;
   if (args[1] == NULL) {
     g_autofree char *list = g_strjoinv (", ", (char **) names);
-    return sp_cli_usage (error, "expected one of %s", list);
+    return sp_cli_usage (error, "expected a scenario or a cluster, or one of %s", list);
   }
   if (g_str_equal (args[1], "--help") || g_str_equal (args[1], "-h"))
     return help (out);
-  if (!sp_cli_choice ("PART", args[1], names, &part, error))
+  if (!g_strv_contains (names, args[1]) && (*args[1] == '-' || sp_is_calibrated (args[1])))
+    return sp_calibrate_all (args, out, error);
+  if (!sp_cli_choice ("SCENARIO, CLUSTER or PART", args[1], names, &part, error))
     return FALSE;
   g_autofree char *program = g_strdup_printf ("seqpar calibrate %s", parts[part].name);
   g_set_prgname (program);

@@ -69,11 +69,15 @@ gboolean sp_cli_check_output (const char *path, GError **error);
 /* Checks that, writes under a temporary name and renames; refuses what is there and no regular file. */
 gboolean sp_cli_write_file (const char *path, const GString *text, GError **error);
 
-/* --- calibrate-check.c, calibrate-fit.c --------------------------------------------------------------------------- */
+/* --- calibrate-all.c, calibrate-check.c, calibrate-fit.c ------------------------------------------------------------ */
 
+gboolean sp_calibrate_all (char **args, GString *out, GError **error);
 gboolean sp_calibrate_check (char **args, GString *out, GError **error);
 gboolean sp_calibrate_fit (char **args, GString *out, GError **error);
 gboolean sp_calibrate_steps (char **args, GString *out, GError **error); /* calibrate-steps.c */
+/* The shipped device that a card's name says: "NVIDIA A100-SXM4-80GB" is a100-80, "NVIDIA H200" h200; NULL: none. Free
+ * with g_free. */
+char *sp_find_device (const char *card);
 
 /* --- export.c ----------------------------------------------------------------------------------------------------- */
 

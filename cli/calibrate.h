@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * seqpar calibrate SCENARIO|CLUSTER: measure, fit, execute and check in one go, by seqpar-measure in a process of its
+ * own. All that is measured lies in a folder, so that what was cut short goes on; the profile is written when all is
+ * there. calibrate-all.c has the order, calibrate-layouts.c what is executed, calibrate-measure.c the other program.
+ */
+
+#include "cli/cli.h"
+
+G_BEGIN_DECLS
+
+/* --- calibrate-measure.c ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  int gpus;
+  gboolean nccl;
+  char *card;
+} SpMachine;
+
+void sp_machine_clear (SpMachine *machine);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SpMachine, sp_machine_clear)
+
+/* $SEQPAR_MEASURE, else seqpar-measure beside this program, else in the PATH. Free with g_free. */
+char *sp_find_measure (GError **error);
+/* What `measure gpus` says of this machine. */
+gboolean sp_machine_read (const char *measure, SpMachine *ret, GError **error);
+/* Runs a command to its end; what it says goes on to a terminal. The error has its last line. */
+gboolean sp_run_step (const char *const *argv, GError **error);
+
+/* --- calibrate-layouts.c ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  char *name;
+  SpScenario *scenario;
+} SpTrial;
+
+/* Of `target`, a scenario or a cluster, the runs that predictions are checked with, on 1 and on `gpus` GPUs of one node:
+ * of a cluster those that are shipped, their degrees of 2 being `gpus`; of a scenario its model in each axis alone, on its
+ * sequence or what of it fits. Those that do not fit or are not legal are left out. SpTrial, by name. */
+GPtrArray *sp_trials_new (const char *target, int gpus, GError **error);
+/* Whether `target` is such a name, for who has others too. */
+gboolean sp_is_calibrated (const char *target);
+
+G_END_DECLS
