@@ -3,7 +3,8 @@
  * after one that died, and what is refused before or between them. */
 #include "tests/cli-run.h"
 
-/* What it was started with is in `calls`. DIE is the command, or the program of an execution, that fails. */
+/* What it was started with is in `calls`. For one GPU it leaves out what takes long to fit. DIE is the command, or the
+ * program of an execution, that fails. */
 static const char script[] = "#!/bin/sh\n"
                              "echo \"$@\" >> calls\n"
                              "command=$1; shift; program=; output=\n"
@@ -18,10 +19,14 @@ static const char script[] = "#!/bin/sh\n"
                              "  printf 'repeat 1 of 5\\rseqpar-measure: rank 1: %s broke\\n' \"$command\" >&2; exit 1\n"
                              "fi\n"
                              "[ \"$DIE\" = \"$command-killed\" ] && kill -9 $$\n"
+                             "take () {\n"
+                             "  if [ \"$GPUS\" = 2 ]; then cp \"$SEQPAR_DATA/$2\" \"$output\"; return; fi\n"
+                             "  awk -F, \"/^#/ || /^op,/ || $1\" \"$SEQPAR_DATA/$2\" > \"$output\"\n"
+                             "}\n"
                              "case $command in\n"
                              "  gpus) printf 'gpus: %s\\ncard: %s\\nnccl: %s\\n' \"$GPUS\" \"$CARD\" \"$NCCL\" ;;\n"
-                             "  sweep) cp \"$SEQPAR_DATA/measured/h200x2.csv\" \"$output\" ;;\n"
-                             "  kernels) cp \"$SEQPAR_DATA/measured/h200x2-kernels.csv\" \"$output\" ;;\n"
+                             "  sweep) take '$4 == 1 && $1 != \"gemm\"' measured/h200x2.csv ;;\n"
+                             "  kernels) take '$2 ~ /^norm/' measured/h200x2-kernels.csv ;;\n"
                              "  execute) { grep '^#\\|^program,' \"$SEQPAR_DATA/executed/h200x2.csv\"\n"
                              "    grep \"^$program,\" \"$SEQPAR_DATA/executed/h200x2.csv\"; } > \"$output\" ;;\n"
                              "esac\n";
@@ -95,7 +100,7 @@ static void
 test_chain (void)
 {
   begin ();
-  g_auto (Run) all = run_cli ("calibrate", "h200-1x2", "-o", OUTPUT, "--tolerance", "10%");
+  g_auto (Run) all = run_cli ("calibrate", "h200-1x2", "-o", OUTPUT, "--tolerance", "20%");
   if (is_without_gsl (&all))
     return;
   g_assert_cmpint (all.status, ==, 0);
@@ -121,7 +126,7 @@ test_one (void)
 {
   begin ();
   g_setenv ("GPUS", "1", TRUE);
-  g_auto (Run) one = run_cli ("calibrate", "h200-1x2", "-o", OUTPUT, "--tolerance", "30%");
+  g_auto (Run) one = run_cli ("calibrate", "h200-1x2", "-o", OUTPUT, "--tolerance", "100%");
   if (is_without_gsl (&one))
     return;
   g_assert_cmpint (one.status, ==, 0);
@@ -167,7 +172,7 @@ test_dies (void)
 
   forget_calls ();
   g_setenv ("DIE", "nothing", TRUE);
-  g_auto (Run) on = run_cli ("calibrate", "h200-1x2", "-o", OUTPUT, "--tolerance", "30%");
+  g_auto (Run) on = run_cli ("calibrate", "h200-1x2", "-o", OUTPUT, "--tolerance", "100%");
   g_assert_cmpint (on.status, ==, 0);
   g_assert_cmpuint (count_calls ("execute "), ==, 2); /* that one, and the one after it */
   g_assert_true (is_there (OUTPUT));
