@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "calibrate/execute.h"
 
+#include <errno.h>
 #include <gio/gio.h>
 #include <math.h>
 #include <stdio.h>
@@ -292,6 +293,16 @@ run_program (Run *run, GError **error)
   return run_steps (run, error) && gather_counts (run, &loss, error) && gather_commands (run, error);
 }
 
+static gboolean
+fail_write (const SpExecution *execution, const char *kept, GError **error)
+{
+  int code = errno != 0 ? errno : EIO;
+
+  g_set_error (error, G_IO_ERROR, (int) g_io_error_from_errno (code), "%s: cannot write: %s%s", execution->output,
+               g_strerror (code), kept);
+  return FALSE;
+}
+
 static FILE *
 open_output (const SpExecution *execution, SpRank *rank, GError **error)
 {
@@ -300,7 +311,7 @@ open_output (const SpExecution *execution, SpRank *rank, GError **error)
   FILE *out = fopen (execution->output, "w");
 
   if (out == NULL) {
-    g_set_error (error, G_IO_ERROR, G_IO_ERROR_FAILED, "%s: cannot write", execution->output);
+    fail_write (execution, "", error);
     return NULL;
   }
   if (!sp_gpu_describe (rank->local_rank, head, error)) {
@@ -332,11 +343,9 @@ sp_execute_rank (SpRank *rank, gpointer data, GError **error)
     good = run_program (&run, error) && sp_ranks_gather (rank, "", 1, all, error);
     if (!good)
       g_prefix_error (error, "%s: ", run.file);
-    if (run.out != NULL && fflush (run.out) != 0 && good) {
-      g_set_error (error, G_IO_ERROR, G_IO_ERROR_NO_SPACE, "%s: cannot write; what is in it is kept",
-                   execution->output);
-      good = FALSE;
-    }
+    errno = 0; /* an earlier row's error has left its mark alone */
+    if (run.out != NULL && (fflush (run.out) != 0 || ferror (run.out)) && good)
+      good = fail_write (execution, "; what is in it is kept", error);
     if (run.out != NULL)
       fprintf (stderr, "%s: %s\n", run.file, good ? "done" : "failed");
   }

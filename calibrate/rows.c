@@ -83,6 +83,10 @@ sp_rows_open (const char *path, const SpMeasured *head, GError **error)
 
   rows->path = g_strdup (path);
   rows->done = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  if (exists && !g_file_test (path, G_FILE_TEST_IS_REGULAR)) {
+    sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, path, 0, "cannot be written: not a regular file");
+    return NULL;
+  }
   if (exists && !read_rows (rows, head, &length, error))
     return NULL;
   rows->file = fopen (path, "a");

@@ -2,7 +2,9 @@
 /* The rows of a measurement and the ranks that take it, where no GPU is. */
 #include <gio/gio.h>
 #include <glib/gstdio.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "calibrate/ranks.h"
 #include "calibrate/rows.h"
@@ -90,6 +92,46 @@ test_refused (void)
   g_rmdir (folder);
 }
 
+/* No room for more than 4 KiB of it: what is in it is kept, and goes on when there is. */
+static void
+test_full (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpMeasured) a = head_of ("A");
+  g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *path = g_build_filename (folder, "a.csv", NULL);
+  SpRows *rows = sp_rows_open (path, a, &error);
+  struct rlimit before, small;
+  guint written = 0;
+
+  g_assert_no_error (error);
+  g_assert_cmpint (getrlimit (RLIMIT_FSIZE, &before), ==, 0);
+  small = before;
+  small.rlim_cur = 4096;
+  signal (SIGXFSZ, SIG_IGN);
+  g_assert_cmpint (setrlimit (RLIMIT_FSIZE, &small), ==, 0);
+  for (gboolean good = TRUE; good; written += good) {
+    SpMeasuredRow row = row_of (written, 1e-6);
+    good = sp_rows_add (rows, &row, &error);
+    g_assert_cmpuint (written, <, 1000);
+  }
+  sp_rows_free (rows);
+  g_assert_cmpint (setrlimit (RLIMIT_FSIZE, &before), ==, 0);
+  g_test_message ("%u rows, then: %s", written, error->message);
+  g_assert_nonnull (strstr (error->message, "a.csv: cannot write: File too large; what is in it is kept"));
+  g_clear_error (&error);
+
+  g_assert_cmpuint (written, >, 10);
+  g_autoptr (SpRows) again = sp_rows_open (path, a, &error);
+  g_assert_no_error (error);
+  g_assert_cmpuint (sp_rows_count (again), ==, written);
+  SpMeasuredRow next = row_of (written, 1e-6);
+  g_assert_true (sp_rows_add (again, &next, &error));
+  g_assert_null (sp_rows_open ("/dev/full", a, &error));
+  g_assert_nonnull (strstr (error->message, "/dev/full: cannot be written: not a regular file"));
+  g_remove (path);
+  g_rmdir (folder);
+}
+
 static gboolean
 gather (SpRank *rank, gpointer data, GError **error)
 {
@@ -116,12 +158,72 @@ test_threads (void)
   g_assert_cmpstr (error->message, ==, "rank 2: the test ended it");
 }
 
+/* One of two processes, which is killed in the middle of it. */
+static gboolean
+gather_until_killed (SpRank *rank, gpointer data, GError **error)
+{
+  for (int turn = 0; turn < 1000; turn++) {
+    double mine = turn, all[2];
+    if (turn == 500 && rank->rank == 1)
+      raise (SIGKILL);
+    if (!sp_ranks_gather (rank, &mine, sizeof mine, all, error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static int
+be_rank (void)
+{
+  g_autoptr (GError) error = NULL;
+
+  if (sp_ranks_run (1, 60, gather_until_killed, NULL, &error))
+    return 0;
+  g_printerr ("%s\n", error->message);
+  return 1;
+}
+
+static GSubprocess *
+start_rank (const char *number, const char *port)
+{
+  g_autoptr (GSubprocessLauncher) launcher = g_subprocess_launcher_new (G_SUBPROCESS_FLAGS_STDERR_PIPE);
+  g_autoptr (GError) error = NULL;
+
+  g_subprocess_launcher_setenv (launcher, "RANK", number, TRUE);
+  g_subprocess_launcher_setenv (launcher, "LOCAL_RANK", number, TRUE);
+  g_subprocess_launcher_setenv (launcher, "WORLD_SIZE", "2", TRUE);
+  g_subprocess_launcher_setenv (launcher, "MASTER_ADDR", "127.0.0.1", TRUE);
+  g_subprocess_launcher_setenv (launcher, "MASTER_PORT", port, TRUE);
+  GSubprocess *process = g_subprocess_launcher_spawn (launcher, &error, "/proc/self/exe", "rank", NULL);
+  g_assert_no_error (error);
+  return process;
+}
+
+static void
+test_killed (void)
+{
+  g_autofree char *port = g_strdup_printf ("%d", g_test_rand_int_range (20000, 30000)), *said = NULL;
+  g_autoptr (GSubprocess) first = start_rank ("0", port), second = start_rank ("1", port);
+
+  g_assert_true (g_subprocess_communicate_utf8 (first, NULL, NULL, NULL, &said, NULL));
+  g_assert_true (g_subprocess_wait (second, NULL, NULL));
+  g_test_message ("%s", said);
+  g_assert_cmpint (g_subprocess_get_exit_status (first), ==, 1);
+  g_assert_true (g_subprocess_get_if_signaled (second));
+  g_assert_nonnull (strstr (said, "rank 1 ended or is out of reach"));
+  g_assert_true (strchr (said, '\n') == said + strlen (said) - 1);
+}
+
 int
 main (int argc, char **argv)
 {
+  if (argc == 2 && g_str_equal (argv[1], "rank"))
+    return be_rank ();
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/rows/resume", test_resume);
   g_test_add_func ("/rows/refused", test_refused);
+  g_test_add_func ("/rows/full", test_full);
+  g_test_add_func ("/ranks/killed", test_killed);
   g_test_add_func ("/ranks/threads", test_threads);
   return g_test_run ();
 }
