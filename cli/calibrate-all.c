@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar calibrate SCENARIO|CLUSTER: sweep, kernels, fit, execute, check. */
+#include <errno.h>
 #include <glib/gstdio.h>
 #include <stdio.h>
 #include <string.h>
@@ -395,6 +396,20 @@ check_card (const Job *job, const SpMachine *machine, GError **error)
                       job->o->rest[0], cluster->device->name, machine->card);
 }
 
+/* The profile comes last, after all that takes long. */
+static gboolean
+check_output (const char *path, GError **error)
+{
+  g_autofree char *folder = g_path_get_dirname (path);
+
+  if (!sp_cli_check_output (path, error))
+    return FALSE;
+  if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);
+  return g_access (folder, W_OK | X_OK) == 0 ||
+         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", path, g_strerror (errno));
+}
+
 static gboolean
 count_gpus (const Options *o, const SpMachine *machine, int *ret, GError **error)
 {
@@ -436,7 +451,7 @@ calibrate (Job *job, GError **error)
 {
   g_auto (SpMachine) machine = { 0 };
 
-  if (!sp_fit_is_built (error) || !sp_cli_check_output (job->o->output, error))
+  if (!sp_fit_is_built (error) || !check_output (job->o->output, error))
     return FALSE;
   job->measure = sp_find_measure (error);
   if (job->measure == NULL || !sp_machine_read (job->measure, &machine, error) ||

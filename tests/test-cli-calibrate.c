@@ -193,6 +193,7 @@ test_refused (void)
   static const char *const nccl[] = { "--gpus 2", "without NCCL", "--gpus 1", NULL };
   static const char *const card[] = { "h200-1x2", "H200 SXM 141GB", "NVIDIA H100 80GB HBM3", NULL };
   static const char *const strange[] = { "no shipped device is of the card Voodoo 2", "--device", NULL };
+  static const char *const place[] = { "/nowhere/p.ini: cannot be written: No such file or directory", NULL };
   static const char *const target[] = { "nowhere.ini", NULL };
 
   begin ();
@@ -203,6 +204,8 @@ test_refused (void)
   if (is_without_gsl (&first))
     return;
   assert_refused (&first, 1, many);
+  g_auto (Run) lost = run_cli ("calibrate", "h200-1x2", "-o", "/nowhere/p.ini");
+  assert_refused (&lost, 1, place);
   g_setenv ("CARD", "NVIDIA H100 80GB HBM3", TRUE);
   g_auto (Run) other = run_cli ("calibrate", "h200-1x2");
   assert_refused (&other, 1, card);
