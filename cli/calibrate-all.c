@@ -32,7 +32,8 @@ typedef struct {
   const Options *o;
   char *measure;
   int gpus;          /* that take part */
-  GPtrArray *trials; /* SpTrial */
+  GPtrArray *trials;  /* SpTrial */
+  GPtrArray *kernels; /* char *, names of programs whose kernels are timed */
   GString *out;
 } Job;
 
@@ -120,8 +121,10 @@ kernels_of (const Job *job)
 {
   GPtrArray *argv = command_new (job->measure, "kernels");
 
-  for (guint i = 0; i < job->trials->len; i++)
-    g_ptr_array_add (argv, path_of (job, trial_at (job, i)->name, ".prog"));
+  for (guint i = 0; i < job->kernels->len; i++)
+    g_ptr_array_add (argv, path_of (job, job->kernels->pdata[i], ".prog"));
+  add (argv, "--repeats");
+  add (argv, "3");
   add (argv, "-o");
   g_ptr_array_add (argv, path_of (job, "kernels", ".csv"));
   g_ptr_array_add (argv, NULL);
@@ -260,6 +263,58 @@ write_program (const Job *job, const SpTrial *trial, GError **error)
   return sp_cli_write_file (ini, scenario, error) && sp_cli_write_file (prog, text, error);
 }
 
+/* --- kernels ------------------------------------------------------------------------------------------------------ */
+
+/* The trial's program on a part of its sequence and of few layers; NULL: that is not legal. */
+static GString *
+shortened (const SpTrial *trial, gint64 sequence)
+{
+  enum { MOST_LAYERS = 4 };
+  SpScenario *s = trial->scenario;
+  SpArchitecture arch = *s->arch, *whole = s->arch;
+  SpRun run = s->run;
+  GString *text = NULL;
+
+  arch.layers = MIN (arch.layers, MAX (MOST_LAYERS, s->layout.pipeline * s->layout.virtual_stages));
+  s->arch = &arch;
+  s->run.sequence = sequence;
+  if (sp_cli_check_layout (s, NULL)) {
+    g_autoptr (SpProgram) program = sp_program_new ();
+    text = g_string_new (NULL);
+    sp_program_write (program, s->arch, s->framework, &s->layout, &s->run);
+    sp_program_write_text (program, text);
+  }
+  s->arch = whole;
+  s->run = run;
+  return text;
+}
+
+/* Of sizes between those that are executed, so that what is checked was not fitted. Programs that are the same are one. */
+static gboolean
+write_kernels (Job *job, gboolean dry, GError **error)
+{
+  static const gint64 eighths[] = { 6, 3 };
+  g_autoptr (GHashTable) known = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+
+  job->kernels = g_ptr_array_new_with_free_func (g_free);
+  for (guint i = 0; i < job->trials->len; i++)
+    for (guint j = 0; j < G_N_ELEMENTS (eighths); j++) {
+      const SpTrial *trial = trial_at (job, i);
+      gint64 sequence = trial->scenario->run.sequence * eighths[j] / 8;
+      g_autoptr (GString) text = shortened (trial, sequence);
+      if (text == NULL || !g_hash_table_add (known, g_strdup (text->str)))
+        continue;
+      char *name = g_strdup_printf ("kernels-%s-%" G_GINT64_FORMAT, trial->name, sequence);
+      g_autofree char *path = path_of (job, name, ".prog");
+      g_ptr_array_add (job->kernels, name);
+      if (!dry && !sp_cli_write_file (path, text, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* --- order -------------------------------------------------------------------------------------------------------- */
+
 static gboolean
 execute (const Job *job, GError **error)
 {
@@ -344,10 +399,12 @@ run (Job *job, const SpMachine *machine, GError **error)
   for (guint i = 0; i < job->trials->len; i++)
     if (!write_program (job, trial_at (job, i), error))
       return FALSE;
+  if (!write_kernels (job, FALSE, error))
+    return FALSE;
   say ("1 of 5: sweep");
   if (!run_command (job, sweep_of (job), error))
     return FALSE;
-  say ("2 of 5: kernels of %u programs", job->trials->len);
+  say ("2 of 5: kernels of %u programs", job->kernels->len);
   if (!run_command (job, kernels_of (job), error))
     return FALSE;
   say ("3 of 5: fit");
@@ -442,6 +499,8 @@ dry_run (Job *job, GError **error)
   job->trials = sp_trials_new (job->o->rest[0], job->gpus, error);
   if (job->trials == NULL)
     return FALSE;
+  if (!write_kernels (job, TRUE, error))
+    return FALSE;
   print_commands (job);
   return TRUE;
 }
@@ -476,6 +535,7 @@ sp_calibrate_all (char **args, GString *out, GError **error)
     return sp_cli_usage (error, "--gpus takes a whole number from 1 to 1024");
   gboolean good = o.dry ? dry_run (&job, error) : calibrate (&job, error);
   g_clear_pointer (&job.trials, g_ptr_array_unref);
+  g_clear_pointer (&job.kernels, g_ptr_array_unref);
   g_free (job.measure);
   return good;
 }

@@ -110,7 +110,7 @@ test_chain (void)
   assert_contains (all.out, OUTPUT ": the profile of NVIDIA H200");
   g_assert_cmpuint (count_calls ("gpus"), ==, 1);
   g_assert_cmpuint (count_calls ("sweep --gpus 2 -o " FOLDER "/sweep.csv"), ==, 1);
-  g_assert_cmpuint (count_calls ("kernels " FOLDER "/l1b"), ==, 1);
+  g_assert_cmpuint (count_calls ("kernels " FOLDER "/kernels-l1b"), ==, 1);
   g_assert_cmpuint (count_calls ("execute --gpus 1 "), ==, 4);
   g_assert_cmpuint (count_calls ("execute --gpus 2 "), ==, 30);
 
