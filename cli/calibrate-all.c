@@ -289,11 +289,12 @@ shortened (const SpTrial *trial, gint64 sequence)
   return text;
 }
 
-/* Of sizes between those that are executed, so that what is checked was not fitted. Programs that are the same are one. */
+/* Of sizes around those that are executed, so that what is checked was not fitted, nor lies beyond what was. Programs that
+ * are the same are one. */
 static gboolean
 write_kernels (Job *job, gboolean dry, GError **error)
 {
-  static const gint64 eighths[] = { 6, 3 };
+  static const gint64 eighths[] = { 10, 7, 5 };
   g_autoptr (GHashTable) known = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
 
   job->kernels = g_ptr_array_new_with_free_func (g_free);
