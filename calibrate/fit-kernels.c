@@ -34,6 +34,9 @@ static const KernelForm kernel_forms[] = {
   { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, HALF, END } },
   { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, HALF, MEMORY, END } },
   { OF_FLOPS, FALSE, 1, { LAUNCH, RATE, HALF, MEMORY, END } },
+  { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, SP_KERNEL_TAIL, END } },
+  { OF_FLOPS, FALSE, 0, { LAUNCH, RATE, SP_KERNEL_TAIL, MEMORY, END } },
+  { OF_FLOPS, FALSE, 1, { LAUNCH, RATE, SP_KERNEL_TAIL, MEMORY, END } },
   { OF_FLOPS, TRUE, 0, { LAUNCH, RATE, HALF, POWER, END } },
   { OF_FLOPS, TRUE, 1, { LAUNCH, RATE, HALF, POWER, MEMORY, END } },
   { OF_SOFTMAX, FALSE, 0, { LAUNCH, RATE, SP_KERNEL_TAIL, END } },
@@ -44,8 +47,8 @@ static const KernelForm kernel_forms[] = {
   { OF_GEMM, FALSE, 0, { LAUNCH, RATE, MEMORY, HALF, SP_KERNEL_TILE_128, SP_KERNEL_TILE_64, SP_KERNEL_TAIL, END } },
 };
 
-/* Tokens of a head, for each SM, that may be under way at once. 0: no waves. */
-static const guint waves[] = { 0, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096 };
+/* Tokens of a head, for each SM, that may be under way at once. */
+static const guint waves[] = { 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096 };
 
 static KernelClass
 class_of (const SpCurve *curve, const SpFitTask *task)
@@ -59,7 +62,7 @@ class_of (const SpCurve *curve, const SpFitTask *task)
 
 /* Bounds of a slot and where a fit starts, by what the points reach. */
 static void
-bound_slot (const SpFitTask *task, gboolean class_is_gemm, guint slot, guint i, guint start, SpFitProblem *problem)
+bound_slot (const SpFitTask *task, gboolean softmax, guint slot, guint i, guint start, SpFitProblem *problem)
 {
   double least = sp_fit_extreme (task, SP_FIT_LEAST_SECONDS), rate = 0, memory = 0;
   double small = INFINITY, large = 0, row = INFINITY;
@@ -84,7 +87,7 @@ bound_slot (const SpFitTask *task, gboolean class_is_gemm, guint slot, guint i, 
     [SP_KERNEL_ROW] = { row / 100, row * 1.5, { row / 2, row * 0.9 } },
     [SP_KERNEL_HALF_TOKENS] = { 1, 65536, { 256, 2048 } },
     [SP_KERNEL_HEAD_POWER] = { 0.01, 2, { 0.3, 0.3 } },
-    [SP_KERNEL_TAIL] = { 0.02, class_is_gemm ? 1 : 4, { 0.8, 0.3 } },
+    [SP_KERNEL_TAIL] = { 0.02, softmax ? 4 : 1, { 0.8, 0.3 } },
     [SP_KERNEL_TILE_128] = { 0.4, 1, { 0.9, 0.9 } },
     [SP_KERNEL_TILE_64] = { 0.1, 1, { 0.4, 0.6 } },
   };
@@ -125,7 +128,7 @@ fit_form (const SpFitTask *task, const SpFitGiven *given, const KernelForm *form
   for (guint start = 0; start < 2; start++) {
     double at[SP_FIT_MAX_PARAMETERS];
     for (guint i = 0; i < n; i++)
-      bound_slot (task, form->class == OF_GEMM, form->slots[i], i, start, &search.problem);
+      bound_slot (task, form->class == OF_SOFTMAX, form->slots[i], i, start, &search.problem);
     memcpy (at, search.problem.start, sizeof at);
     sp_fit_try (&search, at);
   }
@@ -163,11 +166,14 @@ take_form (const KernelForm *form, double wave, const SpFitted *fitted, SpCurve 
   curve->chi_square = fitted->chi_square;
 }
 
-/* Waves are tried with forms of few parameters: with more of them, any sizes look like some waves. */
 static gboolean
 has_waves (const KernelForm *form)
 {
-  return form->class == OF_FLOPS && count_slots (form) <= 3;
+  gboolean tail = FALSE;
+
+  for (guint i = 0; form->slots[i] != END; i++)
+    tail = tail || form->slots[i] == SP_KERNEL_TAIL;
+  return form->class == OF_FLOPS && tail;
 }
 
 gboolean
@@ -183,10 +189,10 @@ sp_fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, d
   for (guint f = 0; f < G_N_ELEMENTS (kernel_forms); f++)
     for (guint w = 0; w < (has_waves (&kernel_forms[f]) ? G_N_ELEMENTS (waves) : 1); w++) {
       const KernelForm *form = &kernel_forms[f];
-      double at = waves[w] * (double) given->sms;
+      double at = has_waves (form) ? waves[w] * (double) given->sms : 0;
       if (form->class != class || (form->heads && !heads) || !fit_form (task, given, form, at, FALSE, &fitted, weights))
         continue;
-      double criterion = fitted.loss + (count_slots (form) + (w > 0)) * log (task->n);
+      double criterion = fitted.loss + (count_slots (form) + (at > 0)) * log (task->n);
       if (criterion < least) {
         least = criterion;
         best = form;

@@ -92,7 +92,7 @@ kernel_use (const double *value, gint32 sms, const SpKernelSizes *sizes)
     use /= 1 + value[SP_KERNEL_TAIL] * longest_block (sms, sizes);
   if (value[SP_KERNEL_WAVE] > 0) {
     double waves = (double) sizes->m * (double) sizes->heads / value[SP_KERNEL_WAVE];
-    use *= waves / ceil (waves * (1 - 1e-9));
+    use *= waves / (waves + value[SP_KERNEL_TAIL] * (ceil (waves * (1 - 1e-9)) - waves));
   }
   return use;
 }

@@ -23,8 +23,8 @@
  *     of softmax attention n / (n + half-tokens) (d / 128)^head-power / (1 + tail l), n keys. Blocks of 128 query rows
  *       a head go to SMs as these become free, so that after an even share of the work there may be up to one more,
  *       the longest (Graham's bound); l is its time in that share's: SMs / blocks, twice that where causal;
- *     of any other n / (n + half-tokens) (d / 128)^head-power x / ceil (x), n tokens: x waves of `wave` tokens of a
- *       head at once. wave = 0: no waves are seen.
+ *     of any other n / (n + half-tokens) (d / 128)^head-power x / (x + tail (ceil (x) - x)), n tokens: x waves of
+ *       `wave` tokens of a head at once, of each of which `tail` is the same however full it is. wave = 0: none are seen.
  *   Bytes and FLOP as the program has them (sim/op.h).
  * Linear attention. launch + flops / (rate n / (n + half-tokens) (d / 128)^head-power): n tokens. FLOP 8 d^2 a token
  *   and head forward, 20 d^2 backward, as models/strategies/lasp.c counts them.
