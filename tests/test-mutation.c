@@ -140,12 +140,32 @@ try_mutant (Trial *trial, const Site *site, SpOp mutant, const char *mutation)
   g_test_message ("survives: %s, %s", name, mutation);
 }
 
+/* Autocast casts the input of each of several products; of ours, which are one, the first alone is read, and the others
+ * are there for their time and memory. */
+static gboolean
+is_cast_of_other (const Trial *trial, const Site *site)
+{
+  if (site->op->kind != SP_OP_COPY || site->block == NULL)
+    return FALSE;
+  for (guint phase = 0; phase < SP_N_PHASES; phase++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (trial->program, site->block, (SpPhase) phase, &n);
+    for (guint i = 0; i < n; i++)
+      for (guint j = 0; j < SP_MAX_IN; j++)
+        if (ops[i].in[j] == site->op->out[0])
+          return FALSE;
+  }
+  return TRUE;
+}
+
 /* A guard that never holds; outside a loop the step is 0. */
 static void
 try_removal (Trial *trial, const Site *site)
 {
   SpOp mutant = *site->op;
 
+  if (is_cast_of_other (trial, site))
+    return;
   mutant.guard = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP;
   try_mutant (trial, site, mutant, "removed");
 }
