@@ -175,7 +175,8 @@ sp_is_calibrated (const char *target)
 {
   g_autofree char *scenario = sp_cli_find_scenario (target, NULL), *cluster = sp_find_cluster (target, NULL);
 
-  return scenario != NULL || cluster != NULL || strchr (target, G_DIR_SEPARATOR) != NULL;
+  return scenario != NULL || cluster != NULL || strchr (target, G_DIR_SEPARATOR) != NULL ||
+         g_str_has_suffix (target, ".ini");
 }
 
 static gboolean
