@@ -8,22 +8,16 @@
 
 enum { N_LAUNCHES = 100, MAX_BATCH = 64, MAX_COVER = 4096 };
 
-/* A linear layer's is "cublaslt"; else op(A) and op(B) follow as n or t, then fp32 and add of C: "cublaslt/tn/fp32/add". */
+/* A linear layer's is "cublaslt"; else op(A) and op(B) follow as n or t: "cublaslt/tn". */
 static SpGemmShape
 gemm_of (const SpMeasuredRow *row)
 {
   SpGemmShape shape = { .m = row->m, .n = row->n, .k = row->k, .batch = 1 };
-  g_auto (GStrv) split = g_strsplit (row->variant, "/", -1);
-  const char *const *words = (const char *const *) split;
 
-  if (g_strv_contains (words, "tn"))
-    shape.flags |= SP_GEMM_TRANS_A;
-  else if (!g_strv_contains (words, "nn"))
-    shape.flags |= SP_GEMM_TRANS_B;
-  if (g_strv_contains (words, "fp32"))
-    shape.flags |= SP_GEMM_FP32;
-  if (g_strv_contains (words, "add"))
-    shape.flags |= SP_GEMM_ADD;
+  if (g_str_has_suffix (row->variant, "/tn"))
+    shape.flags = SP_GEMM_TRANS_A;
+  else if (!g_str_has_suffix (row->variant, "/nn"))
+    shape.flags = SP_GEMM_TRANS_B;
   return shape;
 }
 

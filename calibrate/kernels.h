@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sweep of a program's kernels: each op that computes, of each size that the programs have of it, once alone on one
- * GPU, as rows of a measured CSV. A GEMM is op "gemm", any other "kernel" with its form (sim/op-form.h) as the variant. */
+/* The sweep of programs' kernels on one GPU: all ops that compute, in the program's order, without what goes between GPUs,
+ * as rows of a measured CSV: op "kernel", its form (sim/op-form.h) as the variant; of those alike in a program the mean.
+ * Of a program for several GPUs what the first and the last rank run. */
 #pragma once
 
 #include "calibrate/execute.h"

@@ -7,7 +7,8 @@
  *
  * Time of an op list. Ops run in order on their streams. Blocking ones (no SP_OP_ASYNC) hold up the compute stream;
  * async ones run beside compute until an op that waits for them, or the end of the list, or of their loop's step. While
- * the two run together compute is slower by the device's overlap slowdown.
+ * the two run together compute is slower by the device's overlap slowdown; async ones take longer throughout, by what a
+ * fitted profile says of communication beside kernels.
  * Four figures a list:
  *   step    as above: what `step_time_s` is made of
  *   serial  every op after the other
