@@ -136,6 +136,9 @@ test_resize (void)
     { "a100-1x8", 1, 16, "at most 8" },
     { "h100-64x8-efa", 2, 4, "expected 8" },
     { "l20-1x8", 1, 4, "only of one node with a switch" },
+    { "l20-1x8", 1, 1, NULL }, /* one GPU has no links */
+    { "a100-64x8-torus", 1, 1, NULL },
+    { "a100-64x8-torus", 1, 0, NULL },
     { "a100-64x8-torus", 8, 0, "the torus is one of 64 nodes" },
   };
 

@@ -372,17 +372,20 @@ sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node)
   nodes = nodes > 0 ? nodes : had;
   if (nodes == had && gpus == cluster->gpus_per_node)
     return NULL;
-  if (nodes != had && (OF (cluster->fabric) & OF_ROUTERS))
+  if (nodes != had && nodes > 1 && (OF (cluster->fabric) & OF_ROUTERS))
     return g_strdup_printf ("the %s is one of %d nodes, expected those",
                             sp_fabric_kind_name ((SpFabricKind) cluster->fabric), had);
   if (nodes > 1 && cluster->nic_bytes_per_s.value == 0)
     return g_strdup ("the file says nothing of a network, expected 1 node");
   if (gpus > cluster->gpus_per_node)
     return g_strdup_printf ("more than the node has, expected at most %d", cluster->gpus_per_node);
-  if (gpus < cluster->gpus_per_node && (nodes > 1 || cluster->node != SP_NODE_SWITCH))
+  gboolean one = nodes == 1 && gpus == 1; /* has no links */
+  if (gpus < cluster->gpus_per_node && !one && (nodes > 1 || cluster->node != SP_NODE_SWITCH))
     return g_strdup_printf ("only of one node with a switch a part can be taken, expected %d", cluster->gpus_per_node);
   if (nodes == 1)
     cluster->fabric = SP_FABRIC_FLAT;
+  if (one)
+    cluster->node = SP_NODE_SWITCH;
   g_autofree char *name = cluster->name;
   cluster->name = g_strdup_printf ("%s: %d x %d of it", name, nodes, gpus);
   cluster->nodes = nodes;
