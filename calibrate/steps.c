@@ -105,6 +105,8 @@ load (const Reader *r, char **cells, SpStepsRow *row, GError **error)
 
   if (!read_number (r, cells, BATCH, 1, 1e6, &batch, error))
     return FALSE;
+  if (batch != floor (batch))
+    return refuse (r, BATCH, cells[r->at[BATCH]], "a whole number", error);
   g_autoptr (SpScenario) plain = sp_scenario_load (path, r->sets, error);
   if (plain == NULL)
     return FALSE;
