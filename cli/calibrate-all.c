@@ -10,10 +10,12 @@
 #include "cli/calibrate.h"
 #include "models/writer.h"
 
+#define ALL_GPUS G_MININT64
+
 typedef struct {
   char **rest;
   char *output, *folder, *tolerance, *device;
-  gint64 gpus;
+  gint64 gpus; /* 0: all */
   gboolean dry;
 } Options;
 
@@ -380,8 +382,18 @@ add_end (const Job *job, const SpMachine *machine)
 {
   g_string_append_printf (job->out, "\n%s: the profile of %s; what was measured and the fit's report are in %s\n",
                           job->o->output, machine->card, job->o->folder);
-  if (job->gpus > 1)
+  guint n_several = 0;
+  for (guint i = 0; i < job->trials->len; i++)
+    n_several += world_of (trial_at (job, i)) > 1;
+  if (n_several > 0)
     return;
+  if (job->gpus > 1) {
+    g_string_append_printf (job->out,
+                            "no layout on %d GPUs was executed: none of those is legal and fits; transfers are fitted, "
+                            "and no prediction on several was checked\n",
+                            job->gpus);
+    return;
+  }
   g_string_append_printf (job->out,
                           "%s: transfers between GPUs were not measured, and no layout on several was executed: for "
                           "these predictions rest on the cluster's file\n",
@@ -396,7 +408,8 @@ run (Job *job, const SpMachine *machine, GError **error)
   g_autoptr (GError) verdict = NULL;
 
   if (g_mkdir_with_parents (job->o->folder, 0777) != 0)
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be made a folder", job->o->folder);
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be made a folder: %s",
+                        *job->o->folder != '\0' ? job->o->folder : "\"\"", g_strerror (errno));
   for (guint i = 0; i < job->trials->len; i++)
     if (!write_program (job, trial_at (job, i), error))
       return FALSE;
@@ -436,8 +449,13 @@ check_card (const Job *job, const SpMachine *machine, GError **error)
 {
   const SpCluster *cluster = trial_at (job, 0)->scenario->cluster;
 
-  if (job->o->device != NULL)
-    return TRUE;
+  if (job->o->device != NULL) {
+    g_autofree char *given = g_file_test (job->o->device, G_FILE_TEST_IS_REGULAR)
+                                 ? g_strdup (job->o->device)
+                                 : sp_find_shipped ("devices", job->o->device, error);
+    g_autoptr (SpDevice) card = given != NULL ? sp_device_load (given, error) : NULL;
+    return card != NULL;
+  }
   g_autofree char *path = sp_find_device (machine->card);
   if (path == NULL)
     return sp_cli_fail (
@@ -462,6 +480,8 @@ check_output (const char *path, GError **error)
 
   if (!sp_cli_check_output (path, error))
     return FALSE;
+  if (*path == '\0')
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "\"\": cannot be written");
   if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);
   return g_access (folder, W_OK | X_OK) == 0 ||
@@ -518,22 +538,28 @@ calibrate (Job *job, GError **error)
       !count_gpus (job->o, &machine, &job->gpus, error))
     return FALSE;
   job->trials = sp_trials_new (job->o->rest[0], job->gpus, error);
-  return job->trials != NULL && check_card (job, &machine, error) && run (job, &machine, error);
+  /* Only now it is known what is read. */
+  return job->trials != NULL && check_card (job, &machine, error) && sp_cli_check_output (job->o->output, error) &&
+         run (job, &machine, error);
 }
 
 gboolean
 sp_calibrate_all (char **args, GString *out, GError **error)
 {
   static const char *const wanted[] = { "SCENARIO|CLUSTER", NULL };
-  g_auto (Options) o = { NULL };
+  g_auto (Options) o = { .gpus = ALL_GPUS };
+  double tolerance;
   Job job = { .o = &o, .out = out };
   SpParsed parsed = parse (args, &o, out, error);
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
   if (!sp_cli_positional (o.rest, wanted, error))
     return FALSE;
-  if (o.gpus < 0 || o.gpus > 1024)
+  if (o.gpus != ALL_GPUS && (o.gpus < 1 || o.gpus > 1024))
     return sp_cli_usage (error, "--gpus takes a whole number from 1 to 1024");
+  o.gpus = o.gpus != ALL_GPUS ? o.gpus : 0;
+  if (!sp_calibrate_tolerance (o.tolerance, &tolerance, error))
+    return FALSE;
   gboolean good = o.dry ? dry_run (&job, error) : calibrate (&job, error);
   g_clear_pointer (&job.trials, g_ptr_array_unref);
   g_clear_pointer (&job.kernels, g_ptr_array_unref);

@@ -418,10 +418,10 @@ parse (char **args, Options *o, GString *out, GError **error)
                        out, error);
 }
 
-static gboolean
-read_tolerance (const Options *o, double *ret, GError **error)
+gboolean
+sp_calibrate_tolerance (const char *text, double *ret, GError **error)
 {
-  g_autofree char *number = g_strdup (o->tolerance != NULL ? o->tolerance : "5%");
+  g_autofree char *number = g_strdup (text != NULL ? text : "5%");
   gsize length = strlen (number);
   gboolean percent = length > 0 && number[length - 1] == '%';
 
@@ -443,7 +443,7 @@ sp_calibrate_check (char **args, GString *out, GError **error)
   SpParsed parsed = parse (args, &o, out, error);
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
-  if (!sp_cli_positional (o.rest, wanted, error) || !read_tolerance (&o, &tolerance, error))
+  if (!sp_cli_positional (o.rest, wanted, error) || !sp_calibrate_tolerance (o.tolerance, &tolerance, error))
     return FALSE;
   g_autofree char *text = sp_read_measurements (o.rest[1], &length, error);
   if (text == NULL)

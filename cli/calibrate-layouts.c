@@ -179,12 +179,31 @@ sp_is_calibrated (const char *target)
          g_str_has_suffix (target, ".ini");
 }
 
+/* More would be refused of each layout alone. */
+static gboolean
+check_node (const char *cluster_path, int gpus, GError **error)
+{
+  g_autoptr (SpCluster) cluster = sp_cluster_load (cluster_path, NULL);
+
+  if (cluster == NULL) /* what is wrong with it is said where it is read as a whole */
+    return TRUE;
+  if (gpus > cluster->gpus_per_node)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                        "%s: a node of it has %d GPU%s, and %d are to be calibrated: expected --gpus %d, or a cluster of "
+                        "larger nodes",
+                        cluster_path, cluster->gpus_per_node, sp_plural (cluster->gpus_per_node), gpus,
+                        cluster->gpus_per_node);
+  g_autofree char *problem = sp_cluster_resize (cluster, 1, gpus);
+  return problem == NULL ||
+         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: %d GPU%s of a node: %s", cluster_path, gpus, sp_plural (gpus), problem);
+}
+
 static gboolean
 add_scenario (GPtrArray *all, const char *path, int gpus, GError **error)
 {
   g_autoptr (SpScenario) s = sp_scenario_load (path, NULL, error);
 
-  if (s == NULL)
+  if (s == NULL || !check_node (s->cluster_path, gpus, error))
     return FALSE;
   for (guint i = 0; i < G_N_ELEMENTS (templates); i++)
     if (templates[i].axis == NULL || gpus > 1)
@@ -208,7 +227,7 @@ sp_trials_new (const char *target, int gpus, GError **error)
   } else {
     g_autofree char *cluster = sp_find_cluster (target, error);
     g_autofree char *path = cluster != NULL ? g_canonicalize_filename (cluster, NULL) : NULL;
-    if (path == NULL || !add_all_shipped (all, path, gpus, error))
+    if (path == NULL || !check_node (path, gpus, error) || !add_all_shipped (all, path, gpus, error))
       return NULL;
     if (all->len == 0) {
       sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: none of the shipped runs fits on its GPUs", path);

@@ -73,6 +73,8 @@ gboolean sp_cli_write_file (const char *path, const GString *text, GError **erro
 
 gboolean sp_calibrate_all (char **args, GString *out, GError **error);
 gboolean sp_calibrate_check (char **args, GString *out, GError **error);
+/* "5%", which NULL stands for too, as 0.05. */
+gboolean sp_calibrate_tolerance (const char *text, double *ret, GError **error);
 gboolean sp_calibrate_fit (char **args, GString *out, GError **error);
 gboolean sp_calibrate_steps (char **args, GString *out, GError **error); /* calibrate-steps.c */
 /* The shipped device that a card's name says: "NVIDIA A100-SXM4-80GB" is a100-80, "NVIDIA H200" h200; NULL: none. Free

@@ -196,6 +196,12 @@ test_refused (void)
   static const char *const strange[] = { "no shipped device is of the card Voodoo 2", "--device", NULL };
   static const char *const place[] = { "/nowhere/p.ini: cannot be written: No such file or directory", NULL };
   static const char *const target[] = { "nowhere.ini", NULL };
+  static const char *const node[] = { "h200-1x2.ini: a node of it has 2 GPUs, and 8", "--gpus 2", NULL };
+  static const char *const part[] = { "l40s-1x8.ini: 4 GPUs of a node: only of one node with a switch", NULL };
+  static const char *const range[] = { "--gpus takes a whole number from 1 to 1024", NULL };
+  static const char *const percent[] = { "--tolerance takes a percentage", NULL };
+  static const char *const device[] = { "nodevice", "none of the shipped devices", NULL };
+  static const char *const input[] = { "own.ini: cannot be written: it is a file that this reads", NULL };
 
   begin ();
   g_auto (Run) help = run_cli ("calibrate", "h200-1x2", "--help");
@@ -207,6 +213,27 @@ test_refused (void)
   assert_refused (&first, 1, many);
   g_auto (Run) lost = run_cli ("calibrate", "h200-1x2", "-o", "/nowhere/p.ini");
   assert_refused (&lost, 1, place);
+  g_auto (Run) few = run_cli ("calibrate", "h200-1x2", "--dry-run", "--gpus", "8");
+  assert_refused (&few, 1, node);
+  g_auto (Run) pcie = run_cli ("calibrate", "l40s-1x8", "--dry-run", "--gpus", "4");
+  assert_refused (&pcie, 1, part);
+  g_auto (Run) zero = run_cli ("calibrate", "h200-1x2", "--gpus", "0");
+  assert_refused (&zero, 2, range);
+  /* Before anything is measured, whatever is wrong only with a later step. */
+  g_auto (Run) tolerance = run_cli ("calibrate", "h200-1x2", "--tolerance", "five");
+  assert_refused (&tolerance, 2, percent);
+  g_auto (Run) card_file = run_cli ("calibrate", "h200-1x2", "--device", "nodevice");
+  assert_refused (&card_file, 1, device);
+  g_autofree char *shipped = g_build_filename (g_getenv ("SEQPAR_DATA"), "clusters", "h200-1x2.ini", NULL);
+  g_autofree char *cluster = NULL;
+  g_assert_true (g_file_get_contents (shipped, &cluster, NULL, NULL));
+  g_auto (GStrv) halves = g_strsplit (cluster, "../devices", -1);
+  g_autofree char *devices = g_build_filename (g_getenv ("SEQPAR_DATA"), "devices", NULL);
+  g_autofree char *own = g_strjoinv (devices, halves);
+  write_file ("own.ini", own, -1);
+  g_auto (Run) over = run_cli ("calibrate", "./own.ini", "-o", "own.ini");
+  assert_refused (&over, 1, input);
+  g_assert_cmpuint (count_calls ("sweep"), ==, 0);
   g_setenv ("CARD", "NVIDIA H100 80GB HBM3", TRUE);
   g_auto (Run) other = run_cli ("calibrate", "h200-1x2");
   assert_refused (&other, 1, card);
@@ -248,6 +275,11 @@ test_dry (void)
   g_auto (Run) shipped = run_cli ("calibrate", "h200-1x8", "-o", OUTPUT, "--dry-run", "--gpus", "8");
   g_assert_cmpint (shipped.status, ==, 0);
   assert_contains (shipped.out, "execute --gpus 8 " FOLDER "/s350m-8k-data2-zero3-on-8.prog");
+  /* A node that no part can be taken of, but one GPU. */
+  g_auto (Run) pcie = run_cli ("calibrate", "l40s-1x8", "-o", OUTPUT, "--dry-run", "--gpus", "8");
+  g_assert_cmpint (pcie.status, ==, 0);
+  assert_contains (pcie.out, "execute --gpus 8 " FOLDER "/s350m-8k-data2-zero3-on-8.prog");
+  assert_contains (pcie.out, "execute --gpus 1 " FOLDER "/s350m-2k-zero0.prog");
 }
 
 int
