@@ -189,13 +189,14 @@ check_node (const char *cluster_path, int gpus, GError **error)
     return TRUE;
   if (gpus > cluster->gpus_per_node)
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
-                        "%s: a node of it has %d GPU%s, and %d are to be calibrated: expected --gpus %d, or a cluster of "
-                        "larger nodes",
+                        "%s: a node of it has %d GPU%s, and %d are to be calibrated: expected --gpus %d, or a cluster "
+                        "of larger nodes",
                         cluster_path, cluster->gpus_per_node, sp_plural (cluster->gpus_per_node), gpus,
                         cluster->gpus_per_node);
   g_autofree char *problem = sp_cluster_resize (cluster, 1, gpus);
   return problem == NULL ||
-         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: %d GPU%s of a node: %s", cluster_path, gpus, sp_plural (gpus), problem);
+         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: %d GPU%s of a node: %s", cluster_path, gpus, sp_plural (gpus),
+                      problem);
 }
 
 static gboolean

@@ -117,8 +117,9 @@ typedef struct {
 SpCluster *sp_cluster_load (const char *path, GError **error);
 /* Of a text, as above. */
 SpCluster *sp_cluster_parse (const char *path, const char *text, gsize length, GError **error);
-/* As many nodes of it; of one node with a switch, a part of its GPUs; of any, one GPU. 0 keeps what it has. NULL, or what
- * speaks against it, to be freed with g_free: ", expected ..." included. Before anything else is asked of the cluster. */
+/* As many nodes of it; of one node with a switch, a part of its GPUs; of any, one GPU. 0 keeps what it has. NULL, or
+ * what speaks against it, to be freed with g_free: ", expected ..." included. Before anything else is asked of the
+ * cluster. */
 char *sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node);
 gboolean sp_cluster_has_key (const char *key);
 void sp_cluster_free (SpCluster *cluster);
