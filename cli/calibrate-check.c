@@ -433,6 +433,23 @@ sp_calibrate_tolerance (const char *text, double *ret, GError **error)
   return TRUE;
 }
 
+/* Predicted for one card and timed on another, nothing would be compared with what it says. */
+static gboolean
+check_card (const char *name, const char *csv, const SpExecuted *executed, GError **error)
+{
+  g_autofree char *path = g_file_test (name, G_FILE_TEST_EXISTS) ? g_strdup (name)
+                                                                 : sp_find_shipped ("profiles", name, error);
+  if (path == NULL)
+    return FALSE;
+  g_autoptr (SpProfile) profile = sp_profile_load (path, error);
+  if (profile == NULL)
+    return FALSE;
+  return profile->card == NULL || *executed->card == '\0' || g_str_equal (profile->card, executed->card) ||
+         sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                      "%s: its runs were timed on %s, and %s is of %s: expected runs and a profile of one card", csv,
+                      executed->card, name, profile->card);
+}
+
 gboolean
 sp_calibrate_check (char **args, GString *out, GError **error)
 {
@@ -457,6 +474,8 @@ sp_calibrate_check (char **args, GString *out, GError **error)
       g_ptr_array_add (runs, executed->runs->pdata[i]);
   if (runs->len == 0)
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: has no run with a step", o.rest[1]);
+  if (!check_card (o.rest[0], o.rest[1], executed, error))
+    return FALSE;
   g_auto (GStrv) sets = sets_of (&o, o.rest[0]);
   g_autofree Compared *all = g_new0 (Compared, runs->len);
   for (guint i = 0; i < runs->len; i++) {
