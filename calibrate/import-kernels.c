@@ -292,11 +292,17 @@ finish (const State *s, Facts *f, GError **error)
     if (f->with_forward)
       add_word (f, "with-forward");
   }
-  if (is_collective (row->op))
-    return sp_import_count (s->import, s->line, "ranks", MAX (row->ranks, 0), s->import->given->ranks, &row->ranks,
-                            error) &&
-           sp_import_count (s->import, s->line, "nodes", MAX (row->nodes, 0), s->import->given->nodes, &row->nodes,
-                            error);
+  if (is_collective (row->op)) {
+    if (!sp_import_count (s->import, s->line, "ranks", MAX (row->ranks, 0), s->import->given->ranks, &row->ranks,
+                          error) ||
+        !sp_import_count (s->import, s->line, "nodes", MAX (row->nodes, 0), s->import->given->nodes, &row->nodes,
+                          error))
+      return FALSE;
+    return row->ranks % row->nodes == 0 ||
+           sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, s->import->path, s->line,
+                             "%" G_GINT64_FORMAT " ranks on %" G_GINT64_FORMAT " nodes: expected as many on each",
+                             row->ranks, row->nodes);
+  }
   if (row->ranks == SP_MEASURED_EMPTY)
     row->ranks = row->op == SP_MEASURED_P2P || row->op == SP_MEASURED_P2P_BOTH ? 2 : 1;
   if (row->nodes == SP_MEASURED_EMPTY)

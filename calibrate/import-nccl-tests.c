@@ -276,8 +276,13 @@ begin_table (State *s, const char *line, GError **error)
     return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, import->path, s->line, "%s by the text, but --op says %s",
                              sp_measured_op_names[s->op], sp_measured_op_names[import->given->op]);
   gint64 said = s->listed != 0 ? s->listed : s->headed != 0 ? s->headed : s->commanded;
-  return sp_import_count (import, s->line, "ranks", said, import->given->ranks, &s->ranks, error) &&
-         sp_import_count (import, s->line, "nodes", s->nodes, import->given->nodes, &s->table_nodes, error);
+  if (!sp_import_count (import, s->line, "ranks", said, import->given->ranks, &s->ranks, error) ||
+      !sp_import_count (import, s->line, "nodes", s->nodes, import->given->nodes, &s->table_nodes, error))
+    return FALSE;
+  return s->ranks % s->table_nodes == 0 ||
+         sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, import->path, s->line,
+                           "%" G_GINT64_FORMAT " ranks on %" G_GINT64_FORMAT " nodes: expected as many on each",
+                           s->ranks, s->table_nodes);
 }
 
 static gboolean

@@ -429,6 +429,11 @@ read_row (const Reader *r, char **cells, GError **error)
   for (guint c = 0; c < n; c++)
     if (!read_cell (r, &columns[c], cells[c], &row, error))
       return FALSE;
+  /* Of a group; a curve of another would be of none. */
+  if (row.ranks > 0 && row.nodes > 0 && row.ranks % row.nodes != 0)
+    return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, r->path, r->line,
+                             "%" G_GINT64_FORMAT " ranks on %" G_GINT64_FORMAT " nodes: expected as many on each",
+                             row.ranks, row.nodes);
   gboolean is_size = row.op == SP_MEASURED_MEMORY && row.bytes != SP_MEASURED_EMPTY;
   if (row.time_s == 0 && row.bytes_per_s == 0 && !is_size)
     return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, r->path, r->line,
