@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "calibrate/executed.h"
 #include "calibrate/fit.h"
 #include "cli/calibrate.h"
 #include "models/writer.h"
@@ -351,6 +352,11 @@ join_runs (const Job *job, GError **error)
     if (rows == NULL)
       return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
                           "%s: has no rows of seqpar-measure execute; remove it, and the same command goes on", csv);
+    g_autoptr (SpExecuted) whole = sp_executed_parse (csv, text, strlen (text), error);
+    if (whole == NULL) {
+      g_prefix_error (error, "remove %s, and the same command goes on: ", csv);
+      return FALSE;
+    }
     g_string_append (all, i == 0 ? text : rows + 1);
   }
   return sp_cli_write_file (path, all, error);

@@ -153,6 +153,12 @@ sp_command_calibrate (char **args, GString *out, GError **error)
     return help (out);
   if (!g_strv_contains (names, args[1]) && (*args[1] == '-' || sp_is_calibrated (args[1])))
     return sp_calibrate_all (args, out, error);
+  if (!g_strv_contains (names, args[1]) && sp_nearest (args[1], names) == NULL) {
+    g_autoptr (GError) cause = NULL;
+    g_autofree char *cluster = sp_find_cluster (args[1], &cause), *list = g_strjoinv (", ", (char **) names);
+    return sp_cli_usage (error, "%s: neither a part (%s) nor a scenario or a cluster: %s", args[1], list,
+                         cause != NULL ? cause->message : cluster);
+  }
   if (!sp_cli_choice ("SCENARIO, CLUSTER or PART", args[1], names, &part, error))
     return FALSE;
   g_autofree char *program = g_strdup_printf ("seqpar calibrate %s", parts[part].name);

@@ -40,6 +40,7 @@ static const StatusCase status_cases[] = {
   { "help-calibrate-import", 0, { "help", "calibrate", "import" } },
   { "no-part", 2, { "calibrate" }, { "import", "see seqpar help calibrate" } },
   { "unknown-part", 2, { "calibrate", "imprt" }, { "imprt", "did you mean import?" } },
+  { "unknown-target", 2, { "calibrate", "h200x8" }, { "h200x8", "did you mean h200-1x8?" } },
   { "import-no-output", 2, { "calibrate", "import", "model.ini" }, { "-o CSV is missing", "help calibrate import" } },
   { "import-op", 2, { "calibrate", "import", "x", "-o", "y", "--op", "all-redce" }, { "did you mean all-reduce?" } },
   { "import-unknown", 1, { "calibrate", "import", "model.ini", "-o", "y.csv" }, { "model.ini", "nccl-tests" } },

@@ -6,16 +6,6 @@
 
 /* --- kernels, copies and slowdown --------------------------------------------------------------------------------- */
 
-/* "flash-with-forward" is of flash. */
-static gboolean
-is_of (const SpCurve *curve, const char *library)
-{
-  gsize length = library != NULL ? strlen (library) : 0;
-
-  return library != NULL && curve->variant != NULL && strncmp (curve->variant, library, length) == 0 &&
-         (curve->variant[length] == '\0' || curve->variant[length] == '-');
-}
-
 /* Of the libraries that were timed the one that is asked for, else the quickest. */
 static const SpCurve *
 choose (const SpProfile *profile, SpCurveKind kind, const char *library)
@@ -24,7 +14,7 @@ choose (const SpProfile *profile, SpCurveKind kind, const char *library)
 
   for (guint i = 0; i < profile->curves->len; i++) {
     const SpCurve *curve = profile->curves->pdata[i];
-    if (curve->kind == kind && is_of (curve, library))
+    if (curve->kind == kind && sp_curve_is_of_library (curve, library))
       return curve;
     if (curve->kind == kind && (best == NULL || curve->value[SP_CORE_RATE].value > best->value[SP_CORE_RATE].value))
       best = curve;

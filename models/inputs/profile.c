@@ -119,6 +119,15 @@ text_of (SpUnit unit, double value, int digits)
 }
 
 gboolean
+sp_curve_is_of_library (const SpCurve *curve, const char *library)
+{
+  gsize length = library != NULL ? strlen (library) : 0;
+
+  return library != NULL && curve->variant != NULL && strncmp (curve->variant, library, length) == 0 &&
+         (curve->variant[length] == '\0' || curve->variant[length] == '-');
+}
+
+gboolean
 sp_curve_has (const SpCurve *curve, guint slot)
 {
   return curve->kind != SP_CURVE_KERNEL || slot == SP_KERNEL_LAUNCH || curve->value[slot].value != 0 ||

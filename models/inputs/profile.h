@@ -136,6 +136,8 @@ gboolean sp_curve_is_transfer (SpCurveKind kind); /* made of pieces */
 char *sp_curve_name (const SpCurve *curve);
 /* Of a slot: "rate", "latency-2"; NULL beyond the last of its kind. Free with g_free. */
 char *sp_curve_key (const SpCurve *curve, guint slot);
+/* "flash-with-forward" is of flash; nothing is of NULL. */
+gboolean sp_curve_is_of_library (const SpCurve *curve, const char *library);
 /* FALSE: a slot of a kernel that is no part of its formula, which is not written. */
 gboolean sp_curve_has (const SpCurve *curve, guint slot);
 /* The value as the file has it: "826.1 TFLOP/s". Free with g_free. */

@@ -114,6 +114,28 @@ check_precision (const SpScenario *scenario, const SpIni *ini, const SpValues *v
                         sp_ini_has (ini, "run", "precision") ? "" : " (bf16 is the default)");
 }
 
+/* A library that the profile has not timed would be priced as whichever is quickest. */
+static gboolean
+check_library (const SpScenario *scenario, GError **error)
+{
+  const SpProfile *profile = scenario->cluster->profile;
+  const char *library = scenario->framework->attention_library;
+  g_autoptr (GString) timed = g_string_new (NULL);
+
+  for (guint i = 0; profile != NULL && library != NULL && i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    if (curve->kind != SP_CURVE_ATTENTION || curve->variant == NULL)
+      continue;
+    if (sp_curve_is_of_library (curve, library))
+      return TRUE;
+    g_string_append_printf (timed, "%s%s", timed->len > 0 ? " or " : "", curve->variant);
+  }
+  return timed->len == 0 ||
+         sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                        "%s: [framework] attention-library = \"%s\": the profile %s has timed others: expected %s",
+                        scenario->framework_path, library, profile->name, timed->str);
+}
+
 /* Absolute, or beside the scenario. */
 static gboolean
 load_packing (SpScenario *scenario, const SpIni *ini, const char *name, GError **error)
@@ -152,7 +174,8 @@ load_files (SpScenario *scenario, const SpIni *ini, const SpValues *values, GErr
       !check_precision (scenario, ini, values, error))
     return FALSE;
   scenario->framework = sp_framework_load (scenario->framework_path, error);
-  return scenario->framework != NULL && load_packing (scenario, ini, values->packing, error);
+  return scenario->framework != NULL && check_library (scenario, error) &&
+         load_packing (scenario, ini, values->packing, error);
 }
 
 /* Axes that the order has nearer than those of `until`, as " (tensor = 8 is nearer)", or "". */
