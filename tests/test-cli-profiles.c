@@ -202,6 +202,23 @@ test_plan (void)
   assert_contains (plan.out, "NVIDIA A100 80GB (published)");
 }
 
+/* Attention of a library that the profile has not timed is not priced as another's. */
+static void
+test_library (void)
+{
+  static const char *const words[] = { "attention-library = \"flsh\"", "expected cudnn or flash", NULL };
+  g_autofree char *path = shipped ("frameworks", "pytorch-2.11-ddp.ini"), *text = NULL;
+
+  g_assert_true (g_file_get_contents (path, &text, NULL, NULL));
+  g_autofree char *other = replace (text, "attention-library = flash", "attention-library = flsh");
+  g_autofree char *scenario = shipped ("executed", "s350m-2k-zero0.ini");
+  write_file ("flsh.ini", other, -1);
+  g_auto (Run) plain = run_cli ("run", scenario, "--set", "framework=flsh.ini");
+  g_assert_cmpint (plain.status, ==, 0);
+  g_auto (Run) wrong = run_cli ("run", scenario, "--set", "framework=flsh.ini", "--set", "profile=h100-1x2");
+  assert_refused (&wrong, 1, words);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -214,6 +231,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-profiles/least", test_least);
   g_test_add_func ("/cli-profiles/uses", test_uses);
   g_test_add_func ("/cli-profiles/plan", test_plan);
+  g_test_add_func ("/cli-profiles/library", test_library);
   int status = g_test_run ();
   remove_folder ();
   return status;
