@@ -18,6 +18,7 @@ for framework in flash-loss-in-place lasp-authors; do
       > "$folder/$framework" # a line for each layer, forward and backward as two data sets
 done
 
+cd "$folder" # the picture has the names of its data
 gnuplot <<GNUPLOT
 set terminal svg size 860,360 font "sans-serif,13" background "white"
 set output "$here/chain-skew.svg"
@@ -29,8 +30,8 @@ set ylabel "rank in the chain"
 set yrange [-1:64]
 unset key
 set title "the local part does not wait for the state"
-plot "$folder/flash-loss-in-place" index 0 with lines lc rgb "#0072b2", "" index 1 with lines lc rgb "#d55e00"
+plot "flash-loss-in-place" index 0 with lines lc rgb "#0072b2", "" index 1 with lines lc rgb "#d55e00"
 set title "as the authors' code: it does"
 unset ylabel
-plot "$folder/lasp-authors" index 0 with lines lc rgb "#0072b2", "" index 1 with lines lc rgb "#d55e00"
+plot "lasp-authors" index 0 with lines lc rgb "#0072b2", "" index 1 with lines lc rgb "#d55e00"
 GNUPLOT
