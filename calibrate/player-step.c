@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Playing: a step, and one kernel again and again. */
+/* Playing: a step, and its kernels alone in their order. */
 #include <string.h>
 
 #include "calibrate/player-private.h"
