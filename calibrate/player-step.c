@@ -198,7 +198,8 @@ take_kernels (const SpPlayer *player, guint *next, guint most, guint *numbers)
   return n;
 }
 
-/* Once more with a longer lead where the card came to wait for the host. */
+/* Once more with a longer lead where the card may have come to wait for the host. Known lie: with the longest lead it is
+ * taken as it is. */
 static gboolean
 play_kernels (SpPlayer *player, const guint *numbers, guint n, gboolean timed, guint *most_lead, double *ret_s,
               GError **error)
@@ -238,7 +239,8 @@ time_chunk (SpPlayer *player, const guint *numbers, guint n, double *seconds, GE
   double plain_s[PASSES], timed_s, all_s = 0;
   guint most_lead = FIRST_LEAD;
 
-  /* Until libraries have loaded their kernels, and the card's clock is what its power allows in the long run. */
+  /* Until libraries have loaded their kernels, and the card's clock is what its power allows in the long run: how long
+   * that takes is assumed. */
   for (guint i = 0; all_s < warm_s && i < MOST_WARM; i++) {
     if (!play_kernels (player, numbers, n, FALSE, &most_lead, &timed_s, error))
       return FALSE;
@@ -256,7 +258,7 @@ time_chunk (SpPlayer *player, const guint *numbers, guint n, double *seconds, GE
     if (!CUDA (cudaEventElapsedTime (&ms, player->starts[numbers[i]],
                                      i + 1 < n ? player->starts[numbers[i + 1]] : player->ends[0])))
       return FALSE;
-    seconds[numbers[i]] = MAX (ms * 1e-3 - events_s, ms * 1e-4);
+    seconds[numbers[i]] = MAX (ms * 1e-3 - events_s, ms * 1e-4); /* 0 is no kernel */
   }
   return TRUE;
 }
