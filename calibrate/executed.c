@@ -289,15 +289,49 @@ typedef struct {
   int compute, other;
 } Change;
 
+static gint
+compare_starts (gconstpointer a, gconstpointer b)
+{
+  return compare (&((const SpExecutedCommand *) a)->start_s, &((const SpExecutedCommand *) b)->start_s);
+}
+
+/* Ends are put off by what lies between most kernels and the next, which is no idle time. */
+static void
+close_gaps (GArray *kernels)
+{
+  g_autoptr (GArray) gaps = g_array_new (FALSE, FALSE, sizeof (double));
+  SpExecutedCommand *k = (SpExecutedCommand *) (gpointer) kernels->data;
+
+  g_array_sort (kernels, compare_starts);
+  for (guint i = 0; i + 1 < kernels->len; i++) {
+    double gap_s = MAX (k[i + 1].start_s - k[i].end_s, 0);
+    g_array_append_val (gaps, gap_s);
+  }
+  if (gaps->len == 0)
+    return;
+  g_array_sort (gaps, compare);
+  double usual_s = g_array_index (gaps, double, gaps->len / 2);
+  for (guint i = 0; i + 1 < kernels->len; i++)
+    k[i].end_s = MAX (k[i].end_s, MIN (k[i].end_s + usual_s, k[i + 1].start_s));
+}
+
 double
 sp_executed_exposed_of (const GArray *commands)
 {
+  g_autoptr (GArray) kernels = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
+  g_autoptr (GArray) others = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
   g_autoptr (GArray) changes = g_array_new (FALSE, FALSE, sizeof (Change));
   int compute = 0, other = 0;
   double exposed_s = 0, since_s = 0;
 
   for (guint i = 0; i < commands->len; i++) {
     const SpExecutedCommand *c = &g_array_index (commands, SpExecutedCommand, i);
+    g_array_append_vals (c->compute ? kernels : others, c, 1);
+  }
+  close_gaps (kernels);
+  g_array_append_vals (kernels, others->data, others->len);
+  for (guint i = 0; i < kernels->len; i++) {
+    const SpExecutedCommand *c = &g_array_index (kernels, SpExecutedCommand, i);
     Change change = { c->start_s, c->compute, !c->compute };
     g_array_append_val (changes, change);
     change = (Change){ c->end_s, -c->compute, -!c->compute };

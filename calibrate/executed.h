@@ -44,7 +44,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpExecuted, sp_executed_free)
 
 /* The middle one; 0 of none. */
 double sp_executed_step_s (const SpExecutedRun *run);
-/* Of SpExecutedCommand: while no kernel ran but communication was under way. */
+/* Of SpExecutedCommand: while no kernel ran but communication was under way. The usual gap between two kernels, their
+ * median, counts as run: timing makes it longer, and nothing waits there. */
 double sp_executed_exposed_of (const GArray *commands);
 
 G_END_DECLS

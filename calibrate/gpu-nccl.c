@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL moves among all ranks. */
+/* What NCCL moves among the ranks of a group. */
 #include "calibrate/gpu-private.h"
 
 #include <gio/gio.h>
@@ -45,41 +45,48 @@ force (SpGpu *gpu, const char *variant, GError **error)
 }
 
 static ncclComm_t
-find (const SpGpu *gpu, const char *variant)
+find (const SpGpu *gpu, const char *variant, int ranks)
 {
-  for (guint i = 1; strchr (variant, '/') != NULL && i < gpu->comms->len; i++)
-    if (g_str_equal (gpu->comm_variants->pdata[i], variant))
-      return gpu->comms->pdata[i];
-  return strchr (variant, '/') == NULL && gpu->comms->len > 0 ? gpu->comms->pdata[0] : NULL;
+  const char *forced = strchr (variant, '/') != NULL ? variant : NULL;
+
+  for (guint i = 0; i < gpu->comms->len; i++) {
+    const SpGpuComm *comm = &g_array_index (gpu->comms, SpGpuComm, i);
+    if (comm->ranks == ranks && g_strcmp0 (comm->forced, forced) == 0)
+      return comm->comm;
+  }
+  return NULL;
 }
 
+/* Every group makes its own. */
 static gboolean
-connect (SpGpu *gpu, const char *variant, GError **error)
+connect (SpGpu *gpu, const char *variant, int ranks, GError **error)
 {
+  int rank = gpu->rank->rank, first = rank / ranks * ranks, left = sp_ranks_size (gpu->rank) - first;
   ncclComm_t comm = NULL;
-  ncclUniqueId id = { { 0 } };
+  ncclUniqueId mine = { { 0 } };
+  g_autofree ncclUniqueId *all = g_new (ncclUniqueId, sp_ranks_size (gpu->rank));
 
-  if ((gpu->rank->rank == 0 && !NCCL (ncclGetUniqueId (&id))) ||
-      !sp_ranks_broadcast (gpu->rank, &id, sizeof id, error) ||
-      !NCCL (ncclCommInitRank (&comm, sp_ranks_size (gpu->rank), id, gpu->rank->rank)))
+  if ((rank == first && !NCCL (ncclGetUniqueId (&mine))) ||
+      !sp_ranks_gather (gpu->rank, &mine, sizeof mine, all, error) ||
+      !NCCL (ncclCommInitRank (&comm, MIN (ranks, left), all[first], rank - first)))
     return FALSE;
-  g_ptr_array_add (gpu->comms, comm);
-  g_ptr_array_add (gpu->comm_variants, g_strdup (variant));
+  SpGpuComm made = { comm, strchr (variant, '/') != NULL ? g_strdup (variant) : NULL, ranks };
+  g_array_append_val (gpu->comms, made);
   return TRUE;
 }
 
 gboolean
-sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
+sp_gpu_connect (SpGpu *gpu, const char *variant, int ranks, GError **error)
 {
-  if (find (gpu, variant) != NULL)
+  if (find (gpu, variant, ranks) != NULL)
     return TRUE;
   /* What the user's environment forces holds for the first, and is what its rows are measured with. */
-  return (strchr (variant, '/') == NULL || force (gpu, variant, error)) && connect (gpu, variant, error);
+  return (strchr (variant, '/') == NULL || force (gpu, variant, error)) && connect (gpu, variant, ranks, error);
 }
 
 /* One more: made, used for collectives, then for sends; what each takes beyond the one before. */
 gboolean
-sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **error)
+sp_gpu_measure_communicator (SpGpu *gpu, int ranks, SpCommunicatorBytes *ret, GError **error)
 {
   static const SpMeasuredOp ops[] = { SP_MEASURED_ALL_GATHER, SP_MEASURED_REDUCE_SCATTER, SP_MEASURED_ALL_REDUCE,
                                       SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_TO_ALL };
@@ -88,12 +95,12 @@ sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **erro
   if (!barrier (gpu, error) || !CUDA (cudaDeviceSynchronize ()))
     return FALSE;
   before = sp_gpu_used_bytes ();
-  if (!connect (gpu, "memory/", error))
+  if (!connect (gpu, "memory/", ranks, error))
     return FALSE;
   made = sp_gpu_used_bytes ();
   for (guint i = 0; i < G_N_ELEMENTS (ops); i++) {
     SpMeasuredRow row = sp_measured_row (ops[i]);
-    row.variant = "memory/";
+    row.variant = "memory/", row.ranks = ranks;
     row.bytes = (gint64) MIN (gpu->bytes, (gsize) 64 << 20);
     if (i == 3)
       between = sp_gpu_used_bytes ();
@@ -108,17 +115,19 @@ void
 sp_gpu_disconnect (SpGpu *gpu)
 {
   /* Abort, never destroy: it does not wait for ranks that failed. All work of a good end is done by now. */
-  for (guint i = 0; gpu->comms != NULL && i < gpu->comms->len; i++)
-    ncclCommAbort (gpu->comms->pdata[i]);
-  g_clear_pointer (&gpu->comms, g_ptr_array_unref);
-  g_clear_pointer (&gpu->comm_variants, g_ptr_array_unref);
+  for (guint i = 0; gpu->comms != NULL && i < gpu->comms->len; i++) {
+    SpGpuComm *comm = &g_array_index (gpu->comms, SpGpuComm, i);
+    ncclCommAbort (comm->comm);
+    g_free (comm->forced);
+  }
+  g_clear_pointer (&gpu->comms, g_array_unref);
 }
 
 gboolean
 sp_gpu_nccl_fine (SpGpu *gpu, GError **error)
 {
   for (guint i = 0; i < gpu->comms->len; i++) {
-    ncclComm_t comm = gpu->comms->pdata[i];
+    ncclComm_t comm = g_array_index (gpu->comms, SpGpuComm, i).comm;
     ncclResult_t async = ncclSuccess;
     if (!NCCL (ncclCommGetAsyncError (comm, &async)) || !NCCL (async))
       return FALSE;
@@ -129,7 +138,7 @@ sp_gpu_nccl_fine (SpGpu *gpu, GError **error)
 static gboolean
 issue_grouped (SpGpu *gpu, ncclComm_t comm, const SpMeasuredRow *row, cudaStream_t stream, GError **error)
 {
-  int size = sp_ranks_size (gpu->rank), rank = gpu->rank->rank;
+  int size = (int) row->ranks, rank = gpu->rank->rank % size;
   gboolean ring = row->op == SP_MEASURED_SEND_RECEIVE;
   gsize each = (gsize) (ring ? row->bytes : row->bytes / size);
   gboolean good = NCCL (ncclGroupStart ());
@@ -146,8 +155,8 @@ issue_grouped (SpGpu *gpu, ncclComm_t comm, const SpMeasuredRow *row, cudaStream
 gboolean
 sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GError **error)
 {
-  ncclComm_t comm = find (gpu, row->variant);
-  gsize count = (gsize) row->bytes / 2, share = count / (gsize) sp_ranks_size (gpu->rank);
+  ncclComm_t comm = find (gpu, row->variant, (int) row->ranks);
+  gsize count = (gsize) row->bytes / 2, share = count / (gsize) row->ranks;
 
   switch (row->op) {
   case SP_MEASURED_ALL_GATHER:
@@ -168,13 +177,13 @@ sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GE
 #else
 
 gboolean
-sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error)
+sp_gpu_connect (SpGpu *gpu, const char *variant, int ranks, GError **error)
 {
   return TRUE;
 }
 
 gboolean
-sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **error)
+sp_gpu_measure_communicator (SpGpu *gpu, int ranks, SpCommunicatorBytes *ret, GError **error)
 {
   *ret = (SpCommunicatorBytes){ 0 };
   return TRUE;

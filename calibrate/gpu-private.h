@@ -6,6 +6,14 @@
 #include "calibrate/gpu.h"
 #include "calibrate/nccl.h"
 
+#if HAVE_NCCL
+typedef struct {
+  ncclComm_t comm;
+  char *forced; /* ALGORITHM/PROTOCOL; NULL: as NCCL likes */
+  int ranks;
+} SpGpuComm;
+#endif
+
 struct _SpGpu {
   SpRank *rank;
   cudaStream_t plain_streams[2], nccl_streams[2]; /* the latter of the highest priority, as the player's */
@@ -14,14 +22,19 @@ struct _SpGpu {
   void *workspaces[2]; /* of a place */
   char *send, *receive, *host;
   gsize bytes; /* of each of them */
-#if HAVE_NCCL
-  GPtrArray *comms; /* ncclComm_t, and how they were made: the first as NCCL likes */
-  GPtrArray *comm_variants;
-#endif
+  GArray *comms;  /* SpGpuComm; the first is of all ranks, as NCCL likes */
 };
 
+/* Groups are of neighbouring ranks: the first `ranks` of them, the next, and so on. */
+typedef struct {
+  int groups; /* that take part at once; 1: the first */
+  gboolean idle; /* this rank is of none of them */
+} SpGpuPart;
+
+SpGpuPart sp_gpu_part (const SpGpu *gpu, const SpMeasuredRow *row);
+
 /* gpu-nccl.c */
-gboolean sp_gpu_connect (SpGpu *gpu, const char *variant, GError **error);
+gboolean sp_gpu_connect (SpGpu *gpu, const char *variant, int ranks, GError **error);
 void sp_gpu_disconnect (SpGpu *gpu);
 gboolean sp_gpu_nccl_fine (SpGpu *gpu, GError **error);
 gboolean sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GError **error);

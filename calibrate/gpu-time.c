@@ -21,6 +21,15 @@ gemm_of (const SpMeasuredRow *row)
   return shape;
 }
 
+SpGpuPart
+sp_gpu_part (const SpGpu *gpu, const SpMeasuredRow *row)
+{
+  int groups = g_str_has_prefix (row->variant, "groups-") ? (int) g_ascii_strtoll (row->variant + strlen ("groups-"), NULL, 10) : 1;
+  gboolean all = row->ranks <= 1; /* what one GPU does every rank does at once */
+
+  return (SpGpuPart){ groups, !all && gpu->rank->rank >= row->ranks * groups };
+}
+
 /* There are two places, for an op and what runs beside it. */
 static cudaStream_t
 stream_of (const SpGpu *gpu, const SpMeasuredRow *row, int place)
@@ -35,6 +44,8 @@ issue (SpGpu *gpu, const SpMeasuredRow *row, int place, GError **error)
 {
   cudaStream_t stream = stream_of (gpu, row, place);
 
+  if (sp_gpu_part (gpu, row).idle)
+    return TRUE;
   if (row->op == SP_MEASURED_GEMM) {
     SpGemmShape shape = gemm_of (row);
     gsize a_bytes = (gsize) (row->m * row->k) * 2;
@@ -179,20 +190,21 @@ time_beside (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, const Sp
     cudaGraphExecDestroy (beside);
   if (!good)
     return FALSE;
+  gboolean idle = sp_gpu_part (gpu, p).idle;
   cover_s /= batch;
-  count = ceil (2 * alone_s / cover_s) + 4;
+  count = idle ? 0 : ceil (2 * alone_s / cover_s) + 4;
   for (int turn = 0; turn < 4; turn++) {
     if (!largest (gpu, &count, error) ||
         !run_covered (gpu, p, graph, cover, (int) MIN (count, MAX_COVER), &covered, error))
       return FALSE;
-    double missed_s = covered.short_s;
+    double missed_s = idle ? 0 : covered.short_s;
     if (!largest (gpu, &missed_s, error))
       return FALSE;
     *ret_s = covered.time_s;
     *ret_partial = missed_s > 0;
     if (missed_s == 0 || count >= MAX_COVER)
       break;
-    count = ceil (MAX (1.5 * covered.time_s / cover_s, 2 * count)) + 4;
+    count = ceil (idle ? 0 : MAX (1.5 * covered.time_s / cover_s, 2 * count)) + 4;
   }
   return TRUE;
 }
@@ -207,22 +219,53 @@ drain (SpGpu *gpu, GError **error)
 }
 
 static SpMeasuredRow
-sized (SpMeasuredOp op, const char *variant, gint64 bytes, gint64 m, gint64 n, gint64 k)
+sized (SpMeasuredOp op, const char *variant, gint64 ranks, gint64 bytes, gint64 side)
 {
   SpMeasuredRow row = sp_measured_row (op);
 
-  row.variant = variant, row.bytes = bytes, row.m = m, row.n = n, row.k = k;
+  row.variant = variant, row.ranks = ranks, row.bytes = bytes, row.m = row.n = row.k = side;
   return row;
+}
+
+/* From one stream to another and back, as a message that kernels wait for does: seconds of one way, beyond the kernel's
+ * own. The host has issued all of it when it begins. */
+static gboolean
+time_hop (SpGpu *gpu, double *ret_s, GError **error)
+{
+  enum { LEAD = 400, TURNS = 64, PASSES = 2 };
+  cudaEvent_t *events = gpu->events;
+  float ms[PASSES] = { 0 };
+
+  for (int hops = 0; hops < PASSES; hops++) {
+    cudaStream_t streams[] = { gpu->plain_streams[0], hops ? gpu->nccl_streams[0] : gpu->plain_streams[0] };
+    for (int i = 0; i < LEAD; i++)
+      if (!CUDA (cudaMemsetAsync (gpu->workspaces[0], 0, SP_GEMM_WORKSPACE_BYTES, streams[0])))
+        return FALSE;
+    if (!CUDA (cudaEventRecord (events[0], streams[0])))
+      return FALSE;
+    for (int i = 0; i < 2 * TURNS; i++)
+      if (!CUDA (cudaMemcpyAsync (gpu->receive, gpu->send, 1024, cudaMemcpyDefault, streams[i % 2])) ||
+          (hops && (!CUDA (cudaEventRecord (events[2], streams[i % 2])) ||
+                    !CUDA (cudaStreamWaitEvent (streams[(i + 1) % 2], events[2], 0)))))
+        return FALSE;
+    if (!CUDA (cudaEventRecord (events[1], streams[0])) || !wait_event (gpu, events[1], error) ||
+        !CUDA (cudaEventElapsedTime (&ms[hops], events[0], events[1])))
+      return FALSE;
+  }
+  *ret_s = MAX ((double) (ms[1] - ms[0]) * 1e-3 / (2 * TURNS), 1e-9);
+  return TRUE;
 }
 
 static gboolean
 time_launch (SpGpu *gpu, const SpMeasuredRow *p, double *ret_s, GError **error)
 {
-  SpMeasuredRow op = sized (SP_MEASURED_GEMM, "cublaslt", 0, 128, 128, 128);
+  SpMeasuredRow op = sized (SP_MEASURED_GEMM, "cublaslt", 1, 0, 128);
   if (g_str_equal (p->variant, "copy"))
-    op = sized (SP_MEASURED_COPY, "device-to-device", 1024, 0, 0, 0);
+    op = sized (SP_MEASURED_COPY, "device-to-device", 1, 1024, 0);
   else if (g_str_equal (p->variant, "all-reduce"))
-    op = sized (SP_MEASURED_ALL_REDUCE, "", 1024, 0, 0, 0);
+    op = sized (SP_MEASURED_ALL_REDUCE, "", p->ranks, 1024, 0);
+  else if (g_str_equal (p->variant, "hop"))
+    return time_hop (gpu, ret_s, error) && barrier (gpu, error);
   if (!issue (gpu, &op, 0, error) || !drain (gpu, error) || !barrier (gpu, error))
     return FALSE;
   gint64 start = g_get_monotonic_time ();
@@ -240,13 +283,13 @@ sp_gpu_time (SpGpu *gpu, const SpMeasuredRow *p, double *ret_time_s, gboolean *r
   if (p->op == SP_MEASURED_LAUNCH)
     return time_launch (gpu, p, ret_time_s, error);
   gboolean beside = p->beside != SP_MEASURED_NONE;
-  SpMeasuredRow cover = p->beside == SP_MEASURED_GEMM ? sized (SP_MEASURED_GEMM, "cublaslt", 0, p->m, p->n, p->k)
-                                                      : sized (p->beside, "", p->bytes, 0, 0, 0);
+  SpMeasuredRow cover = p->beside == SP_MEASURED_GEMM ? sized (SP_MEASURED_GEMM, "cublaslt", p->ranks, 0, p->m)
+                                                      : sized (p->beside, "", p->ranks, p->bytes, 0);
   int batch = batch_of (p);
   cudaGraphExec_t graph = NULL;
   double time_s = 0;
   /* Once outside a graph first: NCCL connects, and the library loads its kernel. */
-  gboolean good = sp_gpu_connect (gpu, p->op == SP_MEASURED_GEMM ? "" : p->variant, error) &&
+  gboolean good = (p->ranks <= 1 || sp_gpu_connect (gpu, p->op == SP_MEASURED_GEMM ? "" : p->variant, (int) p->ranks, error)) &&
                   issue (gpu, p, 0, error) && (!beside || issue (gpu, &cover, 0, error)) && drain (gpu, error) &&
                   capture (gpu, p, 0, batch, &graph, error) && time_alone (gpu, p, graph, 0, &time_s, error) &&
                   (!beside || time_beside (gpu, p, graph, &cover, time_s, &time_s, ret_partial, error));

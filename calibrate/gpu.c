@@ -86,7 +86,7 @@ start (SpGpu *gpu, gboolean nccl, GError **error)
     if (!CUDA (cudaEventCreate (&gpu->events[i])))
       return FALSE;
   gpu->gemms = sp_gemms_new (error);
-  return gpu->gemms != NULL && (!nccl || sp_gpu_connect (gpu, "", error));
+  return gpu->gemms != NULL && (!nccl || sp_gpu_connect (gpu, "", sp_ranks_size (gpu->rank), error));
 }
 
 SpGpu *
@@ -97,8 +97,7 @@ sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error)
   gpu->rank = rank;
   gpu->bytes = bytes;
 #if HAVE_NCCL
-  gpu->comms = g_ptr_array_new ();
-  gpu->comm_variants = g_ptr_array_new_with_free_func (g_free);
+  gpu->comms = g_array_new (FALSE, FALSE, sizeof (SpGpuComm));
 #endif
   if (!start (gpu, nccl, error) || !CUDA (cudaMalloc ((void **) &gpu->send, bytes)) ||
       !CUDA (cudaMalloc ((void **) &gpu->receive, bytes)) || !CUDA (cudaMallocHost ((void **) &gpu->host, bytes)) ||

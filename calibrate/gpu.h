@@ -21,14 +21,15 @@ void sp_gpu_free (SpGpu *gpu);
 gboolean sp_gpu_describe (int device, SpMeasured *measured, GError **error);
 /* In use on the card beside this program's buffers: contexts, libraries and their kernels, communicators. */
 gint64 sp_gpu_overhead_bytes (const SpGpu *gpu);
-/* What one more communicator of all ranks takes: made, and beyond that once it was used for collectives, and for sends
+/* What one more communicator of so many ranks takes: made, and beyond that once it was used for collectives, and for sends
  * and all-to-alls. */
 typedef struct {
   gint64 made, collectives, sends;
 } SpCommunicatorBytes;
-gboolean sp_gpu_measure_communicator (SpGpu *gpu, SpCommunicatorBytes *ret, GError **error);
+gboolean sp_gpu_measure_communicator (SpGpu *gpu, int ranks, SpCommunicatorBytes *ret, GError **error);
 /* Seconds on this rank of one op as a row says it: op, variant, ranks, sizes, beside. A variant of a collective that has
- * a "/" is ALGORITHM/PROTOCOL, and gets a communicator for which NCCL is told so. `ret_partial`: what ran beside did not
+ * a "/" is ALGORITHM/PROTOCOL, and gets a communicator for which NCCL is told so. Of more ranks than the row has the
+ * first take part and the others are idle; "groups-N": N such groups at once. `ret_partial`: what ran beside did not
  * cover all of it. */
 gboolean sp_gpu_time (SpGpu *gpu, const SpMeasuredRow *row, double *ret_time_s, gboolean *ret_partial, GError **error);
 

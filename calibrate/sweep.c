@@ -74,8 +74,19 @@ add_sizes (const SpSweep *sweep, SpMeasuredRow row, GArray *points)
       g_array_append_val (points, row);
 }
 
+/* All groups of a size at once, each on links of its own: what they take from each other. */
 static void
-add_nccl (const SpSweep *sweep, int ranks, int nodes, GArray *points)
+add_groups (const SpSweep *sweep, SpMeasuredRow row, int groups, GArray *points)
+{
+  g_autofree char *variant = g_strdup_printf ("groups-%d", groups);
+
+  row.variant = g_string_chunk_insert_const (sweep->shapes->words, variant);
+  for (row.bytes = MAX (sweep->min_bytes, 64 << 10); row.bytes <= sweep->max_bytes; row.bytes *= 4)
+    g_array_append_val (points, row);
+}
+
+static void
+add_nccl (const SpSweep *sweep, int ranks, int nodes, int groups, GArray *points)
 {
   static const SpMeasuredOp ops[] = { SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_GATHER, SP_MEASURED_REDUCE_SCATTER,
                                       SP_MEASURED_ALL_REDUCE, SP_MEASURED_ALL_TO_ALL };
@@ -88,6 +99,8 @@ add_nccl (const SpSweep *sweep, int ranks, int nodes, GArray *points)
     row.ranks = ranks;
     row.nodes = nodes;
     add_sizes (sweep, row, points);
+    if (groups > 1)
+      add_groups (sweep, row, groups, points);
     for (guint j = 0; sweep->forced != NULL && sweep->forced[j] != NULL; j++) {
       SpMeasuredRow forced = row;
       forced.variant = sweep->forced[j];
@@ -118,7 +131,7 @@ GArray *
 sp_sweep_points (const SpSweep *sweep, int ranks, int nodes)
 {
   static const char *const copies[] = { "device-to-device", "host-to-device", "device-to-host" };
-  static const char *const launches[] = { "gemm", "copy", "all-reduce" };
+  static const char *const launches[] = { "gemm", "copy", "hop", "all-reduce" };
   GArray *points = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
   SpMeasuredRow one = sp_measured_row (SP_MEASURED_COPY);
 
@@ -130,14 +143,17 @@ sp_sweep_points (const SpSweep *sweep, int ranks, int nodes)
     add_sizes (sweep, one, points);
   }
   one.op = SP_MEASURED_LAUNCH;
-  for (guint i = 0; sweep->kinds & SP_SWEEP_LAUNCH && i < (sweep->nccl ? 3 : 2); i++) {
+  for (guint i = 0; sweep->kinds & SP_SWEEP_LAUNCH && i < (sweep->nccl ? 4u : 3u); i++) {
     one.variant = launches[i];
-    one.ranks = i == 2 ? ranks : 1;
-    one.nodes = i == 2 ? nodes : 1;
+    one.ranks = i == 3 ? ranks : 1;
+    one.nodes = i == 3 ? nodes : 1;
     g_array_append_val (points, one);
   }
+  /* Groups of two, four .. of one node, and all ranks. */
+  for (int size = 2; sweep->kinds & SP_SWEEP_NCCL && size < ranks && nodes == 1; size *= 2)
+    add_nccl (sweep, size, 1, ranks / size, points);
   if (sweep->kinds & SP_SWEEP_NCCL)
-    add_nccl (sweep, ranks, nodes, points);
+    add_nccl (sweep, ranks, nodes, 1, points);
   return points;
 }
 
@@ -216,19 +232,31 @@ add_memory (const Loop *loop, const char *variant, int ranks, int nodes, gint64 
   return loop->rows == NULL || sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
 }
 
+static gboolean
+add_communicator (const Loop *loop, int ranks, int nodes, gint64 *rest, GError **error)
+{
+  SpCommunicatorBytes one = { 0 };
+
+  if (!sp_gpu_measure_communicator (loop->gpu, ranks, &one, error))
+    return FALSE;
+  *rest -= one.made + one.collectives + one.sends;
+  return add_memory (loop, "communicator", ranks, nodes, one.made, error) &&
+         add_memory (loop, "communicator/collectives", ranks, nodes, one.collectives, error) &&
+         add_memory (loop, "communicator/sends", ranks, nodes, one.sends, error);
+}
+
 /* When all kinds of calls have been made, and the libraries have loaded what they load. */
 static gboolean
 measure_memory (const Loop *loop, int ranks, int nodes, GError **error)
 {
-  gint64 overhead = sp_gpu_overhead_bytes (loop->gpu);
-  SpCommunicatorBytes one = { 0 };
+  gint64 rest = sp_gpu_overhead_bytes (loop->gpu);
 
-  if (loop->sweep->nccl && !sp_gpu_measure_communicator (loop->gpu, &one, error))
+  for (int size = 2; loop->sweep->kinds & SP_SWEEP_NCCL && size < ranks && nodes == 1; size *= 2)
+    if (!add_communicator (loop, size, 1, &rest, error))
+      return FALSE;
+  if (loop->sweep->nccl && !add_communicator (loop, ranks, nodes, &rest, error))
     return FALSE;
-  return add_memory (loop, "context", 1, 1, overhead - one.made - one.collectives - one.sends, error) &&
-         (!loop->sweep->nccl || (add_memory (loop, "communicator", ranks, nodes, one.made, error) &&
-                                 add_memory (loop, "communicator/collectives", ranks, nodes, one.collectives, error) &&
-                                 add_memory (loop, "communicator/sends", ranks, nodes, one.sends, error)));
+  return add_memory (loop, "context", 1, 1, rest, error);
 }
 
 static gboolean

@@ -71,14 +71,16 @@ add_shipped (GPtrArray *all, const char *folder, const char *file, const char *c
   gint32 world = sp_layout_world (l, as_is->arch), wanted = world > 1 ? gpus : 1;
   g_autoptr (GPtrArray) sets = g_ptr_array_new_with_free_func (g_free);
 
-  if (wanted == 1 && world > 1)
+  if (world > wanted || wanted % world != 0)
     return TRUE;
   g_ptr_array_add (sets, g_steal_pointer (&set_cluster));
   g_ptr_array_add (sets, g_strdup ("cluster.nodes=1"));
   g_ptr_array_add (sets, g_strdup_printf ("cluster.gpus-per-node=%d", wanted));
   for (guint i = 0; i < G_N_ELEMENTS (axes) && wanted != world; i++)
-    if (axes[i].degree > 1)
+    if (axes[i].degree > 1) { /* of a mix the first axis alone */
       g_ptr_array_add (sets, g_strdup_printf ("layout.%s=%d", axes[i].key, wanted / world * axes[i].degree));
+      break;
+    }
   if (wanted != world && l->data > 1)
     g_ptr_array_add (sets, g_strdup_printf ("run.global-batch=%d", as_is->run.global_batch / l->data * wanted));
   g_ptr_array_add (sets, NULL);
