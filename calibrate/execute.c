@@ -107,7 +107,7 @@ write_sums (const Run *run)
   for (guint op = 0; op < SP_N_OPS; op++)
     if (times[op] > 0)
       write_row (run, 0, "op", sp_op_name (op), 0, times[op], 0, 0, 0, all_s[op]);
-  write_row (run, 0, "exposed", "", 0, 0, 0, 0, 0, sp_executed_exposed_of (commands));
+  write_row (run, 0, "exposed", "", 0, 0, 0, 0, 0, sp_executed_exposed_of (commands, sp_player_events_s (run->player)));
 }
 
 static gboolean

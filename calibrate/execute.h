@@ -7,7 +7,7 @@
  * Rows, by the column of that name:
  *   step      end_s = what a step took on the slowest rank, by repeat; start_s = what the host took to issue it
  *   op        name = the op; of rank 0 in one step that was timed command by command: m = how often, end_s = all together
- *   exposed   end_s = of that step what communication was under way while no kernel ran
+ *   exposed   end_s = of that step how long kernels waited for communication (calibrate/executed.h)
  *   command   name = the op, of that step, each by itself; times from the step's start. Where asked for
  *   payload   name = the axis, bytes = handed to NCCL or the host's copies in a step
  *   memory    name = arena, context, communicators (all of them; m = how many), used (all that the card had in use)

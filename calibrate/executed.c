@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "calibrate/executed.h"
 
+#include <math.h>
 #include <string.h>
 
 #define VERSION "# seqpar-executed: 1"
@@ -283,68 +284,67 @@ sp_executed_step_s (const SpExecutedRun *run)
   return sorted->len > 0 ? g_array_index (sorted, double, sorted->len / 2) : 0;
 }
 
-/* A command begins or ends. */
-typedef struct {
-  double at_s;
-  int compute, other;
-} Change;
-
 static gint
 compare_starts (gconstpointer a, gconstpointer b)
 {
   return compare (&((const SpExecutedCommand *) a)->start_s, &((const SpExecutedCommand *) b)->start_s);
 }
 
-/* Ends are put off by what lies between most kernels and the next, which is no idle time. */
-static void
-close_gaps (GArray *kernels)
+/* What lies between most kernels and the next. */
+static double
+usual_gap_s (const SpExecutedCommand *k, guint n)
 {
   g_autoptr (GArray) gaps = g_array_new (FALSE, FALSE, sizeof (double));
-  SpExecutedCommand *k = (SpExecutedCommand *) (gpointer) kernels->data;
 
-  g_array_sort (kernels, compare_starts);
-  for (guint i = 0; i + 1 < kernels->len; i++) {
+  for (guint i = 0; i + 1 < n; i++) {
     double gap_s = MAX (k[i + 1].start_s - k[i].end_s, 0);
     g_array_append_val (gaps, gap_s);
   }
-  if (gaps->len == 0)
-    return;
   g_array_sort (gaps, compare);
-  double usual_s = g_array_index (gaps, double, gaps->len / 2);
-  for (guint i = 0; i + 1 < kernels->len; i++)
-    k[i].end_s = MAX (k[i].end_s, MIN (k[i].end_s + usual_s, k[i + 1].start_s));
+  return gaps->len > 0 ? g_array_index (gaps, double, gaps->len / 2) : 0;
+}
+
+/* Seconds from `begin` to `end`, in which no kernel ran, if a transfer was under way: without what is usual and timing
+ * took. `*at` goes along transfers by their starts; before it they are over. */
+static double
+stall_s (const SpExecutedCommand *transfers, guint n, guint *at, double begin, double end, double without)
+{
+  while (*at < n && transfers[*at].end_s <= begin)
+    (*at)++;
+  for (guint i = *at; i < n && transfers[i].start_s < end; i++)
+    if (transfers[i].end_s > begin)
+      return MAX (end - begin - without, 0);
+  return 0;
 }
 
 double
-sp_executed_exposed_of (const GArray *commands)
+sp_executed_exposed_of (const GArray *commands, double events_s)
 {
   g_autoptr (GArray) kernels = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
-  g_autoptr (GArray) others = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
-  g_autoptr (GArray) changes = g_array_new (FALSE, FALSE, sizeof (Change));
-  int compute = 0, other = 0;
-  double exposed_s = 0, since_s = 0;
+  g_autoptr (GArray) transfers = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
+  double exposed_s = 0, first_s = INFINITY, last_s = 0, until_s = 0;
+  guint at = 0;
 
   for (guint i = 0; i < commands->len; i++) {
     const SpExecutedCommand *c = &g_array_index (commands, SpExecutedCommand, i);
-    g_array_append_vals (c->compute ? kernels : others, c, 1);
+    g_array_append_vals (c->compute ? kernels : transfers, c, 1);
+    if (!c->compute) {
+      first_s = MIN (first_s, c->start_s);
+      last_s = MAX (last_s, c->end_s);
+    }
   }
-  close_gaps (kernels);
-  g_array_append_vals (kernels, others->data, others->len);
+  if (transfers->len == 0)
+    return 0;
+  g_array_sort (kernels, compare_starts);
+  g_array_sort (transfers, compare_starts);
+  const SpExecutedCommand *k = (const SpExecutedCommand *) (gpointer) kernels->data;
+  const SpExecutedCommand *t = (const SpExecutedCommand *) (gpointer) transfers->data;
+  double usual_s = usual_gap_s (k, kernels->len);
+  until_s = first_s;
   for (guint i = 0; i < kernels->len; i++) {
-    const SpExecutedCommand *c = &g_array_index (kernels, SpExecutedCommand, i);
-    Change change = { c->start_s, c->compute, !c->compute };
-    g_array_append_val (changes, change);
-    change = (Change){ c->end_s, -c->compute, -!c->compute };
-    g_array_append_val (changes, change);
+    double without = (i > 0 ? usual_s : 0) + 2 * events_s;
+    exposed_s += stall_s (t, transfers->len, &at, until_s, k[i].start_s, without);
+    until_s = MAX (until_s, k[i].end_s);
   }
-  g_array_sort (changes, compare);
-  for (guint i = 0; i < changes->len; i++) {
-    const Change *change = &g_array_index (changes, Change, i);
-    if (compute == 0 && other > 0)
-      exposed_s += change->at_s - since_s;
-    compute += change->compute;
-    other += change->other;
-    since_s = change->at_s;
-  }
-  return exposed_s;
+  return exposed_s + MAX (last_s - until_s, 0);
 }

@@ -44,8 +44,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpExecuted, sp_executed_free)
 
 /* The middle one; 0 of none. */
 double sp_executed_step_s (const SpExecutedRun *run);
-/* Of SpExecutedCommand: while no kernel ran but communication was under way. The usual gap between two kernels, their
- * median, counts as run: timing makes it longer, and nothing waits there. */
-double sp_executed_exposed_of (const GArray *commands);
+/* Of SpExecutedCommand: for how long the queue of kernels stood while communication was under way, from the end of one
+ * kernel to the start of the next. Not in it: the usual gap between kernels (their median), and of each stall twice
+ * events_s, what the two events around a transfer take. */
+double sp_executed_exposed_of (const GArray *commands, double events_s);
 
 G_END_DECLS

@@ -307,6 +307,12 @@ sp_player_command_times (const SpPlayer *player, guint command, double *ret_star
 }
 
 double
+sp_player_events_s (const SpPlayer *player)
+{
+  return player->events_s;
+}
+
+double
 sp_player_loss (const SpPlayer *player)
 {
   return player->loss_value;

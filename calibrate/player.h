@@ -40,6 +40,8 @@ gboolean sp_player_time_kernels (SpPlayer *player, double *seconds, GError **err
 
 /* Of the last timed step: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);
+/* What an event before and one behind a command add to its time; it is not in those above. */
+double sp_player_events_s (const SpPlayer *player);
 
 /* Of the last step: this rank's part of the loss; the host's time to issue it. */
 double sp_player_loss (const SpPlayer *player);

@@ -94,68 +94,118 @@ compare_ops (const SpEstimator *estimator, const SpProgram *program, const SpRec
                               c->run->program, recording->commands->len);
 }
 
-static double
-memory_of (const SpProfile *profile, const char *variant)
+/* Of a communicator of so many ranks; of another if none of these was measured. */
+static const SpCurve *
+find_memory (const SpProfile *profile, const char *variant, gint32 ranks)
 {
-  const SpCurve *curve = sp_profile_find (profile, SP_CURVE_MEMORY, variant, 0, 0);
+  const SpCurve *curve = sp_profile_find (profile, SP_CURVE_MEMORY, variant, ranks, 1);
+
+  return curve != NULL ? curve : sp_profile_find (profile, SP_CURVE_MEMORY, variant, 0, 0);
+}
+
+static double
+memory_of (const SpProfile *profile, const char *variant, gint32 ranks)
+{
+  const SpCurve *curve = find_memory (profile, variant, ranks);
 
   return curve != NULL ? curve->value[0].value : 0;
 }
 
-/* What a rank does over a communicator. */
-enum { GATHERS = 1 << 0, SENDS = 1 << 1, RECEIVES = 1 << 2 };
-
-static guint
-use_of (SpOpKind kind)
+/* Buffers of messages one way to one other rank; they are measured with all others, both ways. */
+static double
+way_bytes (const SpProfile *profile, gint32 ranks)
 {
-  switch (kind) {
-  case SP_OP_ALL_GATHER:
-  case SP_OP_REDUCE_SCATTER:
-  case SP_OP_ALL_REDUCE:
-    return GATHERS;
-  case SP_OP_SEND:
-    return SENDS;
-  case SP_OP_RECEIVE:
-    return RECEIVES;
-  default:
-    return SENDS | RECEIVES;
-  }
+  const SpCurve *curve = find_memory (profile, "communicator-sends", ranks);
+
+  return curve != NULL ? curve->value[0].value / (2 * MAX (curve->ranks - 1, 1)) : 0;
 }
 
-/* By the profile, of the communicators that a rank makes; buffers of messages are measured with both ways in use. */
-static double
-communicators_bytes (const SpProfile *profile, const SpRecording *recording)
+typedef struct {
+  gint32 ranks;     /* of it */
+  gboolean gathers; /* it is used by collectives */
+  GHashTable *ways; /* other ranks that messages go to, and, as -1 - rank, come from */
+} Communicator;
+
+static void
+add_way (Communicator *c, gint32 rank, gboolean comes)
 {
-  guint uses[2 * SP_N_GROUPS] = { 0 };
+  if (rank >= 0)
+    g_hash_table_add (c->ways, GINT_TO_POINTER (comes ? -1 - rank : rank));
+}
+
+static void
+use (Communicator *c, const SpProgram *program, gint32 rank, const SpCommand *command)
+{
+  SpOpKind kind = command->op.kind;
+
+  c->ranks = command->size;
+  if (kind == SP_OP_ALL_GATHER || kind == SP_OP_REDUCE_SCATTER || kind == SP_OP_ALL_REDUCE) {
+    c->gathers = TRUE;
+    return;
+  }
+  add_way (c, command->to, FALSE);
+  add_way (c, command->from, TRUE);
+  for (gint32 place = 0; kind == SP_OP_ALL_TO_ALL && place < command->size; place++)
+    if (place != command->place) {
+      gint32 other = sp_program_member (program, command->op.group, rank, place);
+      add_way (c, other, FALSE);
+      add_way (c, other, TRUE);
+    }
+}
+
+/* By the profile, of the communicators that a rank makes. */
+static double
+communicators_bytes (const SpProfile *profile, const SpProgram *program, const SpRecording *recording)
+{
+  Communicator all[2 * SP_N_GROUPS] = { 0 };
   double bytes = 0;
 
+  for (guint i = 0; i < G_N_ELEMENTS (all); i++)
+    all[i].ways = g_hash_table_new (NULL, NULL);
   for (guint i = 0; i < recording->commands->len; i++) {
     const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
     gboolean back = command->queue == SP_QUEUE_PIPELINE_BACK;
     SpOpKind kind = command->op.kind;
     if (sp_op_is_communication (kind) && !sp_op_is_host_copy (kind) && command->size > 1)
-      uses[2 * command->op.group + (back ? 1 : 0)] |= use_of (kind);
+      use (&all[2 * command->op.group + (back ? 1 : 0)], program, recording->rank, command);
   }
-  for (guint i = 0; i < G_N_ELEMENTS (uses); i++) {
-    double ways = (uses[i] & SENDS ? 0.5 : 0) + (uses[i] & RECEIVES ? 0.5 : 0);
-    bytes += uses[i] != 0 ? memory_of (profile, "communicator") : 0;
-    bytes += uses[i] & GATHERS ? memory_of (profile, "communicator-collectives") : 0;
-    bytes += ways * memory_of (profile, "communicator-sends");
+  for (guint i = 0; i < G_N_ELEMENTS (all); i++) {
+    const Communicator *c = &all[i];
+    if (c->ranks > 1)
+      bytes += memory_of (profile, "communicator", c->ranks) +
+               (c->gathers ? memory_of (profile, "communicator-collectives", c->ranks) : 0) +
+               g_hash_table_size (c->ways) * way_bytes (profile, c->ranks);
+    g_hash_table_unref (c->ways);
   }
   return bytes;
 }
 
 /* What the program holds, and around it what the profile has measured of contexts and communicators. */
 static void
-compare_memory (const SpProfile *profile, const SpRecording *recording, const SpEstimate *e, Compared *c)
+compare_memory (const SpProfile *profile, const SpEstimate *e, double communicators, Compared *c)
 {
-  double reserved = e->memory.by_class[SP_CLASS_RESERVED], communicators = communicators_bytes (profile, recording);
-  double context = communicators == 0 ? memory_of (profile, "context-alone") : 0;
+  double reserved = e->memory.by_class[SP_CLASS_RESERVED];
+  double context = communicators == 0 ? memory_of (profile, "context-alone", 0) : 0;
 
   if (context == 0)
-    context = memory_of (profile, "context");
+    context = memory_of (profile, "context", 0);
   c->memory_bytes = (double) c->run->used_bytes;
   c->predicted_memory_bytes = e->memory.total_bytes - reserved + (context > 0 ? context : reserved) + communicators;
+}
+
+/* Of the rank that has most: one of each role. */
+static gboolean
+most_communicators (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated, double *ret,
+                    GError **error)
+{
+  *ret = 0;
+  for (gint32 i = 0; i < simulated->roles->n; i++) {
+    g_autoptr (SpRecording) recording = sp_record (program, simulated->roles->rank[i], SEED, error);
+    if (recording == NULL)
+      return FALSE;
+    *ret = MAX (*ret, communicators_bytes (profile, program, recording));
+  }
+  return TRUE;
 }
 
 /* As what was measured is rank 0's, where ranks differ. */
@@ -198,9 +248,11 @@ compare_run (const Options *o, char **sets, Compared *c, GError **error)
   c->exposed_s = c->run->exposed_s;
   c->predicted_exposed_s = exposed_of_rank_0 (&simulated);
   g_autoptr (SpRecording) recording = sp_record (program, 0, SEED, error);
-  if (recording == NULL)
+  double communicators = 0;
+  if (recording == NULL ||
+      !most_communicators (s->cluster->profile, program, &simulated, &communicators, error))
     return FALSE;
-  compare_memory (s->cluster->profile, recording, &simulated.result, c);
+  compare_memory (s->cluster->profile, &simulated.result, communicators, c);
   c->bytes_agree = TRUE;
   for (guint axis = 0; axis < SP_N_AXES; axis++)
     c->bytes_agree &= (double) c->run->payload_bytes[axis] == simulated.result.axes[axis].payload_bytes.max;

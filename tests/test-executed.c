@@ -44,20 +44,22 @@ test_read (void)
   g_assert_cmpuint (a->commands->len, ==, 1);
 }
 
-/* Kernels from 0 to 2 and 5 to 6, communication from 1 to 4 and, in it, from 3 to 3.5, and from 5.5 to 7: exposed from 2
- * to 4 and from 6 to 7. */
+/* Kernels follow each other by 0.1 as a rule. One waits from 2 to 5 for transfers from 1 to 4 and, in it, from 3 to 3.5;
+ * one from 6 to 6.3, when none is under way; and the last transfer ends 2 after the last kernel. */
 static void
 test_exposed (void)
 {
   static const SpExecutedCommand rows[] = {
-    { SP_OP_GEMM, 1, 0, 2 },         { SP_OP_ALL_GATHER, 0, 1, 4 }, { SP_OP_SEND, 0, 3, 3.5 },
-    { SP_OP_ALL_REDUCE, 0, 5.5, 7 }, { SP_OP_NORM, 1, 5, 6 },
+    { SP_OP_GEMM, 1, 0, 0.9 },     { SP_OP_GEMM, 1, 1, 2 },       { SP_OP_ALL_GATHER, 0, 1, 4 },
+    { SP_OP_SEND, 0, 3, 3.5 },     { SP_OP_ALL_REDUCE, 0, 7, 9 }, { SP_OP_NORM, 1, 5, 6 },
+    { SP_OP_NORM, 1, 6.3, 6.4 },   { SP_OP_NORM, 1, 6.5, 6.6 },   { SP_OP_NORM, 1, 6.7, 7 },
   };
   g_autoptr (GArray) commands = g_array_new (FALSE, FALSE, sizeof *rows);
 
-  g_assert_cmpfloat (sp_executed_exposed_of (commands), ==, 0);
+  g_assert_cmpfloat (sp_executed_exposed_of (commands, 0), ==, 0);
   g_array_append_vals (commands, rows, G_N_ELEMENTS (rows));
-  g_assert_cmpfloat_with_epsilon (sp_executed_exposed_of (commands), 3, 1e-12);
+  g_assert_cmpfloat_with_epsilon (sp_executed_exposed_of (commands, 0), 2.9 + 2, 1e-12);
+  g_assert_cmpfloat_with_epsilon (sp_executed_exposed_of (commands, 0.2), 2.5 + 2, 1e-12);
 }
 
 static const struct {

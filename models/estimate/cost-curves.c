@@ -78,10 +78,12 @@ set_kernels (SpCost *cost, const SpProfile *profile, const char *library)
 void
 sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library)
 {
+  const SpCurve *hop = sp_profile_find (profile, SP_CURVE_LAUNCH, "hop", 0, 0);
   double slowdown = 0, stretch = 0;
   guint n = 0, n_stretch = 0;
 
   set_kernels (cost, profile, library);
+  cost->hop_s = hop != NULL ? hop->value[0].value : 0;
   for (guint i = profile->curves->len; i-- > 0;) {
     const SpCurve *curve = profile->curves->pdata[i];
     if (curve->kind == SP_CURVE_KERNEL)

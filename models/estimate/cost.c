@@ -202,7 +202,7 @@ curve_seconds (const SpCost *cost, const SpGroupCurve *c, double payload, double
   double latency, all = sp_curve_transfer_s (c->curve, payload * c->scale, &latency);
   double beyond = MAX (latency - cost->launch_s, 0);
 
-  *ret_fixed_s = latency - beyond + beyond * c->steps;
+  *ret_fixed_s = latency - beyond + beyond * c->steps + 2 * cost->hop_s;
   return *ret_fixed_s + all - latency;
 }
 

@@ -133,6 +133,7 @@ typedef struct {
   double peak_flops_per_s;
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
   double slowdown; /* of kernels beside communication, */
+  double hop_s;    /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
   double stretch;  /* and of async communication, beyond its latency: beside kernels, as a rule */
   gint32 sms;
   SpGemmShape gemm_shape;
