@@ -41,8 +41,10 @@ variant_of (const SpPoint *p)
   static const char *const plain[] = { "", "out-of-place", "ring", NULL };
   g_autofree char *variant = g_strdup (p->variant);
 
-  if (p->beside != SP_MEASURED_NONE)
-    return g_strdup (sp_measured_op_names[p->op == SP_MEASURED_GEMM ? p->beside : p->op]);
+  if (p->beside != SP_MEASURED_NONE) {
+    gboolean copy = p->op == SP_MEASURED_COPY || p->beside == SP_MEASURED_COPY;
+    return g_strconcat (sp_measured_op_names[is_collective (p->op) ? p->op : p->beside], copy ? "-copy" : "", NULL);
+  }
   if (p->op == SP_MEASURED_GEMM || (is_collective (p->op) && g_strv_contains (plain, variant)))
     return NULL;
   if (p->op == SP_MEASURED_KERNEL)
@@ -60,7 +62,7 @@ kind_of (const SpPoint *p)
 {
   if (p->beside == SP_MEASURED_NONE)
     return kind_of_op[p->op];
-  return p->op == SP_MEASURED_GEMM ? SP_CURVE_SLOWDOWN : SP_CURVE_BESIDE;
+  return is_collective (p->op) ? SP_CURVE_BESIDE : SP_CURVE_SLOWDOWN;
 }
 
 typedef struct {
@@ -159,8 +161,9 @@ alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profi
     const SpPoint *q = &g_array_index (points->points, SpPoint, i);
     if (q->op != p->op || q->beside != SP_MEASURED_NONE || !g_str_equal (q->variant, p->variant))
       continue;
-    if (p->op == SP_MEASURED_GEMM ? q->m == p->m && q->n == p->n && q->k == p->k
-                                  : q->bytes == p->bytes && q->ranks == p->ranks && q->nodes == p->nodes)
+    if (p->op == SP_MEASURED_GEMM   ? q->m == p->m && q->n == p->n && q->k == p->k
+        : p->op == SP_MEASURED_COPY ? q->bytes == p->m
+                                    : q->bytes == p->bytes && q->ranks == p->ranks && q->nodes == p->nodes)
       return q->seconds;
   }
   const SpCurve *curve = sp_profile_find (profile, SP_CURVE_GEMM, NULL, 0, 0);

@@ -30,13 +30,17 @@ sp_gpu_part (const SpGpu *gpu, const SpMeasuredRow *row)
   return (SpGpuPart){ groups, !all && gpu->rank->rank >= row->ranks * groups };
 }
 
+static gboolean
+is_plain (SpMeasuredOp op)
+{
+  return op == SP_MEASURED_GEMM || op == SP_MEASURED_COPY || op == SP_MEASURED_LAUNCH;
+}
+
 /* There are two places, for an op and what runs beside it. */
 static cudaStream_t
 stream_of (const SpGpu *gpu, const SpMeasuredRow *row, int place)
 {
-  gboolean plain = row->op == SP_MEASURED_GEMM || row->op == SP_MEASURED_COPY || row->op == SP_MEASURED_LAUNCH;
-
-  return plain ? gpu->plain_streams[place] : gpu->nccl_streams[place];
+  return is_plain (row->op) ? gpu->plain_streams[place] : gpu->nccl_streams[place];
 }
 
 static gboolean
@@ -54,8 +58,9 @@ issue (SpGpu *gpu, const SpMeasuredRow *row, int place, GError **error)
   }
   if (row->op == SP_MEASURED_COPY) {
     gboolean up = g_str_equal (row->variant, "host-to-device"), down = g_str_equal (row->variant, "device-to-host");
-    return CUDA (cudaMemcpyAsync (down ? gpu->host : gpu->receive, up ? gpu->host : gpu->send, (gsize) row->bytes,
-                                  cudaMemcpyDefault, stream));
+    gsize bytes = (gsize) (row->beside != SP_MEASURED_NONE ? row->m : row->bytes);
+    return CUDA (cudaMemcpyAsync (down ? gpu->host : gpu->receive, up ? gpu->host : gpu->send, bytes, cudaMemcpyDefault,
+                                  stream));
   }
   return sp_gpu_issue_nccl (gpu, row, stream, error);
 }
@@ -130,8 +135,9 @@ time_alone (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, int place
 static int
 batch_of (const SpMeasuredRow *p)
 {
+  double bytes = p->op == SP_MEASURED_COPY && p->beside != SP_MEASURED_NONE ? (double) p->m : (double) p->bytes;
   double work =
-      p->op == SP_MEASURED_GEMM ? (double) p->m * (double) p->n * (double) p->k / 2e11 : (double) p->bytes / (64 << 20);
+      p->op == SP_MEASURED_GEMM ? (double) p->m * (double) p->n * (double) p->k / 2e11 : bytes / (64 << 20);
   return (int) CLAMP (1 / work, 4, MAX_BATCH);
 }
 
@@ -283,13 +289,14 @@ sp_gpu_time (SpGpu *gpu, const SpMeasuredRow *p, double *ret_time_s, gboolean *r
   if (p->op == SP_MEASURED_LAUNCH)
     return time_launch (gpu, p, ret_time_s, error);
   gboolean beside = p->beside != SP_MEASURED_NONE;
-  SpMeasuredRow cover = p->beside == SP_MEASURED_GEMM ? sized (SP_MEASURED_GEMM, "cublaslt", p->ranks, 0, p->m)
-                                                      : sized (p->beside, "", p->ranks, p->bytes, 0);
+  SpMeasuredRow cover = p->beside == SP_MEASURED_GEMM   ? sized (SP_MEASURED_GEMM, "cublaslt", p->ranks, 0, p->m)
+                        : p->beside == SP_MEASURED_COPY ? sized (SP_MEASURED_COPY, "device-to-device", p->ranks, p->m, 0)
+                                                        : sized (p->beside, "", p->ranks, p->bytes, 0);
   int batch = batch_of (p);
   cudaGraphExec_t graph = NULL;
   double time_s = 0;
   /* Once outside a graph first: NCCL connects, and the library loads its kernel. */
-  gboolean good = (p->ranks <= 1 || sp_gpu_connect (gpu, p->op == SP_MEASURED_GEMM ? "" : p->variant, (int) p->ranks, error)) &&
+  gboolean good = (p->ranks <= 1 || sp_gpu_connect (gpu, is_plain (p->op) ? "" : p->variant, (int) p->ranks, error)) &&
                   issue (gpu, p, 0, error) && (!beside || issue (gpu, &cover, 0, error)) && drain (gpu, error) &&
                   capture (gpu, p, 0, batch, &graph, error) && time_alone (gpu, p, graph, 0, &time_s, error) &&
                   (!beside || time_beside (gpu, p, graph, &cover, time_s, &time_s, ret_partial, error));

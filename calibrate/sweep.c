@@ -8,8 +8,8 @@
 
 const char *const sp_sweep_kind_names[] = { "gemm", "copy", "nccl", "launch", "memory", NULL };
 
-/* What runs beside the other: a product of some hundred microseconds, and messages of layers' sizes. */
-enum { BESIDE_SIDE = 4096 };
+/* What runs beside the other: a product or a copy of some hundred microseconds, and messages of layers' sizes. */
+enum { BESIDE_SIDE = 4096, BESIDE_COPY = 256 << 20 };
 static const gint64 beside_bytes[] = { 1 << 20, 8 << 20, 64 << 20, 256 << 20 };
 
 /* --- shapes ------------------------------------------------------------------------------------------------------- */
@@ -85,6 +85,28 @@ add_groups (const SpSweep *sweep, SpMeasuredRow row, int groups, GArray *points)
     g_array_append_val (points, row);
 }
 
+/* The transfer beside kernels that compute and kernels that move data, and these beside it. */
+static void
+add_beside (const SpSweep *sweep, SpMeasuredRow row, GArray *points)
+{
+  SpMeasuredRow gemm = sp_measured_row (SP_MEASURED_GEMM), copy = sp_measured_row (SP_MEASURED_COPY);
+
+  gemm.variant = "cublaslt", gemm.dtype = "bf16", gemm.m = gemm.n = gemm.k = BESIDE_SIDE;
+  copy.variant = "device-to-device", copy.m = BESIDE_COPY;
+  SpMeasuredRow *const kernels[] = { &gemm, &copy };
+  for (guint i = 0; i < G_N_ELEMENTS (kernels); i++) {
+    SpMeasuredRow *kernel = kernels[i];
+    row.beside = kernel->op, row.m = kernel->m, row.n = kernel->n, row.k = kernel->k;
+    add_sizes (sweep, row, points);
+    kernel->beside = row.op, kernel->ranks = row.ranks, kernel->nodes = row.nodes;
+    for (guint j = 0; j < G_N_ELEMENTS (beside_bytes); j++) {
+      kernel->bytes = beside_bytes[j];
+      if (kernel->bytes >= sweep->min_bytes && kernel->bytes <= sweep->max_bytes)
+        g_array_append_vals (points, kernel, 1);
+    }
+  }
+}
+
 static void
 add_nccl (const SpSweep *sweep, int ranks, int nodes, int groups, GArray *points)
 {
@@ -107,23 +129,15 @@ add_nccl (const SpSweep *sweep, int ranks, int nodes, int groups, GArray *points
       if (ops[i] == SP_MEASURED_ALL_REDUCE || (row.dtype[0] != '\0' && g_str_has_prefix (forced.variant, "ring/")))
         add_sizes (sweep, forced, points);
     }
-    row.beside = SP_MEASURED_GEMM;
-    row.m = row.n = row.k = BESIDE_SIDE;
-    add_sizes (sweep, row, points);
-    SpMeasuredRow gemm = row;
-    gemm.op = SP_MEASURED_GEMM;
-    gemm.variant = "cublaslt";
-    gemm.dtype = "bf16";
-    gemm.beside = ops[i];
-    for (guint j = 0; j < G_N_ELEMENTS (beside_bytes); j++) {
-      gemm.bytes = beside_bytes[j];
-      if (gemm.bytes >= sweep->min_bytes && gemm.bytes <= sweep->max_bytes)
-        g_array_append_val (points, gemm);
-    }
+    add_beside (sweep, row, points);
   }
   SpMeasuredRow alone = sp_measured_row (SP_MEASURED_GEMM);
   alone.variant = "cublaslt", alone.dtype = "bf16", alone.ranks = ranks, alone.nodes = nodes;
   alone.m = alone.n = alone.k = BESIDE_SIDE;
+  g_array_append_val (points, alone);
+  alone = sp_measured_row (SP_MEASURED_COPY);
+  alone.variant = "device-to-device", alone.ranks = ranks, alone.nodes = nodes;
+  alone.bytes = BESIDE_COPY;
   g_array_append_val (points, alone);
 }
 
@@ -186,6 +200,7 @@ buffer_bytes (const SpSweep *sweep)
 {
   gsize bytes = MAX ((gsize) sweep->max_bytes, (gsize) 2 * 2 * BESIDE_SIDE * BESIDE_SIDE + 256);
 
+  bytes = MAX (bytes, sweep->nccl ? (gsize) BESIDE_COPY : 0);
   for (guint i = 0; i < sweep->shapes->rows->len; i++) {
     const SpMeasuredRow *s = &g_array_index (sweep->shapes->rows, SpMeasuredRow, i);
     bytes = MAX (bytes, (gsize) (2 * MAX (s->m * s->n, (s->m + s->n) * s->k) + 256));
