@@ -180,31 +180,26 @@ communicators_bytes (const SpProfile *profile, const SpProgram *program, const S
   return bytes;
 }
 
-/* What the program holds, and around it what the profile has measured of contexts and communicators. */
-static void
-compare_memory (const SpProfile *profile, const SpEstimate *e, double communicators, Compared *c)
+/* What the program holds, and around it what the profile has measured of contexts and communicators: of the rank that has
+ * most of both, one of each role. */
+static gboolean
+compare_memory (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated, Compared *c,
+                GError **error)
 {
-  double reserved = e->memory.by_class[SP_CLASS_RESERVED];
-  double context = communicators == 0 ? memory_of (profile, "context-alone", 0) : 0;
+  double context = memory_of (profile, "context", 0), alone = memory_of (profile, "context-alone", 0), most = 0;
 
   if (context == 0)
-    context = memory_of (profile, "context", 0);
-  c->memory_bytes = (double) c->run->used_bytes;
-  c->predicted_memory_bytes = e->memory.total_bytes - reserved + (context > 0 ? context : reserved) + communicators;
-}
-
-/* Of the rank that has most: one of each role. */
-static gboolean
-most_communicators (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated, double *ret,
-                    GError **error)
-{
-  *ret = 0;
+    context = simulated->result.memory.by_class[SP_CLASS_RESERVED];
   for (gint32 i = 0; i < simulated->roles->n; i++) {
     g_autoptr (SpRecording) recording = sp_record (program, simulated->roles->rank[i], SEED, error);
     if (recording == NULL)
       return FALSE;
-    *ret = MAX (*ret, communicators_bytes (profile, program, recording));
+    double communicators = communicators_bytes (profile, program, recording);
+    double around = communicators == 0 && alone > 0 ? alone : context + communicators;
+    most = MAX (most, (double) simulated->run->roles[i].peak_bytes + around);
   }
+  c->memory_bytes = (double) c->run->used_bytes;
+  c->predicted_memory_bytes = most;
   return TRUE;
 }
 
@@ -248,11 +243,8 @@ compare_run (const Options *o, char **sets, Compared *c, GError **error)
   c->exposed_s = c->run->exposed_s;
   c->predicted_exposed_s = exposed_of_rank_0 (&simulated);
   g_autoptr (SpRecording) recording = sp_record (program, 0, SEED, error);
-  double communicators = 0;
-  if (recording == NULL ||
-      !most_communicators (s->cluster->profile, program, &simulated, &communicators, error))
+  if (recording == NULL || !compare_memory (s->cluster->profile, program, &simulated, c, error))
     return FALSE;
-  compare_memory (s->cluster->profile, &simulated.result, communicators, c);
   c->bytes_agree = TRUE;
   for (guint axis = 0; axis < SP_N_AXES; axis++)
     c->bytes_agree &= (double) c->run->payload_bytes[axis] == simulated.result.axes[axis].payload_bytes.max;
