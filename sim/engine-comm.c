@@ -131,8 +131,8 @@ start (SpEngine *e, SpTransferKind kind, SpMeeting *meeting, guint32 subject, gi
   SpTime total = serial ? (near ? price->near_serial : price->serial) : near ? price->near_total : price->total;
   t->total = with_noise (e, t, meeting, with_load (e, t, total));
   t->fixed = MIN (near ? price->near_fixed : price->fixed, t->total);
-  if (e->prices->stretch > 0 && !serial && t->op->flags & SP_OP_ASYNC)
-    t->total += llrint ((double) (t->total - t->fixed) * e->prices->stretch);
+  if (price->stretch > 0 && !serial)
+    t->total += llrint ((double) (t->total - t->fixed) * price->stretch);
   meeting->n_runs++;
   change_activity (e, t, 1);
   t->flowing = serial || e->options->network == NULL;

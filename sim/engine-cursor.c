@@ -134,7 +134,7 @@ point_of (const SpRole *role)
 static gboolean
 follow_kernel (const SpEngine *e, const SpRole *role, SpTime until, gboolean slowed, Point *p)
 {
-  double slowdown = e->prices->slowdown;
+  double slowdown = role->prices[p->op].slowdown;
 
   if (p->left < 0) {
     SpTime issued = e->host_launch > 0 ? p->host_free + e->host_launch : 0;
@@ -167,7 +167,7 @@ follow_kernel (const SpEngine *e, const SpRole *role, SpTime until, gboolean slo
 static void
 follow (SpEngine *e, SpRole *role, SpTime until, gboolean looks, Point *p)
 {
-  gboolean slowed = role->active > 0 && e->prices->slowdown > 0 && !e->options->serial;
+  gboolean slowed = role->active > 0 && e->prices->slows && !e->options->serial;
 
   for (; p->op < role->run_end; p->op++) {
     if (!holds (e, role, &role->ops[p->op]))
@@ -267,7 +267,7 @@ sp_role_activity (SpEngine *e, SpRole *role, gint change)
   gboolean was = role->active > 0, is;
 
   is = role->active + (guint) change > 0;
-  if (was == is || role->state != SP_ROLE_RUNS || e->prices->slowdown == 0 || e->options->serial) {
+  if (was == is || role->state != SP_ROLE_RUNS || !e->prices->slows || e->options->serial) {
     role->active += (guint) change;
     return;
   }

@@ -73,14 +73,15 @@ typedef struct {
   SpTime serial, near_serial;    /* total, with sibling groups beside it: serial mode */
   SpTime first; /* of a kernel flagged SP_OP_BY_PLACE: at the first place of its group. Total is the last one's, the
                    others' lie between in proportion */
+  float slowdown;                /* of a kernel beside communication: takes 1 + slowdown times as long */
+  float stretch;                 /* of communication beside kernels: 1 + stretch times as long, but for what is fixed */
   guint8 algorithm;              /* SpAlgorithm: how its bytes go */
 } SpOpPrice;
 
 typedef struct {
   const SpOpPrice *ops; /* [n_ops] */
   SpOpPrice pipe[2];    /* of each variant's message between stages */
-  double slowdown;      /* of a kernel beside communication: takes 1 + slowdown times as long */
-  double stretch;       /* of async communication: 1 + stretch times as long, but for what is fixed */
+  gboolean slows;       /* some kernel has a slowdown */
   SpTime host_launch;   /* 0: the host is no stream */
   SpTime host_gather;   /* what the host is held up for by a gather or scatter of shards */
 } SpPrices;

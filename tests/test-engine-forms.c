@@ -52,6 +52,15 @@ set_price (Case *c, const SpOp *op, SpTime time)
   c->ops[op - c->program->ops] = (SpOpPrice){ time, 0, time, 0, time, time, 0 };
 }
 
+/* Of all kernels. */
+static void
+set_slowdown (Case *c, float slowdown)
+{
+  for (guint i = 0; i < c->program->n_ops; i++)
+    c->ops[i].slowdown = slowdown;
+  c->prices.slows = slowdown > 0;
+}
+
 /* The first op of a kind, or (kind = SP_N_OPS) kernel that has or lacks a flag, in a list of the layers' block. */
 static const SpOp *
 find_op (const Case *c, SpPhase phase, SpOpKind kind, guint flags, guint mask)
@@ -175,7 +184,7 @@ test_overlap (void)
     if (ops[i].kind == SP_OP_ATTENTION)
       set_price (&c, &ops[i], 10 * US);
   const SpOp *pass_on = find_op (&c, SP_PHASE_FORWARD, SP_OP_SEND_RECEIVE, 0, 0);
-  c.prices.slowdown = 0.5;
+  set_slowdown (&c, 0.5f);
   set_price (&c, pass_on, 6 * US);
   g_assert_cmpint (end_of (&c, TRUE, FALSE), ==, (3 * 12 + 10) * US);
   g_assert_cmpint (end_of (&c, FALSE, FALSE), ==, (3 * 12 + 10) * US);
@@ -346,7 +355,7 @@ test_trace (void)
   case_init (&c, SMALL_GQA, 4, &layout, &run);
   for (guint i = 0; i < c.program->n_ops; i++)
     set_price (&c, &c.program->ops[i], (1 + i % 13) * US);
-  c.prices.slowdown = 0.25;
+  set_slowdown (&c, 0.25f);
   c.prices.pipe[0] = (SpOpPrice){ 2 * US, US, 2 * US, US, 2 * US, 2 * US, 0 };
   g_autofree char *one = trace_of (&c), *two = trace_of (&c);
   g_assert_cmpstr (one, ==, two);

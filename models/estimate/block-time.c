@@ -52,12 +52,12 @@ wait_for (Clocks *c, const SpOp *op)
 static double
 stretched (const SpCost *cost, const SpOp *op, double seconds)
 {
-  double fixed;
+  double fixed, stretch = sp_cost_stretch (cost, op);
 
-  if (cost->stretch == 0 || !(op->flags & SP_OP_ASYNC))
+  if (stretch == 0)
     return seconds;
   sp_cost_op_parts (cost, op, &fixed, NULL);
-  return seconds + cost->stretch * MAX (seconds - fixed, 0);
+  return seconds + stretch * MAX (seconds - fixed, 0);
 }
 
 static void
@@ -95,8 +95,9 @@ walk_kernel (Clocks *c, const SpOp *op, double seconds)
   c->time->compute += seconds;
   if (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST) && c->cost->paths[op->group].size == 2)
     c->time->spare += seconds; /* a chain of two has no place between that does it all */
-  c->time->high += seconds * (1 + c->cost->slowdown);
-  c->compute += seconds + c->cost->slowdown * beside (c, seconds);
+  double slowdown = sp_cost_slowdown (c->cost, op->kind);
+  c->time->high += seconds * (1 + slowdown);
+  c->compute += seconds + slowdown * beside (c, seconds);
   c->kernels++;
 }
 
@@ -136,7 +137,7 @@ walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loo
   double slowed = compute + c->cost->slowdown * MIN (compute, async);
   double hidden_end = MAX (slowed, async);
   c->time->serial += times * (compute + alone);
-  c->time->high += times * (compute * (1 + c->cost->slowdown) + async + blocking);
+  c->time->high += times * (compute * (1 + MAX (c->cost->slowdown, c->cost->memory_slowdown)) + async + blocking);
   c->time->compute += times * compute;
   c->time->exposed[axis] += times * (hidden_end - slowed + blocking);
   c->compute += times * (hidden_end + blocking);

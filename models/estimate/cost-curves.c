@@ -75,12 +75,28 @@ set_kernels (SpCost *cost, const SpProfile *profile, const char *library)
             G_N_ELEMENTS (linear_backward));
 }
 
+/* Mean of slot `slot` of the curves of the kind beside copies, or beside what computes, beyond `without` and at least 0;
+ * `or_else` if there is none. */
+static double
+mean_of (const SpProfile *profile, SpCurveKind kind, gboolean copies, guint slot, double without, double or_else)
+{
+  double sum = 0;
+  guint n = 0;
+
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    if (curve->kind != kind || curve->variant == NULL || g_str_has_suffix (curve->variant, "-copy") != copies)
+      continue;
+    sum += MAX (curve->value[slot].value - without, 0);
+    n++;
+  }
+  return n > 0 ? sum / n : or_else;
+}
+
 void
 sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library)
 {
   const SpCurve *hop = sp_profile_find (profile, SP_CURVE_LAUNCH, "hop", 0, 0);
-  double slowdown = 0, stretch = 0;
-  guint n = 0, n_stretch = 0;
 
   set_kernels (cost, profile, library);
   cost->hop_s = hop != NULL ? hop->value[0].value : 0;
@@ -88,25 +104,14 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library
     const SpCurve *curve = profile->curves->pdata[i];
     if (curve->kind == SP_CURVE_KERNEL)
       cost->kernels[curve->op] = curve;
+    cost->fitted = cost->fitted || (sp_curve_is_transfer (curve->kind) && curve->ranks > 0);
   }
   cost->to_host = sp_profile_find (profile, SP_CURVE_COPY, "device-to-host", 0, 0);
   cost->from_host = sp_profile_find (profile, SP_CURVE_COPY, "host-to-device", 0, 0);
-  for (guint i = 0; i < profile->curves->len; i++) {
-    const SpCurve *curve = profile->curves->pdata[i];
-    cost->fitted = cost->fitted || (sp_curve_is_transfer (curve->kind) && curve->ranks > 0);
-    if (curve->kind == SP_CURVE_BESIDE) {
-      stretch += MAX (curve->value[SP_BESIDE_FACTOR].value - 1, 0);
-      n_stretch++;
-    }
-    if (curve->kind == SP_CURVE_SLOWDOWN) {
-      slowdown += MAX (curve->value[0].value, 0);
-      n++;
-    }
-  }
-  if (n > 0)
-    cost->slowdown = slowdown / n;
-  if (n_stretch > 0)
-    cost->stretch = stretch / n_stretch;
+  cost->slowdown = mean_of (profile, SP_CURVE_SLOWDOWN, FALSE, 0, 0, cost->slowdown);
+  cost->memory_slowdown = mean_of (profile, SP_CURVE_SLOWDOWN, TRUE, 0, 0, cost->slowdown);
+  cost->stretch = mean_of (profile, SP_CURVE_BESIDE, FALSE, SP_BESIDE_FACTOR, 1, 0);
+  cost->memory_stretch = mean_of (profile, SP_CURVE_BESIDE, TRUE, SP_BESIDE_FACTOR, 1, cost->stretch);
 }
 
 /* Fewest operands apart, of those with the fewest marks apart. */

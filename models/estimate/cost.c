@@ -289,6 +289,20 @@ sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolea
 }
 
 double
+sp_cost_slowdown (const SpCost *cost, SpOpKind kind)
+{
+  return cost->s_per_flop[kind] > 0 ? cost->slowdown : cost->memory_slowdown;
+}
+
+double
+sp_cost_stretch (const SpCost *cost, const SpOp *op)
+{
+  if (!(op->flags & SP_OP_ASYNC))
+    return 0;
+  return op->flags & SP_OP_AFTER_OPTIMIZER ? cost->memory_stretch : cost->stretch;
+}
+
+double
 sp_cost_chain (const SpCost *cost, const SpOp *op)
 {
   const SpPath *path = &cost->paths[op->group];
@@ -417,6 +431,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .peak_flops_per_s = peak,
     .slowdown = device->overlap_slowdown.value,
+    .memory_slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,
     .gemm_shape = SP_GEMM_SHAPE_DEFAULT,
   };

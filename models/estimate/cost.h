@@ -132,9 +132,10 @@ typedef struct {
   double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
-  double slowdown; /* of kernels beside communication, */
+  double slowdown, memory_slowdown; /* of kernels beside communication, and of those that memory alone bounds, */
   double hop_s;    /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
-  double stretch;  /* and of async communication, beyond its latency: beside kernels, as a rule */
+  double stretch, memory_stretch; /* and of async communication, beyond its latency: beside kernels, as a rule, and
+                                     beside the optimizer's, which memory bounds */
   gint32 sms;
   SpGemmShape gemm_shape;
   double gemm_s_per_byte;
@@ -175,6 +176,11 @@ double sp_cost_wire_bytes (const SpCost *cost, const SpOp *op);
 
 /* Fraction of the GEMM rate that the shape reaches (tile use x wave use), `batch` of them at once. */
 double sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k);
+
+/* Fraction by which the kernel is slower beside communication. */
+double sp_cost_slowdown (const SpCost *cost, SpOpKind kind);
+/* Fraction by which communication takes longer beyond what is fixed of it. */
+double sp_cost_stretch (const SpCost *cost, const SpOp *op);
 
 /* The worst provenance among the values that the model rests on. */
 SpProvenance sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboolean communicates);

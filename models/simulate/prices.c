@@ -28,9 +28,11 @@ price_of (const SpCost *cost, const SpOp *op)
   if (!sp_op_is_communication (op->kind)) {
     price.total = price.serial = sp_time_from_s (sp_cost_op (cost, op));
     price.first = sp_time_from_s (sp_cost_op_at (cost, op, 0));
+    price.slowdown = (float) sp_cost_slowdown (cost, op->kind);
     return price;
   }
   SpOp send = as_send (op);
+  price.stretch = (float) sp_cost_stretch (cost, op);
   price.serial = sp_time_from_s (sp_cost_op (cost, &send));
   price.total = sp_time_from_s (sp_cost_op_alone (cost, &send, &fixed_s, &algorithm));
   price.fixed = sp_time_from_s (fixed_s);
@@ -55,8 +57,7 @@ sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpPro
     prices->pipe[v] = price_of (cost, &program->variants[v].pipe_send);
   prices->prices = (SpPrices){ .ops = prices->ops,
                                .pipe = { prices->pipe[0], prices->pipe[1] },
-                               .slowdown = cost->slowdown,
-                               .stretch = cost->stretch,
+                               .slows = MAX (cost->slowdown, cost->memory_slowdown) > 0,
                                .host_launch = sp_time_from_s (cost->host_launch_s),
                                .host_gather = sp_time_from_s (cost->host_gather_s) };
 }
