@@ -30,5 +30,7 @@ typedef struct {
 gboolean sp_sweep_read_shapes (SpSweep *sweep, const char *path, const char *text, GError **error);
 /* Rows without times. */
 GArray *sp_sweep_points (const SpSweep *sweep, int ranks, int nodes);
+/* Of each of the two buffers that they need. */
+gsize sp_sweep_buffer_bytes (const SpSweep *sweep);
 /* SpRankFunc; data is a SpSweep. */
 gboolean sp_sweep_rank (SpRank *rank, gpointer data, GError **error);

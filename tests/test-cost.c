@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "models/estimate/paths.h"
 #include "models/layout.h"
 #include "tests/random-machines.h"
@@ -363,6 +365,52 @@ test_gemm_use (void)
   g_rand_free (rand);
 }
 
+/* --- of a profile ------------------------------------------------------------------------------------------------- */
+
+/* A curve of an all-gather alone; and what it takes in a step: two hops more, longer beside kernels, and longer still
+ * beside the optimizer's, which move data. A kernel's own slowdown goes by which of the two it is. */
+static void
+test_profile (void)
+{
+  static const char text[] =
+      "[profile]\nname = p\ncard = c\n"
+      "[all-gather.2x1]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 10 us\ngrowth-1 = 0\nrate-1 = 100 GB/s\n"
+      "[beside.2x1.all-gather]\nwait = 80 us\nfactor = 1.2\n[beside.2x1.send-receive]\nwait = 80 us\nfactor = 1.4\n"
+      "[beside.2x1.all-gather-copy]\nwait = 50 us\nfactor = 1.9\n"
+      "[slowdown.2x1.all-gather]\nslowdown = 0.2\n[slowdown.2x1.all-reduce]\nslowdown = 0.3\n"
+      "[slowdown.2x1.all-gather-copy]\nslowdown = 0.6\n[launch.hop]\ntime = 3 us\n";
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpProfile) profile = sp_profile_parse ("p.ini", text, strlen (text), &error);
+  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 }, .memory_bytes_per_s = { 1e12 }, .memory_efficiency = { 1 },
+                      .gemm_efficiency = { 1 }, .overlap_slowdown = { 0.05 }, .sms = { 100 },
+                      .link_bytes_per_s = { 200e9 } };
+  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 2, .link_efficiency = { 0.5 },
+                        .host_bytes_per_s = { 1e10 }, .profile = profile };
+  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
+  SpLayout layout = SP_LAYOUT_DEFAULT;
+  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpCost cost;
+
+  g_assert_no_error (error);
+  arch->layers = arch->heads = arch->kv_heads = 2;
+  layout.ulysses = 2;
+  sp_layout_write_ranks (&layout, arch, program);
+  sp_cost_init (&cost, &cluster, &framework);
+  sp_cost_set_paths (&cost, &cluster, program);
+  SpOp gather = { .kind = SP_OP_ALL_GATHER, .group = SP_GROUP_ULYSSES, .bytes = 1000000 };
+  double fixed_s = 0, all_s = sp_cost_op_parts (&cost, &gather, &fixed_s, NULL);
+  g_assert_cmpfloat_with_epsilon (all_s, 10e-6 + 2 * 3e-6 + 1e6 / 100e9, 1e-12);
+  g_assert_cmpfloat_with_epsilon (fixed_s, 10e-6 + 2 * 3e-6, 1e-12);
+  g_assert_cmpfloat_with_epsilon (sp_cost_slowdown (&cost, SP_OP_GEMM), 0.25, 1e-12);
+  g_assert_cmpfloat_with_epsilon (sp_cost_slowdown (&cost, SP_OP_ADAM), 0.6, 1e-12);
+  g_assert_cmpfloat (sp_cost_stretch (&cost, &gather), ==, 0);
+  gather.flags = SP_OP_ASYNC;
+  g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &gather), 0.3, 1e-12);
+  gather.flags |= SP_OP_AFTER_OPTIMIZER;
+  g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &gather), 0.9, 1e-12);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -374,5 +422,6 @@ main (int argc, char **argv)
   g_test_add_func ("/cost/leaf-spine", test_leaf_spine);
   g_test_add_func ("/cost/graph", test_graph);
   g_test_add_func ("/cost/gemm-use", test_gemm_use);
+  g_test_add_func ("/cost/profile", test_profile);
   return g_test_run ();
 }

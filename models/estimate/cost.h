@@ -27,9 +27,12 @@
  * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the
  * framework names, else the one of the highest rate), copies to and from the host, and transfers over groups of the
  * shape that was measured or that a curve extends to: those in one node of a switch, or of the same number of ranks in each of several nodes where
- * siblings do not get in each other's way. Other groups and kernels keep the formulas. What runs beside communication
- * slows by the mean of the measured slowdowns, and async communication, beyond its latency, by the mean factor of
- * what was measured beside a GEMM. The simulator still moves what is not latency over the cluster's
+ * siblings do not get in each other's way. Other groups and kernels keep the formulas. A transfer
+ * takes two hops between streams more than its curve, which was timed without kernels around it ([launch.hop]). What runs
+ * beside communication slows by the mean of the measured slowdowns: those of a GEMM for kernels that compute, those of a
+ * copy for kernels that memory alone bounds. Async communication takes longer, beyond its latency, by the mean factor of
+ * what was measured beside a GEMM, and the gathers of updated parameters, which run beside the optimizer, by that beside
+ * a copy. The simulator still moves what is not latency over the cluster's
  * links, at most as fast as the curve says.
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
