@@ -178,6 +178,18 @@ cudaError_t sp_dev_attention_sink (int64_t rows, int64_t k, int64_t heads, SpDev
 cudaError_t sp_dev_attention_sink_bwd (int64_t rows, int64_t heads, const float *lse, const float *delta,
                                        SpDevTensor sinks, SpDevTensor dsinks, cudaStream_t stream);
 
+/* --- beside another library's attention: device-attention-library.cu ---------------------------------------------- */
+
+/* Of numbers that rows have, x[m,heads] -> out[heads,m], and back: x[heads,m - hidden] -> out[m,heads], of which the
+ * first `hidden` rows become -inf, the lse of what sees no key. */
+cudaError_t sp_dev_attention_by_head (int64_t m, int64_t heads, const float *x, float *out, cudaStream_t stream);
+cudaError_t sp_dev_attention_by_row (int64_t m, int64_t heads, int64_t hidden, const float *x, float *out,
+                                     cudaStream_t stream);
+/* An o[rows,k] whose product with d_o is delta, for who asks for o and wants that product of it alone: d_o delta /
+ * |d_o|^2. Rounded to bf16, its product is off by at most 2^-9 of delta. */
+cudaError_t sp_dev_attention_stand_in (int64_t rows, int64_t k, SpDevTensor d_o, const float *delta, SpDevTensor o,
+                                       cudaStream_t stream);
+
 /* --- linear attention with a decay: device-linear.cu -------------------------------------------------------------- */
 
 /* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256. Chunks of 64 tokens by tensor cores; the chain of

@@ -15,6 +15,7 @@ main (int argc, char **argv)
   sp_add_layout_cases ();
   sp_add_end_cases ();
   sp_add_attention_cases ();
+  sp_add_library_cases ();
   sp_add_linear_cases ();
   sp_add_limit_cases ();
   return g_test_run ();

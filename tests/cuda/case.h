@@ -56,6 +56,9 @@ double *sp_case_in_out_values (SpCase *c, const char *name, SpDevDtype dtype, gi
 const gint64 *sp_case_ids (SpCase *c, const char *name, gint64 n, const gint64 *values, const int32_t **ret);
 const gint64 *sp_case_wide_ids (SpCase *c, const char *name, gint64 n, const gint64 *values, const int64_t **ret);
 
+/* Sums whose order is not fixed: two runs need not give the same bytes, and both are held to the reference. */
+void sp_case_allow_other_bytes (SpCase *c);
+
 /* Ours alone: doubles that the case frees, for what a reference wants and no kernel. */
 double *sp_case_numbers (SpCase *c, gint64 n);
 void *sp_case_scratch (SpCase *c, gsize bytes);
@@ -84,5 +87,6 @@ void sp_add_row_cases (void);
 void sp_add_layout_cases (void);
 void sp_add_end_cases (void);
 void sp_add_attention_cases (void);
+void sp_add_library_cases (void);
 void sp_add_limit_cases (void);
 void sp_add_linear_cases (void);
