@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calibrate/cudnn.h"
 #include "calibrate/executed.h"
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
@@ -142,7 +143,7 @@ gather_commands (Run *run, GError **error)
 }
 
 typedef struct {
-  gint64 payload[SP_N_AXES], used, arena, context, communicators;
+  gint64 payload[SP_N_AXES], used, arena, scratch, context, communicators;
   guint n_communicators;
   double loss;
 } Counts;
@@ -157,6 +158,7 @@ gather_counts (Run *run, double *ret_loss, GError **error)
   memset (&mine, 0, sizeof mine);
   sp_player_payload (run->player, mine.payload);
   sp_player_memory (run->player, &mine.used, &mine.arena, &mine.context, &mine.communicators, &mine.n_communicators);
+  mine.scratch = sp_player_scratch_bytes (run->player);
   mine.loss = sp_player_loss (run->player);
   if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
     return FALSE;
@@ -168,6 +170,7 @@ gather_counts (Run *run, double *ret_loss, GError **error)
       if (all[r].payload[axis] > 0)
         write_row (run, r, "payload", sp_axis_name (axis), 0, 0, all[r].payload[axis], 0, 0, 0);
     write_row (run, r, "memory", "arena", 0, 0, all[r].arena, 0, 0, 0);
+    write_row (run, r, "memory", "scratch", 0, 0, all[r].scratch, 0, 0, 0);
     write_row (run, r, "memory", "context", 0, 0, all[r].context, 0, 0, 0);
     write_row (run, r, "memory", "communicators", 0, all[r].n_communicators, all[r].communicators, 0, 0, 0);
     write_row (run, r, "memory", "used", 0, 0, all[r].used, 0, 0, 0);
@@ -281,7 +284,7 @@ run_program (Run *run, GError **error)
   g_autoptr (SpRecording) recording = sp_record (run->program, run->rank->rank, SEED, error);
   if (recording == NULL)
     return FALSE;
-  g_autoptr (SpPlayer) player = sp_player_new (run->rank, run->program, recording, FALSE, error);
+  g_autoptr (SpPlayer) player = sp_player_new (run->rank, run->program, recording, FALSE, execution->attention, error);
   if (player == NULL)
     return FALSE;
   run->recording = recording;
@@ -321,6 +324,10 @@ open_output (const SpExecution *execution, SpRank *rank, GError **error)
   for (guint i = 0; sp_measured_key_names[i] != NULL; i++)
     if (head->fields[i] != NULL)
       g_string_append_printf (text, "# %s: %s\n", sp_measured_key_names[i], head->fields[i]);
+  gboolean ours = execution->attention == SP_ATTENTION_OWN ||
+                  (execution->attention == SP_ATTENTION_QUICKEST && sp_cudnn_version (NULL) == 0);
+  g_string_append_printf (text, "# attention: %s\n",
+                          sp_attention_names[ours ? SP_ATTENTION_OWN : execution->attention]);
   fputs (text->str, out);
   fputs (columns, out);
   return out;

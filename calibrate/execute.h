@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: programs run for real, one after the other, and what they took, as a CSV.
  *
- *   # seqpar-executed: 1          the version, first; then date, card, driver, cuda, nccl, host
+ *   # seqpar-executed: 1          the version, first; then date, card, driver, cuda, nccl, host,
+ *   # attention: quickest         whose softmax attention: seqpar, cudnn, or of both the quicker; older files: seqpar
  *   program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s
  *
  * Rows, by the column of that name:
@@ -10,12 +11,14 @@
  *   exposed   end_s = of that step how long kernels waited for communication (calibrate/executed.h)
  *   command   name = the op, of that step, each by itself; times from the step's start. Where asked for
  *   payload   name = the axis, bytes = handed to NCCL or the host's copies in a step
- *   memory    name = arena, context, communicators (all of them; m = how many), used (all that the card had in use)
+ *   memory    name = arena, scratch (of kernels), context, communicators (all of them; m = how many), used (all that
+ *             the card had in use)
  *   loss      end_s = of all ranks; start_s = of the rehearsal, where verified
  *   gradient  name = a tensor, layer; end_s = |executed - rehearsed| / |rehearsed|, both norms over its elements
  */
 #pragma once
 
+#include "calibrate/player.h"
 #include "calibrate/ranks.h"
 #include "sim/program.h"
 
@@ -24,6 +27,7 @@ typedef struct {
   GPtrArray *programs; /* SpProgram *, as many: read once, shared by the threads of a process */
   char *output;
   int steps, warm_up;
+  SpAttention attention;
   gboolean commands; /* their times too */
   gboolean verifies; /* against the rehearsal: small models alone, and one process */
 } SpExecution;

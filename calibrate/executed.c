@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/op-form.h"
+
 #define VERSION "# seqpar-executed: 1"
 
 enum {
@@ -57,6 +59,7 @@ sp_executed_free (SpExecuted *executed)
 {
   g_ptr_array_unref (executed->runs);
   g_free (executed->card);
+  g_free (executed->attention);
   g_free (executed);
 }
 
@@ -180,13 +183,14 @@ read_payload (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 static gboolean
 read_memory (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
-  static const char *const kinds[] = { "arena", "context", "communicators", "used", NULL };
-  gint64 *const to[] = { &run->arena_bytes, &run->context_bytes, &run->communicator_bytes, &run->used_bytes };
+  static const char *const kinds[] = { "arena", "context", "communicators", "used", "scratch", NULL };
+  gint64 *const to[] = { &run->arena_bytes, &run->context_bytes, &run->communicator_bytes, &run->used_bytes,
+                         &run->scratch_bytes };
   int kind = sp_measured_index (cells[NAME], kinds);
   gint64 bytes, count;
 
   if (kind < 0)
-    return refuse (r, NAME, cells[NAME], "arena, context, communicators or used", error);
+    return refuse (r, NAME, cells[NAME], "arena, scratch, context, communicators or used", error);
   if (!read_bytes (r, cells, &bytes, error))
     return FALSE;
   if (kind == 2 && sp_measured_whole (cells[M], 0, 1 << 20, &count))
@@ -230,6 +234,22 @@ read_header (const Reader *r, char **cells, GError **error)
   return TRUE;
 }
 
+static void
+read_comment (const char *line, SpExecuted *executed)
+{
+  static const char card[] = "# card: ", attention[] = "# attention: ";
+
+  if (g_str_has_prefix (line, card)) {
+    g_free (executed->card);
+    executed->card = g_strdup (line + strlen (card));
+  }
+  if (g_str_has_prefix (line, attention)) {
+    g_free (executed->attention);
+    executed->attention =
+        g_str_equal (line + strlen (attention), "quickest") ? NULL : g_strdup (line + strlen (attention));
+  }
+}
+
 SpExecuted *
 sp_executed_parse (const char *path, const char *text, gsize length, GError **error)
 {
@@ -239,6 +259,7 @@ sp_executed_parse (const char *path, const char *text, gsize length, GError **er
 
   executed->runs = g_ptr_array_new_with_free_func (run_free);
   executed->card = g_strdup ("");
+  executed->attention = g_strdup (SP_OWN_LIBRARY);
   if (!g_utf8_validate (text, (gssize) length, NULL) || !g_str_has_prefix (text, VERSION "\n")) {
     sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, path, 1,
                       "expected \"" VERSION "\" in the first line: what seqpar-measure execute writes");
@@ -247,10 +268,8 @@ sp_executed_parse (const char *path, const char *text, gsize length, GError **er
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
   for (guint i = 1; lines[i] != NULL; i++) {
     r.line = i + 1;
-    if (g_str_has_prefix (lines[i], "# card: ")) {
-      g_free (executed->card);
-      executed->card = g_strdup (lines[i] + strlen ("# card: "));
-    }
+    if (lines[i][0] == '#')
+      read_comment (lines[i], executed);
     if (lines[i][0] == '#' || lines[i][0] == '\0')
       continue;
     g_auto (GStrv) cells = g_strsplit (lines[i], ",", -1);

@@ -30,11 +30,13 @@ typedef struct {
   gint64 op_times[SP_N_OPS];
   double exposed_s;                /* while no kernel of it ran but communication was under way; 0: not said */
   gint64 payload_bytes[SP_N_AXES]; /* of the rank that hands over most */
-  gint64 used_bytes, arena_bytes, context_bytes, communicator_bytes, communicators; /* of the fullest rank */
+  /* of the fullest rank */
+  gint64 used_bytes, arena_bytes, context_bytes, communicator_bytes, communicators, scratch_bytes;
 } SpExecutedRun;
 
 typedef struct {
-  char *card; /* "" where not said */
+  char *card;      /* "" where not said */
+  char *attention; /* the library of softmax attention, or NULL: the quickest of seqpar's and cuDNN's */
   GPtrArray *runs;
 } SpExecuted;
 

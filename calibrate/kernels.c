@@ -3,19 +3,12 @@
 
 #include <stdio.h>
 
+#include "calibrate/cudnn.h"
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
 #include "sim/op-form.h"
 
 #define SEED 7 /* of token ids */
-
-static const char *
-kernel_variant (const SpCommand *command, GStringChunk *words)
-{
-  g_autofree char *text = sp_op_form_name (command->op.kind, sp_op_form (&command->op));
-
-  return g_string_chunk_insert_const (words, text);
-}
 
 static gint64
 or_empty (gint64 value)
@@ -23,15 +16,17 @@ or_empty (gint64 value)
   return value > 0 ? value : SP_MEASURED_EMPTY;
 }
 
-SpMeasuredRow
-sp_kernel_row (const SpRecording *recording, guint number, GStringChunk *words)
+/* The row of a command: op, variant, sizes; no time. `words` keeps its variant. */
+static SpMeasuredRow
+kernel_row (const SpRecording *recording, const SpPlayer *player, guint number, GStringChunk *words)
 {
   const SpCommand *command = &g_array_index (recording->commands, SpCommand, number);
   const SpOp *op = &command->op;
   const SpOperand *first = command->in[0].storage >= 0 ? &command->in[0] : &command->out[0];
   SpMeasuredRow row = sp_measured_row (SP_MEASURED_KERNEL);
+  g_autofree char *form = sp_op_form_name (op->kind, sp_player_form (player, number));
 
-  row.variant = kernel_variant (command, words);
+  row.variant = g_string_chunk_insert_const (words, form);
   row.dtype = first->storage >= 0 ? sp_dtype_name (first->dtype) : "";
   row.ranks = row.nodes = 1;
   row.bytes = or_empty (op->bytes);
@@ -73,7 +68,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   gboolean any = FALSE;
 
   for (guint i = 0; i < n; i++) {
-    rows[i] = sp_kernel_row (recording, i, loop->words);
+    rows[i] = kernel_row (recording, player, i, loop->words);
     rows[i].repeat = repeat;
     any =
         any || (is_kernel (&g_array_index (recording->commands, SpCommand, i)) && !sp_rows_has (loop->rows, &rows[i]));
@@ -111,19 +106,31 @@ add_context (Loop *loop, SpPlayer *player, GError **error)
   return sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
 }
 
+/* With attention of one library. A program that cuDNN plays nothing of is as with ours. */
 static gboolean
-sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GError **error)
+sweep_library (Loop *loop, const SpProgram *program, const SpRecording *recording, SpAttention attention, gboolean last,
+               GError **error)
 {
-  g_autoptr (SpRecording) recording = sp_record (program, rank, SEED, error);
-  if (recording == NULL)
-    return FALSE;
-  g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, error);
+  g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, attention, error);
   if (player == NULL || !sp_player_start_quick (player, error))
     return FALSE;
   for (int repeat = 0; repeat < loop->sweep->repeats; repeat++)
     if (!time_kernels (loop, player, recording, repeat, error))
       return FALSE;
   return !last || add_context (loop, player, error);
+}
+
+/* With attention of each library that is there, unless one is asked for. */
+static gboolean
+sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GError **error)
+{
+  SpAttention asked = loop->sweep->execution->attention;
+  gboolean both = asked == SP_ATTENTION_QUICKEST && sp_cudnn_version (NULL) > 0;
+  SpAttention first = both ? SP_ATTENTION_CUDNN : asked;
+  g_autoptr (SpRecording) recording = sp_record (program, rank, SEED, error);
+
+  return recording != NULL && sweep_library (loop, program, recording, first, last, error) &&
+         (!both || sweep_library (loop, program, recording, SP_ATTENTION_OWN, FALSE, error));
 }
 
 /* At the first place and at the last: those at the ends of a chain have kernels that the others lack. */
@@ -151,6 +158,10 @@ sp_kernels_rank (SpRank *rank, gpointer data, GError **error)
   if (!sp_gpu_describe (rank->local_rank, head, error))
     return FALSE;
   sp_measured_note (head, "kernels of programs, in the program's order with its caches, without communication");
+  guint cudnn = sweep->execution->attention != SP_ATTENTION_OWN ? sp_cudnn_version (NULL) : 0;
+  if (cudnn > 0)
+    sp_measured_note (head, "softmax attention marked cudnn is by cuDNN %u.%u.%u", cudnn / 10000, cudnn / 100 % 100,
+                      cudnn % 100);
   g_autoptr (SpRows) rows = sp_rows_open (sweep->execution->output, head, error);
   Loop loop = { sweep, rank, rows, words };
   if (rows == NULL)

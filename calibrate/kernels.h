@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sweep of programs' kernels on one GPU: all ops that compute, in the program's order, without what goes between GPUs,
  * as rows of a measured CSV: op "kernel", its form (sim/op-form.h) as the variant; of those alike in a program the mean.
- * Of a program for several GPUs what the first and the last rank run. */
+ * Of a program for several GPUs what the first and the last rank run. Softmax attention by each library that is here,
+ * cuDNN's marked in its form, or by the one that is asked for. */
 #pragma once
 
 #include "calibrate/execute.h"
@@ -12,8 +13,5 @@ typedef struct {
   int repeats;
 } SpKernelSweep;
 
-/* The row of a command: op, variant, sizes; no time. `words` keeps its variant. */
-struct _SpRecording;
-SpMeasuredRow sp_kernel_row (const struct _SpRecording *recording, guint command, GStringChunk *words);
 /* SpRankFunc of one rank; data is a SpKernelSweep. */
 gboolean sp_kernels_rank (SpRank *rank, gpointer data, GError **error);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calibrate/cudnn.h"
 #include "calibrate/gpu.h"
 #include "calibrate/kernels.h"
 #include "calibrate/sweep.h"
@@ -11,7 +12,7 @@
 typedef struct {
   SpSweep sweep;
   SpExecution execution;
-  char *what, *shapes, *least, *most, *forced;
+  char *what, *shapes, *least, *most, *forced, *attention;
   int timeout_s, threads;
 } Options;
 
@@ -159,10 +160,27 @@ run_gpus (GError **error)
 }
 
 static gboolean
+read_attention (Options *options, GError **error)
+{
+  int which = options->attention != NULL ? sp_measured_index (options->attention, sp_attention_names) : 0;
+  GError *wrong = NULL;
+
+  if (which < 0)
+    return fail (error, "--attention %s: quickest, seqpar or cudnn was expected", options->attention);
+  options->execution.attention = (SpAttention) which;
+  if (which != SP_ATTENTION_CUDNN || sp_cudnn_version (&wrong) > 0)
+    return TRUE;
+  g_propagate_prefixed_error (error, wrong, "--attention cudnn: ");
+  return FALSE;
+}
+
+static gboolean
 take_programs (Options *options, char **programs, GError **error)
 {
   SpExecution *execution = &options->execution;
 
+  if (!read_attention (options, error))
+    return FALSE;
   execution->files = g_ptr_array_new ();
   execution->programs = g_ptr_array_new ();
   for (guint i = 0; programs[i] != NULL; i++)
@@ -235,10 +253,14 @@ parse (Options *o, int *argc, char ***argv, GError **error)
     { "commands", 0, 0, G_OPTION_ARG_NONE, &o->execution.commands, "time each op of one more step", NULL },
     { "verify", 0, 0, G_OPTION_ARG_NONE, &o->execution.verifies,
       "loss and gradients of one step against the rehearsal's", NULL },
+    { "attention", 0, 0, G_OPTION_ARG_STRING, &o->attention,
+      "whose softmax attention, seqpar or cudnn; default: the quickest, where cuDNN is and can", "LIBRARY" },
     { NULL },
   };
   const GOptionEntry kernels[] = {
     { "repeats", 0, 0, G_OPTION_ARG_INT, &o->sweep.repeats, "samples of a kernel, default 5", "N" },
+    { "attention", 0, 0, G_OPTION_ARG_STRING, &o->attention,
+      "whose softmax attention, seqpar or cudnn; default: each that is here", "LIBRARY" },
     { NULL },
   };
   gboolean times = *argc > 1 && g_str_equal ((*argv)[1], "kernels");

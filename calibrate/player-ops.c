@@ -15,7 +15,7 @@
 #define OUT(i) sp_player_tensor (player, &command->out[i])
 #define REALS_IN(i) ((const float *) sp_player_data (player, &command->in[i]))
 #define REALS_OUT(i) ((float *) sp_player_data (player, &command->out[i]))
-#define WHOLE(kind) ((const int32_t *) table (player, command, SP_TABLE_##kind))
+#define WHOLE(kind) ((const int32_t *) sp_player_table (player, command, SP_TABLE_##kind))
 #define NUMBERS (&player->program->numbers)
 
 #define PLAY(name)                                                                                                     \
@@ -37,14 +37,14 @@ sp_player_tensor (const SpPlayer *player, const SpOperand *operand)
   return (SpDevTensor){ sp_player_data (player, operand), (SpDevDtype) operand->dtype };
 }
 
-static const void *
-table (const SpPlayer *player, const SpCommand *command, SpRowTableKind kind)
+const void *
+sp_player_table (const SpPlayer *player, const SpCommand *command, SpRowTableKind kind)
 {
   return command->tables[kind] < 0 ? NULL : player->tables + player->table_at[command->tables[kind]];
 }
 
-static SpDevShape
-shape_of (const SpPlayer *player, const SpCommand *command)
+SpDevShape
+sp_player_shape (const SpPlayer *player, const SpCommand *command)
 {
   SpDevShape shape = { .m = M, .n = N, .k = K, .batch = OP->batch, .heads = HEADS, .kv_heads = KV_HEADS };
 
@@ -114,15 +114,15 @@ heads_of (const SpPlayer *player, const SpCommand *command, SpDevTensor q_gain, 
 PLAY (rope)
 {
   SpDevHeads how = heads_of (player, command, IN (1), IN (2));
-  LAUNCH (sp_dev_rope (shape_of (player, command), &how, IN (0), WHOLE (POSITIONS), OUT (0), OUT (1), OUT (2),
+  LAUNCH (sp_dev_rope (sp_player_shape (player, command), &how, IN (0), WHOLE (POSITIONS), OUT (0), OUT (1), OUT (2),
                        REALS_OUT (3), stream));
 }
 
 PLAY (rope_bwd)
 {
   SpDevHeads how = heads_of (player, command, IN (6), IN (7));
-  LAUNCH (sp_dev_rope_bwd (shape_of (player, command), &how, IN (0), IN (1), IN (2), IN (4), REALS_IN (5), IN (3),
-                           WHOLE (POSITIONS), OUT (0), OUT (1), OUT (2), player->scratch, stream));
+  LAUNCH (sp_dev_rope_bwd (sp_player_shape (player, command), &how, IN (0), IN (1), IN (2), IN (4), REALS_IN (5),
+                           IN (3), WHOLE (POSITIONS), OUT (0), OUT (1), OUT (2), player->scratch, stream));
 }
 
 PLAY (split)
@@ -160,13 +160,7 @@ PLAY (part)
   LAUNCH (sp_dev_part (M, N, command->size, command->place, IN (0), OUT (0), stream));
 }
 
-/* --- attention ---------------------------------------------------------------------------------------------------- */
-
-PLAY (attention)
-{
-  LAUNCH (sp_dev_attention (shape_of (player, command), IN (0), IN (1), IN (2), FLAG (CAUSAL), WHOLE (POSITIONS),
-                            WHOLE (KEY_POSITIONS), OUT (0), REALS_OUT (1), player->scratch, stream));
-}
+/* --- attention beside its core, which is player-attention.c's ----------------------------------------------------- */
 
 static int64_t
 rows_of (const SpCommand *command)
@@ -185,46 +179,40 @@ PLAY (attention_delta)
   LAUNCH (sp_dev_attention_delta (rows_of (command), K, IN (0), IN (1), REALS_OUT (0), stream));
 }
 
-PLAY (attention_bwd)
-{
-  LAUNCH (sp_dev_attention_bwd (shape_of (player, command), IN (0), IN (1), IN (2), IN (3), REALS_IN (4), REALS_IN (5),
-                                FLAG (CAUSAL), WHOLE (POSITIONS), WHOLE (KEY_POSITIONS), OUT (0), OUT (1), OUT (2),
-                                player->scratch, stream));
-}
-
-#define SLOPES ((const float *) table (player, command, SP_TABLE_SLOPES))
+#define SLOPES ((const float *) sp_player_table (player, command, SP_TABLE_SLOPES))
 
 PLAY (linear_local)
 {
-  LAUNCH (sp_dev_linear_local (shape_of (player, command), SLOPES, IN (0), IN (1), IN (2), OUT (0), REALS_OUT (1),
-                               player->scratch, stream));
+  LAUNCH (sp_dev_linear_local (sp_player_shape (player, command), SLOPES, IN (0), IN (1), IN (2), OUT (0),
+                               REALS_OUT (1), player->scratch, stream));
 }
 
 PLAY (linear_inter)
 {
-  LAUNCH (sp_dev_linear_inter (shape_of (player, command), SLOPES, IN (0), REALS_IN (1), OUT (0), stream));
+  LAUNCH (sp_dev_linear_inter (sp_player_shape (player, command), SLOPES, IN (0), REALS_IN (1), OUT (0), stream));
 }
 
 PLAY (linear_local_bwd)
 {
-  LAUNCH (sp_dev_linear_local_bwd (shape_of (player, command), SLOPES, IN (0), IN (1), IN (2), IN (3), OUT (0), OUT (1),
-                                   OUT (2), REALS_OUT (3), player->scratch, stream));
+  LAUNCH (sp_dev_linear_local_bwd (sp_player_shape (player, command), SLOPES, IN (0), IN (1), IN (2), IN (3), OUT (0),
+                                   OUT (1), OUT (2), REALS_OUT (3), player->scratch, stream));
 }
 
 PLAY (linear_inter_bwd)
 {
-  LAUNCH (sp_dev_linear_inter_bwd (shape_of (player, command), SLOPES, IN (0), IN (1), IN (2), REALS_IN (3),
+  LAUNCH (sp_dev_linear_inter_bwd (sp_player_shape (player, command), SLOPES, IN (0), IN (1), IN (2), REALS_IN (3),
                                    REALS_IN (4), OUT (0), OUT (1), OUT (2), stream));
 }
 
 PLAY (state_update)
 {
-  LAUNCH (sp_dev_state_update (shape_of (player, command), SLOPES, REALS_IN (0), REALS_IN (1), REALS_OUT (0), stream));
+  LAUNCH (sp_dev_state_update (sp_player_shape (player, command), SLOPES, REALS_IN (0), REALS_IN (1), REALS_OUT (0),
+                               stream));
 }
 
 PLAY (state_prefix)
 {
-  LAUNCH (sp_dev_state_prefix (shape_of (player, command), SLOPES, command->size, command->place, FLAG (REVERSE),
+  LAUNCH (sp_dev_state_prefix (sp_player_shape (player, command), SLOPES, command->size, command->place, FLAG (REVERSE),
                                REALS_IN (0), REALS_OUT (0), stream));
 }
 
@@ -353,7 +341,7 @@ PLAY (loss_sum)
 PLAY (loss)
 {
   LAUNCH (sp_dev_loss (M, N, columns_of (player, command), IN (0), REALS_IN (1), REALS_IN (2), WHOLE (IDS),
-                       command->vocabulary_first, (const float *) table (player, command, SP_TABLE_WEIGHTS),
+                       command->vocabulary_first, (const float *) sp_player_table (player, command, SP_TABLE_WEIGHTS),
                        command->counts_loss ? player->loss : NULL, OUT (0), stream));
 }
 
@@ -370,15 +358,9 @@ PLAY (adam)
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static gint64
-attention_scratch (const SpCommand *command)
-{
-  return (gint64) sp_dev_attention_scratch_bytes (shape_of (NULL, command));
-}
-
-static gint64
 linear_scratch (const SpCommand *command)
 {
-  return (gint64) sp_dev_linear_scratch_bytes (shape_of (NULL, command));
+  return (gint64) sp_dev_linear_scratch_bytes (sp_player_shape (NULL, command));
 }
 
 static gint64
@@ -393,7 +375,7 @@ rope_scratch (const SpCommand *command)
   SpDevTensor there = { (void *) command, SP_DEV_BF16 }, absent = { NULL, SP_DEV_BF16 };
   SpDevHeads how = heads_of (NULL, command, command->in[6].storage >= 0 ? there : absent,
                              command->in[7].storage >= 0 ? there : absent);
-  return (gint64) sp_dev_rope_bwd_scratch_bytes (shape_of (NULL, command), &how);
+  return (gint64) sp_dev_rope_bwd_scratch_bytes (sp_player_shape (NULL, command), &how);
 }
 
 static gint64
@@ -426,10 +408,10 @@ static const struct {
   [SP_OP_PACK] = { pack },
   [SP_OP_UNPACK] = { unpack },
   [SP_OP_PART] = { part },
-  [SP_OP_ATTENTION] = { attention, attention_scratch },
+  [SP_OP_ATTENTION] = { sp_player_attention, sp_player_attention_scratch },
   [SP_OP_ATTENTION_MERGE] = { attention_merge },
   [SP_OP_ATTENTION_DELTA] = { attention_delta },
-  [SP_OP_ATTENTION_BWD] = { attention_bwd, attention_scratch },
+  [SP_OP_ATTENTION_BWD] = { sp_player_attention_bwd, sp_player_attention_scratch },
   [SP_OP_LINEAR_LOCAL] = { linear_local, linear_scratch },
   [SP_OP_LINEAR_INTER] = { linear_inter },
   [SP_OP_LINEAR_LOCAL_BWD] = { linear_local_bwd, linear_scratch },
@@ -469,7 +451,7 @@ sp_player_kernel (const SpCommand *command)
 }
 
 gint64
-sp_player_scratch_bytes (const SpCommand *command)
+sp_player_kernel_scratch (const SpCommand *command)
 {
   return kernels[OP->kind].scratch != NULL ? kernels[OP->kind].scratch (command) : 0;
 }

@@ -2,6 +2,7 @@
 /* What the player's files share. */
 #pragma once
 
+#include "calibrate/cudnn.h"
 #include "calibrate/gemm.h"
 #include "calibrate/nccl.h"
 #include "calibrate/player.h"
@@ -23,6 +24,8 @@ struct _SpPlayer {
   void *workspace;          /* of GEMMs */
   double *loss;             /* on the device */
   SpGemms *gemms;
+  SpCudnn *cudnn;             /* NULL: not asked for, or not there */
+  const SpCudnnPlan **plans; /* of commands that cuDNN plays; else NULL */
 
   cudaStream_t streams[SP_N_QUEUES];
   cudaEvent_t begin, ends[SP_N_QUEUES];
@@ -33,7 +36,7 @@ struct _SpPlayer {
   gint64 context_bytes, allocated_bytes;
   double loss_value, issue_s;
   double events_s; /* that two events take with nothing between */
-  gboolean keeps, is_alone;
+  gboolean keeps, is_alone, chooses;
   double **gradients;
 #if HAVE_NCCL
   ncclComm_t comms[SP_N_GROUPS][2]; /* [1]: the pipeline's way back */
@@ -46,11 +49,31 @@ typedef gboolean (*SpPlay) (SpPlayer *player, const SpCommand *command, cudaStre
 
 /* NULL: no kernel of the op yet. */
 SpPlay sp_player_kernel (const SpCommand *command);
-gint64 sp_player_scratch_bytes (const SpCommand *command);
+gint64 sp_player_kernel_scratch (const SpCommand *command);
 
 /* NULL of an operand that is not there. */
 void *sp_player_data (const SpPlayer *player, const SpOperand *operand);
 SpDevTensor sp_player_tensor (const SpPlayer *player, const SpOperand *operand);
+/* A table on the device; NULL: the command has none. */
+const void *sp_player_table (const SpPlayer *player, const SpCommand *command, SpRowTableKind kind);
+SpDevShape sp_player_shape (const SpPlayer *player, const SpCommand *command);
+
+/* --- player-attention.c ------------------------------------------------------------------------------------------- */
+
+/* Fills player->plans; they may ask for scratch. */
+gboolean sp_player_plan_attention (SpPlayer *player, SpAttention attention, GError **error);
+/* Once there is memory: what is quicker by ours is taken from cuDNN. */
+gboolean sp_player_choose_attention (SpPlayer *player, GError **error);
+gint64 sp_player_attention_scratch (const SpCommand *command);
+gboolean sp_player_attention (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
+gboolean sp_player_attention_bwd (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
+
+/* --- player.c, player-step.c -------------------------------------------------------------------------------------- */
+
+/* Small numbers in all that the command reads. */
+gboolean sp_player_fill_inputs (SpPlayer *player, const SpCommand *command, GError **error);
+/* Seconds of one kernel by itself, again and again: the least of some. */
+gboolean sp_player_time_again (SpPlayer *player, const SpCommand *command, double *ret_s, GError **error);
 
 /* --- player-comm.c ------------------------------------------------------------------------------------------------ */
 

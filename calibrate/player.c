@@ -48,7 +48,7 @@ allocate (SpPlayer *player, GError **error)
 
   for (guint i = 0; i < r->commands->len; i++) {
     const SpCommand *command = COMMAND (player, i);
-    player->scratch_bytes = MAX (player->scratch_bytes, sp_player_scratch_bytes (command));
+    player->scratch_bytes = MAX (player->scratch_bytes, sp_player_kernel_scratch (command));
     added[command->queue] = MAX (added[command->queue], sp_player_added_bytes (command));
   }
   if (!take (player, &player->arena, r->arena_bytes, error)) {
@@ -108,7 +108,8 @@ make_streams (SpPlayer *player, GError **error)
 }
 
 SpPlayer *
-sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, gboolean alone, GError **error)
+sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, gboolean alone,
+               SpAttention attention, GError **error)
 {
   g_autoptr (SpPlayer) player = g_new0 (SpPlayer, 1);
 
@@ -117,14 +118,15 @@ sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *record
   player->recording = recording;
   player->is_alone = alone;
   player->gradients = g_new0 (double *, MAX (recording->gradients->len, 1));
-  if (!check_commands (player, error) || !CUDA (cudaSetDevice (rank->local_rank)) || !CUDA (cudaFree (NULL)))
+  if (!check_commands (player, error) || !CUDA (cudaSetDevice (rank->local_rank)) || !CUDA (cudaFree (NULL)) ||
+      !sp_player_plan_attention (player, attention, error))
     return NULL;
   player->context_bytes = sp_gpu_used_bytes ();
   if (!alone && !sp_player_connect (player, error))
     return NULL;
   player->gemms = sp_gemms_new (error);
   if (player->gemms == NULL || !allocate (player, error) || !upload_tables (player, error) ||
-      !make_streams (player, error))
+      !make_streams (player, error) || !sp_player_choose_attention (player, error))
     return NULL;
   return g_steal_pointer (&player);
 }
@@ -157,6 +159,8 @@ sp_player_free (SpPlayer *player)
   if (player->begin != NULL)
     cudaEventDestroy (player->begin);
   g_clear_pointer (&player->gemms, sp_gemms_free);
+  g_clear_pointer (&player->cudnn, sp_cudnn_free);
+  g_free (player->plans);
   cudaFree (player->arena);
   cudaFreeHost (player->host_arena);
   cudaFree (player->tables);
@@ -252,11 +256,9 @@ fill_quick (char *at, gint64 bytes, const guint8 *block, gint64 block_bytes, GEr
   return TRUE;
 }
 
-gboolean
-sp_player_start_quick (SpPlayer *player, GError **error)
+static void
+draw_quick (guint16 *half, float *single)
 {
-  g_autofree guint16 *half = g_new (guint16, QUICK);
-  g_autofree float *single = g_new (float, QUICK);
   g_autoptr (GRand) random = g_rand_new_with_seed (1);
 
   for (guint i = 0; i < QUICK; i++) {
@@ -264,6 +266,34 @@ sp_player_start_quick (SpPlayer *player, GError **error)
     half[i] = to_bf16 (value);
     single[i] = (float) value;
   }
+}
+
+gboolean
+sp_player_fill_inputs (SpPlayer *player, const SpCommand *command, GError **error)
+{
+  g_autofree guint16 *half = g_new (guint16, QUICK);
+  g_autofree float *single = g_new (float, QUICK);
+
+  draw_quick (half, single);
+  for (guint i = 0; i < SP_MAX_IN; i++) {
+    const SpOperand *in = &command->in[i];
+    gboolean is_half = in->dtype == SP_DTYPE_BF16;
+    if (in->storage >= 0 &&
+        !fill_quick (sp_player_data (player, in), in->elements * (gint64) sp_dtype_bytes (in->dtype),
+                     is_half ? (guint8 *) half : (guint8 *) single,
+                     QUICK * (gint64) (is_half ? sizeof *half : sizeof *single), error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+gboolean
+sp_player_start_quick (SpPlayer *player, GError **error)
+{
+  g_autofree guint16 *half = g_new (guint16, QUICK);
+  g_autofree float *single = g_new (float, QUICK);
+
+  draw_quick (half, single);
   /* Where others' numbers would be, of which there are none alone: what a kernel reads decides how fast it is. */
   if (player->is_alone &&
       !fill_quick (player->arena, player->recording->arena_bytes, (guint8 *) half, QUICK * sizeof *half, error))
@@ -340,6 +370,12 @@ sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_ar
   *ret_communicators = sp_player_communicators (player);
   *ret_communicators_bytes =
       *ret_communicators > 0 ? *ret_used_bytes - player->context_bytes - player->allocated_bytes : 0;
+}
+
+gint64
+sp_player_scratch_bytes (const SpPlayer *player)
+{
+  return player->scratch_bytes;
 }
 
 gint64

@@ -13,17 +13,29 @@
 
 #include "calibrate/ranks.h"
 #include "models/rehearse/recording.h"
+#include "sim/op-form.h"
 
 G_BEGIN_DECLS
 
 typedef struct _SpPlayer SpPlayer;
 
+/* Whose kernels play softmax attention. With OWN those of kernels/device.h do. With CUDNN cuDNN's do where they can, and
+ * elsewhere ours: documents, windows, masks that are no rectangle (calibrate/mask.h), shapes that it has no kernel for.
+ * With QUICKEST, where cuDNN can, both are timed before anything else runs and the quicker plays; without cuDNN ours. */
+typedef enum { SP_ATTENTION_QUICKEST, SP_ATTENTION_OWN, SP_ATTENTION_CUDNN } SpAttention;
+extern const char *const sp_attention_names[]; /* as options and files have them; ends with NULL */
+
 /* Borrows program and recording. All ranks make theirs together: communicators are made among them. With `alone` there
  * are none, only kernels can be played, and the recording may be any rank's. */
 SpPlayer *sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, gboolean alone,
-                         GError **error);
+                         SpAttention attention, GError **error);
 void sp_player_free (SpPlayer *player);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlayer, sp_player_free)
+
+/* The form of a command by the library that plays it. */
+SpOpForm sp_player_form (const SpPlayer *player, guint command);
+/* Is there a command that cuDNN plays? */
+gboolean sp_player_uses_cudnn (const SpPlayer *player);
 
 /* What lives ALWAYS as at the start of training: parameters drawn as the rehearsal draws them for `seed`; or, quicker,
  * repeated small numbers, with which only time and memory mean anything. */
@@ -52,6 +64,8 @@ void sp_player_payload (const SpPlayer *player, gint64 ret_bytes[SP_N_AXES]);
  * communicators have taken by now: NCCL makes much of it at the first call of each kind. */
 void sp_player_memory (const SpPlayer *player, gint64 *ret_used_bytes, gint64 *ret_arena_bytes,
                        gint64 *ret_context_bytes, gint64 *ret_communicators_bytes, guint *ret_communicators);
+/* That kernels ask for beside the arena: of a library's attention it may be as large as its operands. */
+gint64 sp_player_scratch_bytes (const SpPlayer *player);
 
 /* In use on the card beside what the player asked for. */
 gint64 sp_player_other_bytes (const SpPlayer *player);

@@ -28,7 +28,10 @@ static const struct {
   { SP_OP_L2, "l2" },
   { SP_OP_TRANS_A, "ta" },
   { SP_OP_TRANS_B, "tb" },
+  { 0, "cudnn" }, /* of no op */
 };
+
+G_STATIC_ASSERT (SP_OP_FORM_CUDNN == 1u << (MARK_SHIFT + G_N_ELEMENTS (marks) - 1));
 
 /* What transposes a GEMM means something else for others, which changes no kernel. */
 static gboolean
@@ -51,6 +54,12 @@ sp_op_form (const SpOp *op)
   for (guint i = 0; i < G_N_ELEMENTS (marks); i++)
     form |= (is_marked (op, i) ? 1u : 0) << (MARK_SHIFT + i);
   return form;
+}
+
+const char *
+sp_op_form_library (SpOpForm form)
+{
+  return form & SP_OP_FORM_CUDNN ? marks[G_N_ELEMENTS (marks) - 1].word : SP_OWN_LIBRARY;
 }
 
 char *

@@ -8,6 +8,9 @@
  *
  *    norm-bwd/1f.3                inputs 0 to 4, outputs 0 and 1
  *    attention/causal/7.3
+ *    attention/causal/cudnn/7.3   the same by cuDNN's kernel
+ *
+ * Whose kernel it is, where it is not seqpar's own, is part of a measured form and of no op's.
  */
 
 #include "sim/op.h"
@@ -15,6 +18,14 @@
 G_BEGIN_DECLS
 
 typedef guint32 SpOpForm;
+
+/* The library of own kernels, as frameworks and messages name it. */
+#define SP_OWN_LIBRARY "seqpar"
+
+/* The bit of a form by cuDNN's kernel. */
+#define SP_OP_FORM_CUDNN ((SpOpForm) 1 << 29)
+/* Whose kernel it is: "cudnn" or SP_OWN_LIBRARY. */
+const char *sp_op_form_library (SpOpForm form);
 
 SpOpForm sp_op_form (const SpOp *op);
 /* Free with g_free. */

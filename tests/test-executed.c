@@ -15,6 +15,7 @@ static const char text[] = HEAD "a.prog,-1,step,,,,0,,,0,,,,,,0,0,0.001,0.3\n"
                                 "a.prog,1,payload,ring,,,0,,,0,,,,,,8192,0,0,0\n"
                                 "a.prog,0,memory,used,,,0,,,0,,,,,,1000,0,0,0\n"
                                 "a.prog,1,memory,used,,,0,,,0,,,,,,900,0,0,0\n"
+                                "a.prog,0,memory,scratch,,,0,,,0,,,,,,300,0,0,0\n"
                                 "a.prog,0,memory,communicators,,,0,,,2,,,,,,500,0,0,0\n"
                                 "a.prog,0,op,norm-bwd,,,0,,,3,,,,,,0,0,0,0.004\n"
                                 "a.prog,0,exposed,,,,0,,,0,,,,,,0,0,0,0.005\n"
@@ -37,11 +38,32 @@ test_read (void)
   g_assert_cmpfloat (sp_executed_step_s (b), ==, 0.25);
   g_assert_cmpint (a->payload_bytes[SP_AXIS_RING], ==, 8192);
   g_assert_cmpint (a->used_bytes, ==, 1000);
+  g_assert_cmpint (a->scratch_bytes, ==, 300);
   g_assert_cmpint (a->communicators, ==, 2);
   g_assert_cmpint (a->op_times[SP_OP_NORM_BWD], ==, 3);
   g_assert_cmpfloat (a->op_s[SP_OP_NORM_BWD], ==, 0.004);
   g_assert_cmpfloat (a->exposed_s, ==, 0.005);
   g_assert_cmpuint (a->commands->len, ==, 1);
+}
+
+/* Whose attention it was: of older files ours. */
+static void
+test_attention (void)
+{
+  static const char *const rows[][2] = {
+    { "", "seqpar" },
+    { "# attention: seqpar\n", "seqpar" },
+    { "# attention: cudnn\n", "cudnn" },
+    { "# attention: quickest\n", NULL },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    const char *behind = strstr (text, "program,rank");
+    g_autofree char *with = g_strconcat ("# seqpar-executed: 1\n", rows[i][0], behind, NULL);
+    g_autoptr (SpExecuted) executed = sp_executed_parse ("a.csv", with, strlen (with), NULL);
+    g_assert_nonnull (executed);
+    g_assert_cmpstr (executed->attention, ==, rows[i][1]);
+  }
 }
 
 /* Kernels follow each other by 0.1 as a rule. One waits from 2 to 5 for transfers from 1 to 4 and, in it, from 3 to 3.5;
@@ -98,6 +120,7 @@ int
 main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/executed/attention", test_attention);
   g_test_add_func ("/executed/read", test_read);
   g_test_add_func ("/executed/exposed", test_exposed);
   g_test_add_func ("/executed/wrong", test_wrong);

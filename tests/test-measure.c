@@ -19,6 +19,8 @@ static const Wrong wrong[] = {
   { "execute -o OUT", "a program was expected" },
   { "execute -o OUT --steps 0 step.prog", "--steps" },
   { "kernels step.prog", "-o FILE" },
+  { "kernels --attention flash -o OUT step.prog", "--attention flash: quickest, seqpar or cudnn" },
+  { "execute --attention cuDNN -o OUT step.prog", "--attention cuDNN: quickest, seqpar or cudnn" },
 };
 
 static int

@@ -481,6 +481,12 @@ test_form (void)
   g_assert_cmpuint (form, ==, sp_op_form (&other));
   other.in[3] = 9;
   g_assert_cmpuint (sp_op_form (&other), !=, form);
+  g_assert_cmpstr (sp_op_form_library (form), ==, "seqpar");
+  g_autofree char *other_library = sp_op_form_name (SP_OP_ATTENTION, sp_op_form (&other) | SP_OP_FORM_CUDNN);
+  g_assert_cmpstr (other_library, ==, "attention/layernorm/cudnn/1f.3");
+  g_assert_true (sp_op_form_parse (other_library, &kind, &form));
+  g_assert_cmpstr (sp_op_form_library (form), ==, "cudnn");
+  g_assert_cmpuint (form, ==, sp_op_form (&other) | SP_OP_FORM_CUDNN);
   static const char *const wrong[] = { "", "norm-bwd", "norm-bwd/17", "norm-bwd/17.", "nrom/17.3", "norm-bwd/odd/17.3",
                                        "norm-bwd/100.3", "norm-bwd/17.40", "norm-bwd/17.3/" };
   for (guint i = 0; i < G_N_ELEMENTS (wrong); i++)
