@@ -9,6 +9,7 @@
 #include "models/inputs/ini.h"
 #include "models/inputs/profile.h"
 #include "models/rehearse/recording.h"
+#include "sim/op-form.h"
 
 /* The worst run may be off three times as far as the middle one. */
 #define WORST_FACTOR 3
@@ -181,7 +182,7 @@ communicators_bytes (const SpProfile *profile, const SpProgram *program, const S
 }
 
 /* What the program holds, and around it what the profile has measured of contexts and communicators: of the rank that has
- * most of both, one of each role. */
+ * most of both, one of each role. And what scratch the run's kernels asked for, which is theirs to say. */
 static gboolean
 compare_memory (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated, Compared *c,
                 GError **error)
@@ -199,7 +200,7 @@ compare_memory (const SpProfile *profile, const SpProgram *program, const SpSimu
     most = MAX (most, (double) simulated->run->roles[i].peak_bytes + around);
   }
   c->memory_bytes = (double) c->run->used_bytes;
-  c->predicted_memory_bytes = most;
+  c->predicted_memory_bytes = most + (double) c->run->scratch_bytes;
   return TRUE;
 }
 
@@ -215,8 +216,31 @@ exposed_of_rank_0 (const SpSimulated *simulated)
   return sp_time_to_s (exposed);
 }
 
+/* Attention of one library is not held against curves of another, nor the quickest of two against those of one. */
 static gboolean
-compare_run (const Options *o, char **sets, Compared *c, GError **error)
+check_attention (const char *csv, const SpExecuted *executed, const SpProfile *profile, const SpProgram *program,
+                 GError **error)
+{
+  const char *const wanted[] = { executed->attention != NULL ? executed->attention : SP_OWN_LIBRARY,
+                                 executed->attention != NULL ? executed->attention : "cudnn" };
+  gboolean any = FALSE;
+
+  for (guint i = 0; i < program->n_ops; i++)
+    any = any || program->ops[i].kind == SP_OP_ATTENTION;
+  for (guint i = 0; any && i < G_N_ELEMENTS (wanted); i++) {
+    g_autofree char *timed = NULL;
+    if (!sp_profile_has_library (profile, wanted[i], &timed) && *timed != '\0')
+      return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                          "%s: softmax attention of its runs is %s, and the profile %s has timed %s alone: time its "
+                          "kernels too (seqpar-measure kernels), or execute with --attention %s",
+                          csv, executed->attention != NULL ? executed->attention : "the quicker of seqpar and cudnn",
+                          profile->name, timed, timed);
+  }
+  return TRUE;
+}
+
+static gboolean
+compare_run (const Options *o, const SpExecuted *executed, char **sets, Compared *c, GError **error)
 {
   const char *csv = o->rest[1];
   g_autofree char *path = scenario_of (o, csv, c->run->program);
@@ -231,8 +255,12 @@ compare_run (const Options *o, char **sets, Compared *c, GError **error)
   SpEstimator estimator;
   SpEstimate estimate;
   SpInterval interval;
-  sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, SP_MFU_SEQPAR);
+  SpFramework framework = *s->framework;
+  framework.attention_library = executed->attention;
+  sp_estimator_init (&estimator, s->arch, s->cluster, &framework, SP_MFU_SEQPAR);
   sp_estimate_layout (&estimator, program, &s->layout, &s->run, &estimate);
+  if (!check_attention (csv, executed, s->cluster->profile, program, error))
+    return FALSE;
   if (!sp_simulate (&estimator, program, &s->run, &s->variations, &options, &simulated, error))
     return FALSE;
   if (sp_estimate_interval (&estimator, program, &s->run, &interval))
@@ -481,8 +509,8 @@ sp_calibrate_tolerance (const char *text, double *ret, GError **error)
 static gboolean
 check_card (const char *name, const char *csv, const SpExecuted *executed, GError **error)
 {
-  g_autofree char *path = g_file_test (name, G_FILE_TEST_EXISTS) ? g_strdup (name)
-                                                                 : sp_find_shipped ("profiles", name, error);
+  g_autofree char *path =
+      g_file_test (name, G_FILE_TEST_EXISTS) ? g_strdup (name) : sp_find_shipped ("profiles", name, error);
   if (path == NULL)
     return FALSE;
   g_autoptr (SpProfile) profile = sp_profile_load (path, error);
@@ -524,7 +552,7 @@ sp_calibrate_check (char **args, GString *out, GError **error)
   g_autofree Compared *all = g_new0 (Compared, runs->len);
   for (guint i = 0; i < runs->len; i++) {
     all[i].run = runs->pdata[i];
-    if (!compare_run (&o, sets, &all[i], error))
+    if (!compare_run (&o, executed, sets, &all[i], error))
       return FALSE;
   }
   return report (&o, all, runs->len, tolerance, out, error);

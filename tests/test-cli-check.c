@@ -25,8 +25,7 @@ test_chain (void)
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonParser) parser = json_parser_new ();
 
-  g_auto (Run) fit =
-      run_cli ("calibrate", "fit", sweep, kernels, "--name", "2 H200 of one node", "-o", "h200.ini");
+  g_auto (Run) fit = run_cli ("calibrate", "fit", sweep, kernels, "--name", "2 H200 of one node", "-o", "h200.ini");
   if (fit.status == 1 && strstr (fit.err, "GSL") != NULL) {
     g_test_skip ("built without GSL");
     return;
@@ -67,6 +66,38 @@ test_chain (void)
   assert_contains (said.out, "those of NVIDIA H200 (measured); the cluster's GPUs are H200 SXM 141GB");
 }
 
+/* The shipped profile has seqpar's attention alone, so runs with another's are refused; where there is no attention in
+ * them, they are not. */
+static void
+test_attention (void)
+{
+  static const char *const cudnn[] = { "softmax attention of its runs is cudnn", "the profile 2 H200 of one node has timed seqpar alone",
+                                       "seqpar-measure kernels", NULL };
+  static const char *const both[] = { "the quicker of seqpar and cudnn", "execute with --attention seqpar", NULL };
+  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *scenarios = shipped ("executed", "."), *text = NULL;
+  g_autofree char *path = g_build_filename (folder, "other.csv", NULL);
+
+  g_assert_true (g_file_get_contents (executed, &text, NULL, NULL));
+  const char *behind = strchr (text, '\n') + 1;
+  g_autofree char *of_cudnn = g_strconcat ("# seqpar-executed: 1\n# attention: cudnn\n", behind, NULL);
+  g_assert_true (g_file_set_contents (path, of_cudnn, -1, NULL));
+  g_auto (Run) other = run_cli ("calibrate", "check", "h200-1x2", path, "--scenarios", scenarios);
+  assert_refused (&other, 1, cudnn);
+  g_autofree char *quickest = g_strconcat ("# seqpar-executed: 1\n# attention: quickest\n", behind, NULL);
+  g_assert_true (g_file_set_contents (path, quickest, -1, NULL));
+  g_auto (Run) quick = run_cli ("calibrate", "check", "h200-1x2", path, "--scenarios", scenarios);
+  assert_refused (&quick, 1, both);
+  g_autoptr (GString) linear = g_string_new ("# seqpar-executed: 1\n# attention: cudnn\n");
+  g_auto (GStrv) lines = g_strsplit (behind, "\n", -1);
+  for (guint i = 0; lines[i] != NULL; i++)
+    if (g_str_has_prefix (lines[i], "program,") || g_str_has_prefix (lines[i], "l350m-16k-recompute"))
+      g_string_append_printf (linear, "%s\n", lines[i]);
+  g_assert_true (g_file_set_contents (path, linear->str, -1, NULL));
+  g_auto (Run) without =
+      run_cli ("calibrate", "check", "h200-1x2", path, "--scenarios", scenarios, "--tolerance", "50%");
+  g_assert_cmpint (without.status, ==, 0);
+}
+
 static void
 test_wrong (void)
 {
@@ -88,6 +119,7 @@ main (int argc, char **argv)
   if (!begin_cli (&argc, &argv))
     return 0;
   g_test_add_func ("/cli-check/chain", test_chain);
+  g_test_add_func ("/cli-check/attention", test_attention);
   g_test_add_func ("/cli-check/wrong", test_wrong);
   int status = g_test_run ();
   remove_folder ();

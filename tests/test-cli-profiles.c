@@ -217,6 +217,11 @@ test_library (void)
   g_assert_cmpint (plain.status, ==, 0);
   g_auto (Run) wrong = run_cli ("run", scenario, "--set", "framework=flsh.ini", "--set", "profile=h100-1x2");
   assert_refused (&wrong, 1, words);
+
+  /* Kernels of programs too: those that the executor's profile has are its own. */
+  static const char *const ours[] = { "attention-library = \"flash\"", "expected seqpar", NULL };
+  g_auto (Run) flash = run_cli ("run", scenario, "--set", "framework=pytorch-2.11-ddp", "--set", "profile=h200-1x2");
+  assert_refused (&flash, 1, ours);
 }
 
 int

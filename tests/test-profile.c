@@ -17,6 +17,8 @@
 #define GEMM                                                                                                           \
   "[gemm]\nlaunch = 2 us\nrate = 500 TFLOP/s\nmemory-rate = 2000 GB/s\nprologue = 0\ntile-128 = 1\ntile-64 = 0.5\n"    \
   "tail = 0.5\n"
+#define OURS "[kernel.attention.causal.7.3]\nlaunch = 10 us\nrate = 100 TFLOP/s\n"
+#define CUDNN "[kernel.attention.causal.cudnn.7.3]\nlaunch = 30 us\nrate = 400 TFLOP/s\n"
 #define HEAD "[profile]\nname = test\n"
 
 static SpProfile *
@@ -153,11 +155,11 @@ test_reshape (void)
 /* --- the cost model ----------------------------------------------------------------------------------------------- */
 
 static void
-set_cost (SpCost *cost, SpProfile *profile, gint32 nodes)
+set_cost_of (SpCost *cost, SpProfile *profile, gint32 nodes, const char *library)
 {
   g_autoptr (SpProgram) program = sp_program_new ();
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
-  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
+  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE, .attention_library = (char *) library };
   SpDevice device = { .peak_bf16_flops_per_s = { 1e14 },
                       .memory_bytes_per_s = { 1e12 },
                       .memory_efficiency = { 1 },
@@ -186,6 +188,12 @@ set_cost (SpCost *cost, SpProfile *profile, gint32 nodes)
   sp_layout_write_ranks (&layout, arch, program);
   sp_cost_init (cost, &cluster, &framework);
   sp_cost_set_paths (cost, &cluster, program);
+}
+
+static void
+set_cost (SpCost *cost, SpProfile *profile, gint32 nodes)
+{
+  set_cost_of (cost, profile, nodes, NULL);
 }
 
 /* 256 KiB over 8: of the curve of 2 at 1.75 x 256 KiB = 448 KiB: latency 3 us of launch, and 7 x the 7 us beyond it;
@@ -235,6 +243,60 @@ test_cost_gemm (void)
   assert_near (sp_cost_op (&cost, &op), 2e-6 + 500e-6);
 }
 
+/* 1 GFLOP: ours 10 us + 10 us, cuDNN's 30 us + 2.5 us; 10 GFLOP: 110 us and 55 us. The library that is named, or the
+ * quicker at each size; with a window, which cuDNN does not have here, ours. */
+static void
+test_cost_libraries (void)
+{
+  static const struct {
+    const char *library;
+    double small_s, large_s;
+  } rows[] = { { NULL, 20e-6, 55e-6 }, { "seqpar", 20e-6, 110e-6 }, { "cudnn", 32.5e-6, 55e-6 } };
+  g_autoptr (SpProfile) both = parse (HEAD OURS CUDNN, NULL), one = parse (HEAD CUDNN, NULL);
+  SpOp op = { .kind = SP_OP_ATTENTION,
+              .m = 1024,
+              .n = 1024,
+              .k = 64,
+              .heads = 8,
+              .flags = SP_OP_CAUSAL,
+              .in = { 1, 2, 3 },
+              .out = { 4, 5 } };
+  SpCost cost;
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    set_cost_of (&cost, both, 1, rows[i].library);
+    op.flops = 1e9;
+    assert_near (sp_cost_op (&cost, &op), rows[i].small_s);
+    op.flops = 1e10;
+    assert_near (sp_cost_op (&cost, &op), rows[i].large_s);
+    op.window = 512;
+    assert_near (sp_cost_op (&cost, &op), 110e-6);
+    op.window = 0;
+  }
+  set_cost_of (&cost, one, 1, NULL);
+  op.flops = 1e9;
+  assert_near (sp_cost_op (&cost, &op), 32.5e-6);
+}
+
+static void
+test_libraries (void)
+{
+  g_autoptr (SpProfile) both = parse (HEAD OURS CUDNN, NULL), gemm = parse (HEAD GEMM, NULL);
+  g_autoptr (SpProfile) whole = parse (HEAD "[attention.flash-full]\nlaunch = 1 us\nrate = 1 TFLOP/s\nhalf-tokens = "
+                                            "0\nhead-power = 0\n",
+                                       NULL);
+  g_autofree char *timed = NULL, *none = NULL;
+
+  g_assert_true (sp_profile_has_library (both, "cudnn", NULL));
+  g_assert_true (sp_profile_has_library (both, "seqpar", NULL));
+  g_assert_false (sp_profile_has_library (both, "flash", &timed));
+  g_assert_cmpstr (timed, ==, "seqpar or cudnn");
+  g_assert_false (sp_profile_has_library (gemm, "cudnn", &none));
+  g_assert_cmpstr (none, ==, "");
+  g_assert_true (sp_profile_has_library (whole, "flash", NULL));
+  g_assert_false (sp_profile_has_library (whole, "cudnn", NULL));
+}
+
 int
 main (int argc, char **argv)
 {
@@ -245,5 +307,7 @@ main (int argc, char **argv)
   g_test_add_func ("/profile/reshape", test_reshape);
   g_test_add_func ("/profile/cost/transfers", test_cost_transfers);
   g_test_add_func ("/profile/cost/gemm", test_cost_gemm);
+  g_test_add_func ("/profile/cost/libraries", test_cost_libraries);
+  g_test_add_func ("/profile/libraries", test_libraries);
   return g_test_run ();
 }

@@ -100,6 +100,7 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library
 
   set_kernels (cost, profile, library);
   cost->hop_s = hop != NULL ? hop->value[0].value : 0;
+  cost->attention_library = library;
   for (guint i = profile->curves->len; i-- > 0;) {
     const SpCurve *curve = profile->curves->pdata[i];
     if (curve->kind == SP_CURVE_KERNEL)
@@ -114,20 +115,18 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library
   cost->memory_stretch = mean_of (profile, SP_CURVE_BESIDE, TRUE, SP_BESIDE_FACTOR, 1, cost->stretch);
 }
 
-/* Fewest operands apart, of those with the fewest marks apart. */
+/* Fewest operands apart, of those with the fewest marks apart, of cuDNN's kernels or of all others. NULL: none. */
 static const SpCurve *
-nearest_form (const SpCurve *first, const SpOp *op)
+nearest_form (const SpCurve *first, const SpOp *op, SpOpForm library)
 {
-  if (first->next == NULL)
-    return first;
-  const SpOpForm form = sp_op_form (op), operands = (1u << (SP_MAX_IN + SP_MAX_OUT)) - 1;
+  const SpOpForm form = sp_op_form (op) | library, operands = (1u << (SP_MAX_IN + SP_MAX_OUT)) - 1;
   const SpCurve *best = NULL;
   guint least = G_MAXUINT;
 
   for (const SpCurve *curve = first; curve != NULL && least > 0; curve = curve->next) {
     SpOpForm apart = curve->form ^ form;
     guint away = 32 * (guint) __builtin_popcount (apart & ~operands) + (guint) __builtin_popcount (apart & operands);
-    if (away < least) {
+    if (away < least && (apart & SP_OP_FORM_CUDNN) == 0) {
       least = away;
       best = curve;
     }
@@ -135,10 +134,9 @@ nearest_form (const SpCurve *first, const SpOp *op)
   return best;
 }
 
-double
-sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
+static double
+curve_seconds (const SpCost *cost, const SpCurve *curve, const SpOp *op)
 {
-  const SpCurve *curve = nearest_form (cost->kernels[op->kind], op);
   gboolean gemm = op->kind == SP_OP_GEMM; /* whose heads are strides */
   const SpKernelSizes sizes = { op->kind,
                                 op->m,
@@ -152,6 +150,22 @@ sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
   for (guint i = 0; i < SP_CURVE_SLOTS; i++)
     value[i] = curve->value[i].value;
   return sp_curve_kernel_s (value, cost->sms, &sizes);
+}
+
+double
+sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
+{
+  const SpCurve *first = cost->kernels[op->kind];
+  gboolean softmax = op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD;
+  const SpCurve *own = first->next == NULL && !softmax ? first : nearest_form (first, op, 0);
+  const SpCurve *cudnn = softmax && op->window == 0 ? nearest_form (first, op, SP_OP_FORM_CUDNN) : NULL;
+
+  if (own == NULL || cudnn == NULL)
+    return curve_seconds (cost, own != NULL ? own : cudnn != NULL ? cudnn : first, op);
+  if (cost->attention_library != NULL)
+    return curve_seconds (cost, g_str_equal (cost->attention_library, sp_op_form_library (cudnn->form)) ? cudnn : own,
+                          op);
+  return MIN (curve_seconds (cost, own, op), curve_seconds (cost, cudnn, op));
 }
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */

@@ -11,7 +11,9 @@ void sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *li
 /* For the groups of cost->paths. */
 void sp_cost_set_group_curves (SpCost *cost, const SpCluster *cluster);
 
-/* Seconds by the curve of the op's form, else of the nearest form of its kind; cost->kernels of it is not NULL. */
+/* Seconds by the curve of the op's form, else of the nearest form of its kind; cost->kernels of it is not NULL. Of
+ * softmax attention by that of cost->attention_library, else of the library that is quickest at its size. Known lie:
+ * where cuDNN has no kernel for what no op says (documents, masks that are no rectangle), its curve may count. */
 double sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op);
 
 G_END_DECLS

@@ -146,6 +146,7 @@ typedef struct {
   double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
   const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
+  const char *attention_library;    /* whose of them are attention's; NULL: the quickest's. The framework's */
   const SpCurve *to_host, *from_host; /* NULL: host_s_per_byte */
   gboolean fitted;                    /* transfers have curves */
   SpGroupCurve curves[SP_N_GROUPS][SP_N_GROUP_CURVES];

@@ -258,6 +258,33 @@ sp_profile_find (const SpProfile *profile, SpCurveKind kind, const char *variant
   return NULL;
 }
 
+static gboolean
+is_of_attention (const SpCurve *curve)
+{
+  return (curve->kind == SP_CURVE_ATTENTION && curve->variant != NULL) ||
+         (curve->kind == SP_CURVE_KERNEL && curve->op == SP_OP_ATTENTION);
+}
+
+gboolean
+sp_profile_has_library (const SpProfile *profile, const char *library, char **ret_timed)
+{
+  g_autoptr (GString) timed = g_string_new (NULL);
+  gboolean has = FALSE;
+
+  for (guint i = 0; i < profile->curves->len; i++) {
+    const SpCurve *curve = profile->curves->pdata[i];
+    if (!is_of_attention (curve))
+      continue;
+    const char *name = curve->kind == SP_CURVE_KERNEL ? sp_op_form_library (curve->form) : curve->variant;
+    has = has || g_str_equal (name, library) || sp_curve_is_of_library (curve, library);
+    if (strstr (timed->str, name) == NULL)
+      g_string_append_printf (timed, "%s%s", timed->len > 0 ? " or " : "", name);
+  }
+  if (ret_timed != NULL)
+    *ret_timed = g_strdup (timed->str);
+  return has;
+}
+
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static void
@@ -356,9 +383,8 @@ write_comment (const char *text, GString *out)
 void
 sp_profile_write (const SpProfile *profile, GString *out)
 {
-  g_string_append_printf (out,
-                          "# SPDX-License-Identifier: Apache-2.0\n"
-                          "# Written by seqpar calibrate fit. What the curves mean: models/estimate/curves.h\n");
+  g_string_append_printf (out, "# SPDX-License-Identifier: Apache-2.0\n"
+                               "# Written by seqpar calibrate fit. What the curves mean: models/estimate/curves.h\n");
   for (guint i = 0; i < profile->comments->len; i++)
     write_comment (profile->comments->pdata[i], out);
   g_string_append_printf (out, "[profile]\nname = %s\n", profile->name);

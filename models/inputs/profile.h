@@ -12,7 +12,8 @@
  *    ranks [all-gather.2x1]                 and nodes of the group that was measured ...
  *    [all-gather.2x1.ring-ll]         ... and the variant: NCCL's algorithm and protocol forced, another library's
  *    kernel [copy.host-to-device]
- *    [kernel.norm-bwd.1f.3]           ... of an op of a program its form, points for strokes
+ *    [kernel.norm-bwd.1f.3]           ... of an op of a program its form, points for strokes; of softmax attention
+ *    [kernel.attention.causal.cudnn.7.3]    by another library than the executor's own with its name
  *
  * Every parameter is three keys:
  *    rate = 826.1 TFLOP/s
@@ -138,6 +139,9 @@ char *sp_curve_name (const SpCurve *curve);
 char *sp_curve_key (const SpCurve *curve, guint slot);
 /* "flash-with-forward" is of flash; nothing is of NULL. */
 gboolean sp_curve_is_of_library (const SpCurve *curve, const char *library);
+/* Whether softmax attention of the library was timed, by itself or as a program's kernel. ret_timed (or NULL): all
+ * whose was, as messages list them, or ""; free with g_free. */
+gboolean sp_profile_has_library (const SpProfile *profile, const char *library, char **ret_timed);
 /* FALSE: a slot of a kernel that is no part of its formula, which is not written. */
 gboolean sp_curve_has (const SpCurve *curve, guint slot);
 /* The value as the file has it: "826.1 TFLOP/s". Free with g_free. */

@@ -120,20 +120,14 @@ check_library (const SpScenario *scenario, GError **error)
 {
   const SpProfile *profile = scenario->cluster->profile;
   const char *library = scenario->framework->attention_library;
-  g_autoptr (GString) timed = g_string_new (NULL);
+  g_autofree char *timed = NULL;
 
-  for (guint i = 0; profile != NULL && library != NULL && i < profile->curves->len; i++) {
-    const SpCurve *curve = profile->curves->pdata[i];
-    if (curve->kind != SP_CURVE_ATTENTION || curve->variant == NULL)
-      continue;
-    if (sp_curve_is_of_library (curve, library))
-      return TRUE;
-    g_string_append_printf (timed, "%s%s", timed->len > 0 ? " or " : "", curve->variant);
-  }
-  return timed->len == 0 ||
+  if (profile == NULL || library == NULL || sp_profile_has_library (profile, library, &timed))
+    return TRUE;
+  return *timed == '\0' ||
          sp_input_fail (error, SP_INPUT_ERROR_VALUE,
                         "%s: [framework] attention-library = \"%s\": the profile %s has timed others: expected %s",
-                        scenario->framework_path, library, profile->name, timed->str);
+                        scenario->framework_path, library, profile->name, timed);
 }
 
 /* Absolute, or beside the scenario. */
