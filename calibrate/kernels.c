@@ -106,10 +106,10 @@ add_context (Loop *loop, SpPlayer *player, GError **error)
   return sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
 }
 
-/* With attention of one library. A program that cuDNN plays nothing of is as with ours. */
+/* With attention of one library. *ret_by_cudnn: there is what cuDNN plays. */
 static gboolean
 sweep_library (Loop *loop, const SpProgram *program, const SpRecording *recording, SpAttention attention, gboolean last,
-               GError **error)
+               gboolean *ret_by_cudnn, GError **error)
 {
   g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, attention, error);
   if (player == NULL || !sp_player_start_quick (player, error))
@@ -117,20 +117,22 @@ sweep_library (Loop *loop, const SpProgram *program, const SpRecording *recordin
   for (int repeat = 0; repeat < loop->sweep->repeats; repeat++)
     if (!time_kernels (loop, player, recording, repeat, error))
       return FALSE;
+  *ret_by_cudnn = sp_player_uses_cudnn (player);
   return !last || add_context (loop, player, error);
 }
 
-/* With attention of each library that is there, unless one is asked for. */
+/* With attention of each library that is here, unless one is asked for; what cuDNN plays nothing of is ours already. */
 static gboolean
 sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GError **error)
 {
   SpAttention asked = loop->sweep->execution->attention;
   gboolean both = asked == SP_ATTENTION_QUICKEST && sp_cudnn_version (NULL) > 0;
   SpAttention first = both ? SP_ATTENTION_CUDNN : asked;
+  gboolean by_cudnn = FALSE;
   g_autoptr (SpRecording) recording = sp_record (program, rank, SEED, error);
 
-  return recording != NULL && sweep_library (loop, program, recording, first, last, error) &&
-         (!both || sweep_library (loop, program, recording, SP_ATTENTION_OWN, FALSE, error));
+  return recording != NULL && sweep_library (loop, program, recording, first, last, &by_cudnn, error) &&
+         (!both || !by_cudnn || sweep_library (loop, program, recording, SP_ATTENTION_OWN, FALSE, &by_cudnn, error));
 }
 
 /* At the first place and at the last: those at the ends of a chain have kernels that the others lack. */
