@@ -13,13 +13,13 @@
  * Masks. None; or by index: the block's rows and keys as if both were positions. What a block's positions come to is
  * calibrate/mask.h's to say. No windows, no documents.
  *
- * What it costs beside the kernels. lse is turned from a row to a head at a time and back, as only that form works in
- * all versions. The backward makes its own delta from d_o and o, while a program has freed o and kept delta: it gets
- * an o whose product with d_o is that delta (sp_dev_attention_stand_in). With lse and delta of all blocks it gives
- * the block's part of the gradients.
+ * What it costs beside the kernels. lse is turned from a row to a head at a time and back: strides of lse are taken,
+ * but the engine of sm_80 reads it as if it had none (9.14, wrong gradients without a word). The backward makes its own
+ * delta from d_o and o, while a program has freed o and kept delta: it gets an o whose product with d_o is that delta
+ * (sp_dev_attention_stand_in). With lse and delta of all blocks it gives the block's part of the gradients.
  *
- * Determinism. The forward, dkeys and dvalues have the same bytes each time. dq is added up in fp32 by atomics: from run
- * to run it may differ in the last bits (seen of both engines that 9.14 has on an H100).
+ * Determinism. The forward, dkeys and dvalues have the same bytes each time. dq is added up in fp32 by atomics: from
+ * run to run it may differ in the last bits (seen of both engines that 9.14 has on an H100).
  *
  * Plans. A shape is planned once, which takes the host up to seconds, and until then nothing runs. Running a plan
  * allocates nothing, waits for nothing, and can be captured into a graph.

@@ -48,7 +48,7 @@ same_row (const SpMeasuredRow *a, const SpMeasuredRow *b)
 {
   return a->op == b->op && g_str_equal (a->variant, b->variant) && g_str_equal (a->dtype, b->dtype) &&
          a->bytes == b->bytes && a->m == b->m && a->n == b->n && a->k == b->k && a->batch == b->batch &&
-         a->heads == b->heads && a->kv_heads == b->kv_heads;
+         a->heads == b->heads && a->kv_heads == b->kv_heads && a->flops == b->flops;
 }
 
 static gboolean

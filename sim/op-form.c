@@ -29,9 +29,22 @@ static const struct {
   { SP_OP_TRANS_A, "ta" },
   { SP_OP_TRANS_B, "tb" },
   { 0, "cudnn" }, /* of no op */
+  { 0, "away" },
 };
 
-G_STATIC_ASSERT (SP_OP_FORM_CUDNN == 1u << (MARK_SHIFT + G_N_ELEMENTS (marks) - 1));
+enum { N_MARKS = G_N_ELEMENTS (marks), CUDNN = N_MARKS - 2, AWAY };
+
+G_STATIC_ASSERT (SP_OP_FORM_CUDNN == 1u << (MARK_SHIFT + CUDNN) && MARK_SHIFT + N_MARKS <= 8 * sizeof (SpOpForm));
+
+/* Attention to another place's keys, of a ring that has a causal mask. */
+static gboolean
+is_away (const SpOp *op)
+{
+  guint guards = SP_GUARD_NOT_FIRST_STEP | SP_GUARD_VISIBLE | SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS;
+
+  return (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD) && (op->flags & SP_OP_CAUSAL) != 0 &&
+         (op->guard & guards) != 0;
+}
 
 /* What transposes a GEMM means something else for others, which changes no kernel. */
 static gboolean
@@ -39,6 +52,8 @@ is_marked (const SpOp *op, guint i)
 {
   gboolean transposes = (marks[i].flag & (SP_OP_TRANS_A | SP_OP_TRANS_B)) != 0;
 
+  if (i == AWAY)
+    return is_away (op);
   return (op->flags & marks[i].flag) != 0 && (!transposes || op->kind == SP_OP_GEMM);
 }
 
@@ -59,7 +74,7 @@ sp_op_form (const SpOp *op)
 const char *
 sp_op_form_library (SpOpForm form)
 {
-  return form & SP_OP_FORM_CUDNN ? marks[G_N_ELEMENTS (marks) - 1].word : SP_OWN_LIBRARY;
+  return form & SP_OP_FORM_CUDNN ? marks[CUDNN].word : SP_OWN_LIBRARY;
 }
 
 char *

@@ -8,6 +8,7 @@
  *
  *    norm-bwd/1f.3                inputs 0 to 4, outputs 0 and 1
  *    attention/causal/7.3
+ *    attention/causal/away/7.3    of a ring's step with another place's keys, whose mask has no diagonal as a rule
  *    attention/causal/cudnn/7.3   the same by cuDNN's kernel
  *
  * Whose kernel it is, where it is not seqpar's own, is part of a measured form and of no op's.

@@ -487,6 +487,17 @@ test_form (void)
   g_assert_true (sp_op_form_parse (other_library, &kind, &form));
   g_assert_cmpstr (sp_op_form_library (form), ==, "cudnn");
   g_assert_cmpuint (form, ==, sp_op_form (&other) | SP_OP_FORM_CUDNN);
+  SpOp away = { .kind = SP_OP_ATTENTION, .flags = SP_OP_CAUSAL, .in = { 1, 2, 3 }, .out = { 4, 5 } };
+  g_autofree char *own_block = sp_op_form_name (away.kind, sp_op_form (&away));
+  g_assert_cmpstr (own_block, ==, "attention/causal/7.3");
+  away.guard = SP_GUARD_NOT_FIRST_STEP;
+  g_autofree char *away_block = sp_op_form_name (away.kind, sp_op_form (&away) | SP_OP_FORM_CUDNN);
+  g_assert_cmpstr (away_block, ==, "attention/causal/cudnn/away/7.3");
+  g_assert_true (sp_op_form_parse (away_block, &kind, &form));
+  g_assert_cmpuint (form, ==, sp_op_form (&away) | SP_OP_FORM_CUDNN);
+  away.kind = SP_OP_ATTENTION_MERGE;
+  g_autofree char *merge = sp_op_form_name (away.kind, sp_op_form (&away));
+  g_assert_cmpstr (merge, ==, "attention-merge/causal/7.3");
   static const char *const wrong[] = { "", "norm-bwd", "norm-bwd/17", "norm-bwd/17.", "nrom/17.3", "norm-bwd/odd/17.3",
                                        "norm-bwd/100.3", "norm-bwd/17.40", "norm-bwd/17.3/" };
   for (guint i = 0; i < G_N_ELEMENTS (wrong); i++)
