@@ -161,7 +161,7 @@ static char *
 read_version (Reader *reader, char **words)
 {
   (void) reader;
-  if (words[0] == NULL || words[1] != NULL || atoi (words[0]) != SP_PROGRAM_VERSION)
+  if (words[0] == NULL || words[1] != NULL || !g_str_equal (words[0], G_STRINGIFY (SP_PROGRAM_VERSION)))
     return g_strdup_printf ("version '%s', expected %d", words[0] != NULL ? words[0] : "", SP_PROGRAM_VERSION);
   return NULL;
 }

@@ -261,6 +261,8 @@ typedef struct {
 
 static const Edit edits[] = {
   { "version", "seqpar-program 3", "seqpar-program 2", "p:1: version '2', expected 3" },
+  { "version-trailing", "seqpar-program 3", "seqpar-program 3x", "p:1: version '3x', expected 3" },
+  { "version-zero", "seqpar-program 3", "seqpar-program 03", "p:1: version '03', expected 3" },
   { "no-version", "seqpar-program 3\n", "", "p:1: 'program' is out of place here" },
   { "keyword", "numbers ", "number ", "p:3: unknown keyword 'number'" },
   { "field", "program world=", "program word=", "p:2: unknown field 'word'" },
