@@ -319,7 +319,7 @@ walk_list (Walker *w, Stage *stage, const List *list)
     }
     if (op->loop != 0)
       i = walk_loop (w, stage, list, &list->loops[op->loop - 1]);
-    else if (op->kind == SP_OP_RECEIVE)
+    else if (op->kind == SP_OP_RECEIVE && selected (list, op))
       i = walk_chain (w, stage, list, i);
     else
       walk_op (w, stage, list, i, NULL, 0);
