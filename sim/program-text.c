@@ -9,7 +9,7 @@
  * The program as text. A line is a keyword and key=value fields, separated by spaces; a field that is left out is zero,
  * or the first name of its enumeration. The order of lines is the order of the structures:
  *
- *    seqpar-program 3                      the version
+ *    seqpar-program 4                      the version
  *    program world=.. sequence=.. ..       one
  *    numbers norm_epsilon=.. ..            one
  *    digit axis=.. size=.. stride=..       each digit of the rank
