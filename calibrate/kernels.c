@@ -6,6 +6,7 @@
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
 #include "sim/op-form.h"
+#include "sim/roles.h"
 
 #define SEED 7 /* of token ids */
 
@@ -53,7 +54,7 @@ same_row (const SpMeasuredRow *a, const SpMeasuredRow *b)
 {
   return a->op == b->op && g_str_equal (a->variant, b->variant) && g_str_equal (a->dtype, b->dtype) &&
          a->bytes == b->bytes && a->m == b->m && a->n == b->n && a->k == b->k && a->batch == b->batch &&
-         a->heads == b->heads && a->kv_heads == b->kv_heads;
+         a->heads == b->heads && a->kv_heads == b->kv_heads && a->flops == b->flops;
 }
 
 static gboolean
@@ -111,12 +112,27 @@ add_context (Loop *loop, SpPlayer *player, GError **error)
   return sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
 }
 
+/* Whether the file has all rows of a rank's kernels. */
+static gboolean
+has_all (Loop *loop, const SpRecording *recording)
+{
+  for (guint i = 0; i < recording->commands->len; i++) {
+    SpMeasuredRow row = sp_kernel_row (recording, i, loop->words);
+    for (row.repeat = 0; row.repeat < loop->sweep->repeats; row.repeat++)
+      if (is_kernel (&g_array_index (recording->commands, SpCommand, i)) && !sp_rows_has (loop->rows, &row))
+        return FALSE;
+  }
+  return TRUE;
+}
+
 static gboolean
 sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GError **error)
 {
   g_autoptr (SpRecording) recording = sp_record (program, rank, SEED, error);
   if (recording == NULL)
     return FALSE;
+  if (!last && has_all (loop, recording))
+    return TRUE;
   g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, error);
   if (player == NULL || !sp_player_start_quick (player, error))
     return FALSE;
@@ -126,17 +142,21 @@ sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GE
   return !last || add_context (loop, player, error);
 }
 
-/* At the first place and at the last: those at the ends of a chain have kernels that the others lack. */
+/* One rank of each role: those at the ends of a chain, or of a pipeline, have kernels that the others lack. */
 static gboolean
 sweep_program (Loop *loop, guint number, GError **error)
 {
   const SpExecution *execution = loop->sweep->execution;
   const SpProgram *program = execution->programs->pdata[number];
   gboolean last = number + 1 == execution->programs->len;
+  SpRolesPlaces places;
 
-  if (!sweep_rank (loop, program, 0, last && program->world == 1, error) ||
-      (program->world > 1 && !sweep_rank (loop, program, program->world - 1, last, error)))
-    return FALSE;
+  sp_roles_places_init (&places, program);
+  g_autoptr (SpRoles) roles = sp_roles_new_folded (program, &places, NULL);
+  sp_roles_places_clear (&places);
+  for (gint32 i = 0; i < roles->n; i++)
+    if (!sweep_rank (loop, program, roles->rank[i], last && i + 1 == roles->n, error))
+      return FALSE;
   fprintf (stderr, "%s: %u samples\n", (const char *) execution->files->pdata[number], sp_rows_count (loop->rows));
   return TRUE;
 }
