@@ -25,6 +25,17 @@ sp_check_cuda (cudaError_t status, const char *call, GError **error)
   return status == cudaSuccess;
 }
 
+gboolean
+sp_wait_event (cudaEvent_t event, SpFine fine, gpointer data, GError **error)
+{
+  cudaError_t status;
+
+  for (guint turn = 0; (status = cudaEventQuery (event)) == cudaErrorNotReady; turn++)
+    if (turn % 1024 == 1023 && !fine (data, error))
+      return FALSE;
+  return CUDA (status);
+}
+
 static gboolean
 check_lt (cublasStatus_t status, const char *call, GError **error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products by cuBLASLt, each shape planned once, and one way of saying which call to CUDA failed. */
+/* Matrix products by cuBLASLt, each shape planned once; one way of saying which call to CUDA failed, and of waiting. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,6 +8,10 @@
 /* Both with the call's name and the library's word for what went wrong. */
 gboolean sp_check_cuda (cudaError_t status, const char *call, GError **error);
 #define CUDA(call) sp_check_cuda (call, #call, error)
+/* Waits by looking, and asks now and then whether all else is fine, so that a rank that failed or an error of NCCL ends
+ * the wait. */
+typedef gboolean (*SpFine) (gpointer data, GError **error);
+gboolean sp_wait_event (cudaEvent_t event, SpFine fine, gpointer data, GError **error);
 
 typedef enum {
   SP_GEMM_TRANS_A = 1 << 0, /* A is stored [k,m] */

@@ -124,8 +124,12 @@ sp_gpu_disconnect (SpGpu *gpu)
 }
 
 gboolean
-sp_gpu_nccl_fine (SpGpu *gpu, GError **error)
+sp_gpu_fine (gpointer data, GError **error)
 {
+  SpGpu *gpu = data;
+
+  if (!sp_ranks_check (gpu->rank, FALSE, error))
+    return FALSE;
   for (guint i = 0; i < gpu->comms->len; i++) {
     ncclComm_t comm = g_array_index (gpu->comms, SpGpuComm, i).comm;
     ncclResult_t async = ncclSuccess;
@@ -195,9 +199,9 @@ sp_gpu_disconnect (SpGpu *gpu)
 }
 
 gboolean
-sp_gpu_nccl_fine (SpGpu *gpu, GError **error)
+sp_gpu_fine (gpointer data, GError **error)
 {
-  return TRUE;
+  return sp_ranks_check (((SpGpu *) data)->rank, FALSE, error);
 }
 
 gboolean

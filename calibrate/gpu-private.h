@@ -36,5 +36,6 @@ SpGpuPart sp_gpu_part (const SpGpu *gpu, const SpMeasuredRow *row);
 /* gpu-nccl.c */
 gboolean sp_gpu_connect (SpGpu *gpu, const char *variant, int ranks, GError **error);
 void sp_gpu_disconnect (SpGpu *gpu);
-gboolean sp_gpu_nccl_fine (SpGpu *gpu, GError **error);
+/* Has NCCL or another rank failed? */
+gboolean sp_gpu_fine (gpointer gpu, GError **error);
 gboolean sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GError **error);

@@ -65,22 +65,6 @@ issue (SpGpu *gpu, const SpMeasuredRow *row, int place, GError **error)
   return sp_gpu_issue_nccl (gpu, row, stream, error);
 }
 
-/* Waits by looking, so that a rank that failed or an error of NCCL ends the wait. */
-static gboolean
-wait_event (SpGpu *gpu, cudaEvent_t event, GError **error)
-{
-  cudaError_t status;
-  for (guint turn = 0; (status = cudaEventQuery (event)) == cudaErrorNotReady; turn++) {
-    if (turn % 1024 != 1023)
-      continue;
-    if (!sp_ranks_check (gpu->rank, FALSE, error))
-      return FALSE;
-    if (!sp_gpu_nccl_fine (gpu, error))
-      return FALSE;
-  }
-  return CUDA (status);
-}
-
 static gboolean
 capture (SpGpu *gpu, const SpMeasuredRow *p, int place, int batch, cudaGraphExec_t *ret_graph, GError **error)
 {
@@ -123,7 +107,7 @@ time_alone (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, int place
   float ms = 0;
   for (int i = 0; i < 2; i++)
     if (!barrier (gpu, error) || !replay (gpu, p, graph, place, error) ||
-        !wait_event (gpu, gpu->events[2 * place + 1], error))
+        !sp_wait_event (gpu->events[2 * place + 1], sp_gpu_fine, gpu, error))
       return FALSE;
   if (!CUDA (cudaEventElapsedTime (&ms, gpu->events[2 * place], gpu->events[2 * place + 1])))
     return FALSE;
@@ -155,7 +139,8 @@ run_covered (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, const Sp
   float ms = 0, before = 0, after = 0;
   gboolean good = capture (gpu, cover, 1, count, &beside, error) && barrier (gpu, error) &&
                   replay (gpu, cover, beside, 1, error) && replay (gpu, p, graph, 0, error) &&
-                  wait_event (gpu, gpu->events[1], error) && wait_event (gpu, gpu->events[3], error) &&
+                  sp_wait_event (gpu->events[1], sp_gpu_fine, gpu, error) &&
+                  sp_wait_event (gpu->events[3], sp_gpu_fine, gpu, error) &&
                   CUDA (cudaEventElapsedTime (&ms, gpu->events[0], gpu->events[1])) &&
                   CUDA (cudaEventElapsedTime (&before, gpu->events[2], gpu->events[0])) &&
                   CUDA (cudaEventElapsedTime (&after, gpu->events[1], gpu->events[3]));
@@ -220,8 +205,9 @@ static gboolean
 drain (SpGpu *gpu, GError **error)
 {
   return CUDA (cudaEventRecord (gpu->events[1], gpu->plain_streams[0])) &&
-         CUDA (cudaEventRecord (gpu->events[3], gpu->nccl_streams[0])) && wait_event (gpu, gpu->events[1], error) &&
-         wait_event (gpu, gpu->events[3], error);
+         CUDA (cudaEventRecord (gpu->events[3], gpu->nccl_streams[0])) &&
+         sp_wait_event (gpu->events[1], sp_gpu_fine, gpu, error) &&
+         sp_wait_event (gpu->events[3], sp_gpu_fine, gpu, error);
 }
 
 static SpMeasuredRow
@@ -254,7 +240,7 @@ time_hop (SpGpu *gpu, double *ret_s, GError **error)
           (hops && (!CUDA (cudaEventRecord (events[2], streams[i % 2])) ||
                     !CUDA (cudaStreamWaitEvent (streams[(i + 1) % 2], events[2], 0)))))
         return FALSE;
-    if (!CUDA (cudaEventRecord (events[1], streams[0])) || !wait_event (gpu, events[1], error) ||
+    if (!CUDA (cudaEventRecord (events[1], streams[0])) || !sp_wait_event (events[1], sp_gpu_fine, gpu, error) ||
         !CUDA (cudaEventElapsedTime (&ms[hops], events[0], events[1])))
       return FALSE;
   }

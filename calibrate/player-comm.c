@@ -113,8 +113,10 @@ sp_player_communicators (const SpPlayer *player)
 }
 
 gboolean
-sp_player_fine (SpPlayer *player, GError **error)
+sp_player_fine (gpointer data, GError **error)
 {
+  SpPlayer *player = data;
+
   for (guint i = 0; i < SP_N_GROUPS * 2; i++) {
     ncclComm_t comm = player->comms[i / 2][i % 2];
     ncclResult_t async = ncclSuccess;
@@ -266,9 +268,9 @@ sp_player_communicators (const SpPlayer *player)
 }
 
 gboolean
-sp_player_fine (SpPlayer *player, GError **error)
+sp_player_fine (gpointer data, GError **error)
 {
-  return sp_ranks_check (player->rank, FALSE, error);
+  return sp_ranks_check (((SpPlayer *) data)->rank, FALSE, error);
 }
 
 #endif

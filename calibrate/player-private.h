@@ -81,7 +81,7 @@ gboolean sp_player_connect (SpPlayer *player, GError **error);
 void sp_player_disconnect (SpPlayer *player);
 gboolean sp_player_communicate (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
 /* Has NCCL or another rank failed? */
-gboolean sp_player_fine (SpPlayer *player, GError **error);
+gboolean sp_player_fine (gpointer player, GError **error);
 guint sp_player_communicators (const SpPlayer *player);
 /* Bytes on `queue` beside the arena: of a reduce-scatter that adds. */
 gint64 sp_player_added_bytes (const SpCommand *command);

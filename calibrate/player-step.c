@@ -7,18 +7,6 @@
 
 /* --- a step ------------------------------------------------------------------------------------------------------- */
 
-/* Waits by looking, so that a rank that failed or an error of NCCL ends the wait. */
-static gboolean
-wait_event (SpPlayer *player, cudaEvent_t event, GError **error)
-{
-  cudaError_t status;
-
-  for (guint turn = 0; (status = cudaEventQuery (event)) == cudaErrorNotReady; turn++)
-    if (turn % 1024 == 1023 && !sp_player_fine (player, error))
-      return FALSE;
-  return CUDA (status);
-}
-
 static gboolean
 prepare_times (SpPlayer *player, GError **error)
 {
@@ -44,7 +32,8 @@ keep_gradients (SpPlayer *player, guint number, guint *at, GError **error)
 
   for (; *at < kept->len && g_array_index (kept, SpGradients, *at).before == (gint32) number; (*at)++) {
     for (guint q = 0; q < SP_N_QUEUES; q++)
-      if (!CUDA (cudaEventRecord (player->ends[q], player->streams[q])) || !wait_event (player, player->ends[q], error))
+      if (!CUDA (cudaEventRecord (player->ends[q], player->streams[q])) ||
+          !sp_wait_event (player->ends[q], sp_player_fine, player, error))
         return FALSE;
     g_clear_pointer (&player->gradients[*at], g_free);
     player->gradients[*at] = sp_player_read (player, &g_array_index (kept, SpGradients, *at).gradients, error);
@@ -117,7 +106,8 @@ end (SpPlayer *player, double *ret_s, GError **error)
     if (!CUDA (cudaEventRecord (player->ends[q], player->streams[q])) ||
         !CUDA (cudaStreamWaitEvent (first, player->ends[q], 0)))
       return FALSE;
-  if (!CUDA (cudaEventRecord (player->ends[0], first)) || !wait_event (player, player->ends[0], error) ||
+  if (!CUDA (cudaEventRecord (player->ends[0], first)) ||
+      !sp_wait_event (player->ends[0], sp_player_fine, player, error) ||
       !CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0])) ||
       !CUDA (cudaMemcpy (&player->loss_value, player->loss, sizeof player->loss_value, cudaMemcpyDeviceToHost)))
     return FALSE;
@@ -149,7 +139,7 @@ time_events (SpPlayer *player, GError **error)
   for (guint i = 0; i < n; i++)
     if (!CUDA (cudaEventRecord (player->starts[i], stream)) || !CUDA (cudaEventRecord (player->stops[i], stream)))
       return FALSE;
-  if (!wait_event (player, player->stops[n - 1], error))
+  if (!sp_wait_event (player->stops[n - 1], sp_player_fine, player, error))
     return FALSE;
   for (guint i = 0; i < n; i++) {
     float ms = 0;
@@ -223,7 +213,7 @@ play_kernels (SpPlayer *player, const guint *numbers, guint n, gboolean timed, g
     late = cudaEventQuery (player->begin) == cudaSuccess && *most_lead < LONGEST;
     if (late)
       *most_lead *= 2;
-    if (!wait_event (player, player->ends[0], error) || !sp_ranks_check (player->rank, TRUE, error))
+    if (!sp_wait_event (player->ends[0], sp_player_fine, player, error) || !sp_ranks_check (player->rank, TRUE, error))
       return FALSE;
   }
   if (!CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0])))

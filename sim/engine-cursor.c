@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/engine-private.h"
+#include "sim/op-place.h"
 
 /* A role's way through its step: items, ops, runs of kernels. Every check of what it has to wait for is made anew when
  * it goes on, so a role that wakes too early just waits again. */
@@ -92,16 +93,24 @@ holds (const SpEngine *e, const SpRole *role, const SpOp *op)
                          loop != NULL ? loop->steps : 1);
 }
 
+/* Of a kernel at a place of its group. */
+static inline SpTime
+time_at (const SpOpPrice *price, const SpOp *op, gint32 place, gint32 size)
+{
+  if (op->flags & SP_OP_BY_PLACE)
+    return price->first + (price->total - price->first) * place / MAX (size - 1, 1);
+  if (!sp_op_has_ends (op) || (place > 0 && place < size - 1))
+    return price->total;
+  return place == 0 ? price->first : price->last;
+}
+
 /* Of a kernel, the n-th that the role runs. */
 static SpTime
 kernel_time (const SpEngine *e, const SpRole *role, guint32 op, guint64 n)
 {
   const SpOp *of = &role->ops[op];
-  SpTime time = role->prices[op].total;
+  SpTime time = time_at (&role->prices[op], of, role->place[of->group], e->program->groups[of->group].size);
 
-  if (of->flags & SP_OP_BY_PLACE)
-    time = role->prices[op].first + (time - role->prices[op].first) * role->place[of->group] /
-                                        MAX (e->program->groups[of->group].size - 1, 1);
   if (e->kernel_factor == NULL)
     return time;
   double factor = e->kernel_factor[role - e->role], sd = e->options->variation->kernel_sd;

@@ -71,8 +71,9 @@ typedef struct {
   SpTime fixed; /* of communication: launch and latency, when nothing is on links */
   SpTime near_total, near_fixed; /* of messages that stay in a node */
   SpTime serial, near_serial;    /* total, with sibling groups beside it: serial mode */
-  SpTime first; /* of a kernel flagged SP_OP_BY_PLACE: at the first place of its group. Total is the last one's, the
-                   others' lie between in proportion */
+  SpTime first; /* at the first place of its group: of a kernel flagged SP_OP_BY_PLACE, of which total is the last one's,
+                   and the others' lie between in proportion; and */
+  SpTime last;  /* of one whose ends differ (sim/op-place.h), of which total is that between: first, and this */
   float slowdown;                /* of a kernel beside communication: takes 1 + slowdown times as long */
   float stretch;                 /* of communication beside kernels: 1 + stretch times as long, but for what is fixed */
   guint8 algorithm;              /* SpAlgorithm: how its bytes go */

@@ -72,9 +72,9 @@
  * LINEAR_LOCAL_BWD in0 = Q, in1 = K, in2 = V, in3 = dO -> [out0 = dQ, out1 = dK, out2 = dV; without them
  *                 no in1, in2], [out3 = dM: gradient of the
  *                 state from before]
- * LINEAR_INTER_BWD in0 = K, in1 = V, in2 = dO, in3 = state before (counts as zero at the first place), in4 = dS
- * gradient
- *                 of the state after (zero at the last) -> out0 = dQ +=, out1 = dK +=, out2 = dV +=
+ * LINEAR_INTER_BWD [in2 = dO, in3 = state before -> out0 = dQ +=], [in0 = K, in1 = V, in4 = gradient of the state after
+ *                 -> out1 = dK +=, out2 = dV +=]: either or both. The first place has no state before, the last none
+ *                 after
  * STATE_UPDATE    out0 = decay^m * in0 + in1, over m tokens; in0 counts as zero at the first place (SP_OP_REVERSE:
  *                 last). Of a recurrence out0 = T in0 + in1 with in2 = T (SP_OP_REVERSE: its transpose)
  * STATE_PREFIX    in0 = states of all places -> out0 = state before this place. SP_OP_REVERSE: gradient after it. Of a
@@ -305,7 +305,7 @@ typedef enum {
   SP_OP_ROTATE = 1 << 29,
   SP_OP_FP8 = 1 << 30, /* a GEMM of fp8 operands */
   SP_OP_BY_PLACE = 1u << 31,       /* of a kernel over all places' tokens in order: each place has more work than the one
-                                       before; flops are the last one's. See sp_op_share */
+                                       before; flops are the last one's. See sim/op-place.h */
   SP_OP_QUERIES = SP_OP_TRANS_A,   /* of attention: queries go around a ring, keys stay */
 } SpOpFlags;
 

@@ -9,7 +9,7 @@
  * The program as text. A line is a keyword and key=value fields, separated by spaces; a field that is left out is zero,
  * or the first name of its enumeration. The order of lines is the order of the structures:
  *
- *    seqpar-program 3                      the version
+ *    seqpar-program 4                      the version
  *    program world=.. sequence=.. ..       one
  *    numbers norm_epsilon=.. ..            one
  *    digit axis=.. size=.. stride=..       each digit of the rank
@@ -161,7 +161,7 @@ static char *
 read_version (Reader *reader, char **words)
 {
   (void) reader;
-  if (words[0] == NULL || words[1] != NULL || atoi (words[0]) != SP_PROGRAM_VERSION)
+  if (words[0] == NULL || words[1] != NULL || !g_str_equal (words[0], G_STRINGIFY (SP_PROGRAM_VERSION)))
     return g_strdup_printf ("version '%s', expected %d", words[0] != NULL ? words[0] : "", SP_PROGRAM_VERSION);
   return NULL;
 }

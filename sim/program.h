@@ -52,7 +52,7 @@
 
 G_BEGIN_DECLS
 
-#define SP_PROGRAM_VERSION 3
+#define SP_PROGRAM_VERSION 4
 
 typedef enum {
   SP_DTYPE_BF16,
@@ -479,16 +479,6 @@ static inline gboolean
 sp_op_holds (const SpOp *op, gint32 place, gint32 size, gint32 step, gint32 steps)
 {
   return sp_guard_holds (op->guard, place, size, step, steps) && sp_op_in_reach (op, step, steps);
-}
-
-/* Part of an op's FLOP that a place of its group of `size` has: of causal attention of m queries, m x m pairs with the
- * keys of each place before it and m (m + 1) / 2 with its own. */
-static inline double
-sp_op_share (const SpOp *op, gint32 place, gint32 size)
-{
-  if (!(op->flags & SP_OP_BY_PLACE))
-    return 1;
-  return (2.0 * place * op->m + op->m + 1) / (2.0 * (size - 1) * op->m + op->m + 1);
 }
 
 /* Place of `rank` in a group, and the rank of a member. */

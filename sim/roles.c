@@ -2,6 +2,7 @@
 #include "sim/roles.h"
 
 #include "sim/hash.h"
+#include "sim/op-place.h"
 
 #include <string.h>
 
@@ -65,7 +66,7 @@ typedef struct {
   gboolean has_messages[SP_N_GROUPS];
 } Colours;
 
-/* What guards tell apart: the ends of a group, or every place. */
+/* What guards and operands tell apart: the ends of a group, or every place. */
 static void
 start_colours (Colours *c)
 {
@@ -74,7 +75,7 @@ start_colours (Colours *c)
 
   for (guint i = 0; i < program->n_ops; i++) {
     const SpOp *op = &program->ops[i];
-    ends[op->group] |= (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST)) != 0;
+    ends[op->group] |= (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST)) != 0 || sp_op_has_ends (op);
     each[op->group] |= (op->guard & SP_GUARD_VISIBLE) != 0 || (op->flags & SP_OP_BY_PLACE) != 0;
     c->has_messages[op->group] |= op->kind == SP_OP_SEND || op->kind == SP_OP_RECEIVE || op->kind == SP_OP_SEND_RECEIVE;
   }

@@ -5,8 +5,8 @@
  * Roles: ranks that behave alike, so that one of them stands for all. The engine runs roles; unfolded, every rank is
  * a role of its own.
  *
- * Folding is partition refinement. Ranks start in one class for each pipeline stage and, where ops have guards, each
- * place that the guards tell apart. Then classes are split until nothing splits them any more:
+ * Folding is partition refinement. Ranks start in one class for each pipeline stage and each place that ops tell apart,
+ * by guards or by what they take there. Then classes are split until nothing splits them any more:
  *    an INSTANCE of a group (the ranks of one collective) is coloured by its members' colours and its links',
  *    a LINK by its capacity and the instances and messages that load it, each with how much,
  *    a RANK by its own colour, its instances' and those of the ranks that it exchanges messages with.

@@ -66,9 +66,22 @@ estimate_on (const Draw *d, Machine *m, SpProgram *program, SpEstimate *ret)
   sp_estimate_layout (&estimator, program, &d->layout, &d->run, ret);
 }
 
-/* Every op of a list once, loops by their steps, one after the other. Of SYNC what runs each micro-batch, or once. */
+/* On one of the two places of a group of two, 0 where it does not run; of larger ones on a place that runs all. */
 static inline double
-list_seconds (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, gboolean each)
+op_seconds (const SpCost *cost, const SpOp *op, gint32 of_two)
+{
+  const guint ends = SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST;
+
+  if (cost->paths[op->group].size != 2 || sp_op_is_communication (op->kind) || op->flags & SP_OP_BY_PLACE)
+    return sp_cost_op (cost, op);
+  return sp_guard_holds (op->guard & ends, of_two, 2, 0, 1) ? sp_cost_op_at (cost, op, of_two) : 0;
+}
+
+/* Every op of a list once, loops by their steps, one after the other, at a place as above. Of SYNC what runs each
+ * micro-batch, or once. */
+static inline double
+list_seconds (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, gboolean each,
+              gint32 of_two)
 {
   guint n;
   const SpOp *ops = sp_program_segment (program, block, phase, &n);
@@ -84,7 +97,7 @@ list_seconds (const SpCost *cost, const SpProgram *program, const SpBlock *block
       if (ops[i].guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS))
         times = MIN (times, ops[i].guard & SP_GUARD_NEAR ? ops[i].reach : 2.0 * ops[i].reach);
     }
-    sum += times * sp_cost_op (cost, &ops[i]);
+    sum += times * op_seconds (cost, &ops[i], of_two);
   }
   return sum;
 }

@@ -49,7 +49,9 @@ case_clear (Case *c)
 static void
 set_price (Case *c, const SpOp *op, SpTime time)
 {
-  c->ops[op - c->program->ops] = (SpOpPrice){ time, 0, time, 0, time, time, 0 };
+  c->ops[op - c->program->ops] = (SpOpPrice){
+    .total = time, .near_total = time, .serial = time, .near_serial = time, .first = time, .last = time,
+  };
 }
 
 /* Of all kernels. */
@@ -142,13 +144,14 @@ test_bubbles (void)
 
 /* --- the LASP chain ----------------------------------------------------------------------------------------------- */
 
-/* P places, L layers; an update takes u and a message s, all else nothing. Place 0 has its first state at u and sends
- * it; each place then takes s to receive and u to update: the last one receives after (P - 1) (u + s). In the next
- * layer every middle place is busy for s + u + s a layer, and the wave follows it: (L - 1) (u + 2 s) more. */
+/* P places, L layers; an update takes u, the first place's, which has no state before, f, and a message s, all else
+ * nothing. Place 0 has its first state at f and sends it; each place then takes s to receive and u to update: the last
+ * one receives after f + s + (P - 2) (u + s). In the next layer every middle place is busy for s + u + s a layer, and the
+ * wave follows it: (L - 1) (u + 2 s) more. */
 static void
 test_chain (void)
 {
-  const SpTime u = 5 * US, s = 7 * US;
+  const SpTime u = 5 * US, f = 2 * US, s = 7 * US;
 
   for (gint32 p = 3; p <= 8; p++)
     for (gint32 layers = 2; layers <= 6; layers += 2) {
@@ -156,9 +159,11 @@ test_chain (void)
       SpRun run = { .sequence = 8 * p, .micro_batch = 1, .global_batch = 1, .causal = TRUE };
       Case c;
       case_init (&c, SMALL_LINEAR, layers, &layout, &run);
-      set_price (&c, find_op (&c, SP_PHASE_FORWARD, SP_OP_STATE_UPDATE, 0, 0), u);
+      const SpOp *update = find_op (&c, SP_PHASE_FORWARD, SP_OP_STATE_UPDATE, 0, 0);
+      set_price (&c, update, u);
+      c.ops[update - c.program->ops].first = f;
       set_price (&c, find_op (&c, SP_PHASE_FORWARD, SP_OP_SEND, 0, 0), s);
-      SpTime expected = (p - 1) * (u + s) + (layers - 1) * (u + 2 * s);
+      SpTime expected = f + s + (p - 2) * (u + s) + (layers - 1) * (u + 2 * s);
       g_assert_cmpint (end_of (&c, FALSE, FALSE), ==, expected);
       g_assert_cmpint (end_of (&c, TRUE, TRUE), ==, expected);
       case_clear (&c);

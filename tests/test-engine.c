@@ -5,8 +5,8 @@
 
 #define DRAWS 300
 
-static const DrawLimits any = { DRAW_ANY, FALSE,    { 1, 3 }, { 1, 3 },        { 1, 4 },
-                                { 1, 4 }, { 1, 4 }, { 1, 6 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
+static const DrawLimits any = { DRAW_ANY, FALSE,    { 1, 3 },        { 1, 3 },         { 1, 4 },     { 1, 4 },
+                                { 1, 4 }, { 1, 6 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
 
 static void
 draw_case (GRand *rand, const DrawLimits *limits, Draw *d, Machine *m)
@@ -17,7 +17,7 @@ draw_case (GRand *rand, const DrawLimits *limits, Draw *d, Machine *m)
 
 /* Nothing overlaps: the simulated step is the estimate's `serial` to 0.1 %. */
 static void
-test_serial (void)
+check_serial (const DrawLimits *limits)
 {
   g_autoptr (GRand) rand = draw_rand_new ();
   double worst = 0;
@@ -27,7 +27,7 @@ test_serial (void)
     Machine m;
     SpEstimate e;
     g_auto (SpSimulated) s = { 0 };
-    draw_case (rand, &any, &d, &m);
+    draw_case (rand, limits, &d, &m);
     simulate_on (&d, &m, &(SpSimulateOptions){ .serial = TRUE, .unfolded = i % 2 }, &e, &s);
     double error = fabs (s.result.step_time_s / e.serial_s - 1);
     worst = MAX (worst, error);
@@ -40,6 +40,22 @@ test_serial (void)
     draw_clear (&d);
   }
   g_test_message ("largest difference %.2g", worst);
+}
+
+static void
+test_serial (void)
+{
+  check_serial (&any);
+}
+
+/* Of a backward in two parts the chain is in the first alone. */
+static void
+test_serial_chains (void)
+{
+  static const DrawLimits chains = { DRAW_LINEAR, FALSE,    { 1, 2 }, { 1, 2 },          { 2, 3 },
+                                     { 1, 2 },    { 1, 1 }, { 1, 4 }, .schedules = TRUE, .families = TRUE };
+
+  check_serial (&chains);
 }
 
 /* Whether no GPUs share adapters that they use, and the layout's digits line up with nodes: so that only what a GPU
@@ -129,8 +145,8 @@ test_bounds_chains (void)
 static void
 test_folded (void)
 {
-  static const DrawLimits many = { DRAW_ANY, FALSE,    { 1, 8 }, { 1, 4 },        { 1, 4 },
-                                   { 1, 4 }, { 1, 4 }, { 1, 4 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
+  static const DrawLimits many = { DRAW_ANY, FALSE,    { 1, 8 },        { 1, 4 },         { 1, 4 },     { 1, 4 },
+                                   { 1, 4 }, { 1, 4 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
   g_autoptr (GRand) rand = draw_rand_new ();
   guint folded = 0;
 
@@ -174,6 +190,7 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/engine/serial", test_serial);
+  g_test_add_func ("/engine/serial-chains", test_serial_chains);
   g_test_add_func ("/engine/bounds", test_bounds);
   g_test_add_func ("/engine/bounds-chains", test_bounds_chains);
   g_test_add_func ("/engine/bounds-pipelines", test_bounds_pipelines);

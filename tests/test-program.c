@@ -260,8 +260,10 @@ typedef struct {
 } Edit;
 
 static const Edit edits[] = {
-  { "version", "seqpar-program 3", "seqpar-program 2", "p:1: version '2', expected 3" },
-  { "no-version", "seqpar-program 3\n", "", "p:1: 'program' is out of place here" },
+  { "version", "seqpar-program 4", "seqpar-program 3", "p:1: version '3', expected 4" },
+  { "version-trailing", "seqpar-program 4", "seqpar-program 4x", "p:1: version '4x', expected 4" },
+  { "version-zero", "seqpar-program 4", "seqpar-program 04", "p:1: version '04', expected 4" },
+  { "no-version", "seqpar-program 4\n", "", "p:1: 'program' is out of place here" },
   { "keyword", "numbers ", "number ", "p:3: unknown keyword 'number'" },
   { "field", "program world=", "program word=", "p:2: unknown field 'word'" },
   { "twice", "program world=24", "program world=24 world=24", "p:2: 'world' stands twice" },

@@ -24,6 +24,21 @@ check_places (const SpRecording *r)
   }
 }
 
+/* A command's op is as it is at the rank's place: it names the operands that there are. */
+static void
+check_operands (const SpRecording *r)
+{
+  for (guint i = 0; i < r->commands->len; i++) {
+    const SpCommand *command = &g_array_index (r->commands, SpCommand, i);
+    if (command->op.kind == SP_OP_ZERO) /* of what begins: no op of the program */
+      continue;
+    for (guint j = 0; j < SP_MAX_IN; j++)
+      g_assert_cmpint (command->op.in[j] != 0, ==, command->in[j].storage >= 0);
+    for (guint j = 0; j < SP_MAX_OUT; j++)
+      g_assert_cmpint (command->op.out[j] != 0, ==, command->out[j].storage >= 0);
+  }
+}
+
 static void
 test_case (gconstpointer data)
 {
@@ -43,6 +58,7 @@ test_case (gconstpointer data)
       g_assert_cmpint (r->payload_bytes[axis], ==, rehearsal->ranks[rank].payload_bytes[axis]);
     g_assert_cmpint (r->peak_bytes, >=, rehearsal->ranks[rank].peak_bytes);
     check_places (r);
+    check_operands (r);
     g_test_message ("rank %d: %u commands, %u waits, %u storages, peak %" G_GINT64_FORMAT
                     " (rehearsed %" G_GINT64_FORMAT "), arena %" G_GINT64_FORMAT,
                     rank, r->commands->len, r->waits->len, r->storages->len, r->peak_bytes,

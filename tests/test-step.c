@@ -70,13 +70,13 @@ slots_of (const SpCost *cost, const SpProgram *program, Slots *ret)
         double count = b == 0 ? s == 0 : b + 1 == program->n_blocks ? s == program->stages - 1 : 0;
         for (gint32 l = program->stage_first[s]; l < program->stage_first[s + 1]; l++)
           count += program->layer_block[l] == b;
-        ret->forward[s][v] += count * list_seconds (cost, program, block, SP_PHASE_FORWARD, FALSE);
-        ret->backward[s][v] += count * (list_seconds (cost, program, block, SP_PHASE_RECOMPUTE, FALSE) +
-                                        list_seconds (cost, program, block, SP_PHASE_BACKWARD, FALSE));
+        ret->forward[s][v] += count * list_seconds (cost, program, block, SP_PHASE_FORWARD, FALSE, 0);
+        ret->backward[s][v] += count * (list_seconds (cost, program, block, SP_PHASE_RECOMPUTE, FALSE, 0) +
+                                        list_seconds (cost, program, block, SP_PHASE_BACKWARD, FALSE, 0));
         if (v > 0)
           continue;
-        double sync = list_seconds (cost, program, block, SP_PHASE_SYNC, FALSE);
-        ret->tail[s] += count * (sync + list_seconds (cost, program, block, SP_PHASE_OPTIMIZER, FALSE));
+        double sync = list_seconds (cost, program, block, SP_PHASE_SYNC, FALSE, 0);
+        ret->tail[s] += count * (sync + list_seconds (cost, program, block, SP_PHASE_OPTIMIZER, FALSE, 0));
         /* Last to first: the embedding's list comes last, the head's first. */
         if (s == 0)
           ret->before[0] += count * sync;
@@ -259,9 +259,9 @@ add_block (const SpCost *cost, const SpProgram *program, guint b, gint32 at, Par
 {
   for (gint32 v = 0; v < program->n_variants; v++) {
     const SpBlock *block = &program->variants[v].blocks[b];
-    double *of = parts->of[at][v], recompute = list_seconds (cost, program, block, SP_PHASE_RECOMPUTE, FALSE);
-    of[SP_SLOT_FORWARD] += list_seconds (cost, program, block, SP_PHASE_FORWARD, FALSE);
-    of[SP_SLOT_BACKWARD] += recompute + list_seconds (cost, program, block, SP_PHASE_BACKWARD, FALSE);
+    double *of = parts->of[at][v], recompute = list_seconds (cost, program, block, SP_PHASE_RECOMPUTE, FALSE, 0);
+    of[SP_SLOT_FORWARD] += list_seconds (cost, program, block, SP_PHASE_FORWARD, FALSE, 0);
+    of[SP_SLOT_BACKWARD] += recompute + list_seconds (cost, program, block, SP_PHASE_BACKWARD, FALSE, 0);
     of[SP_SLOT_BACKWARD_INPUT] += recompute + part_seconds (cost, program, block, FALSE);
     of[SP_SLOT_BACKWARD_WEIGHT] += part_seconds (cost, program, block, TRUE);
   }
@@ -304,7 +304,7 @@ add_tail (const SpCost *cost, const SpProgram *program, gint32 s, Parts *parts)
           parts->tail[s] += sp_cost_op (cost, &ops[o]);
           parts->before[s] += met ? 0 : sp_cost_op (cost, &ops[o]);
         }
-        parts->tail[s] += list_seconds (cost, program, block, SP_PHASE_OPTIMIZER, FALSE);
+        parts->tail[s] += list_seconds (cost, program, block, SP_PHASE_OPTIMIZER, FALSE, 0);
       }
     }
   if (met)

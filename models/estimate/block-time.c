@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cost.h"
+#include "sim/op-place.h"
 
 #include <string.h>
 
@@ -21,7 +22,7 @@ typedef struct {
 static void
 expose (Clocks *c, double until, guint axis)
 {
-  if (until <= c->compute)
+  if (!(until > c->compute)) /* nor where prices are not finite */
     return;
   c->time->exposed[axis] += until - c->compute;
   c->compute = until;
@@ -88,13 +89,28 @@ walk_communication (Clocks *c, const SpOp *op, guint index, double alone)
     expose (c, start + seconds, op->axis);
 }
 
+/* Whether a kernel is not the same on both places of a chain of two, which has none between that does it all. */
+static gboolean
+differs_on_two (const SpCost *cost, const SpOp *op)
+{
+  return cost->paths[op->group].size == 2 && !sp_op_is_communication (op->kind) &&
+         (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST) || sp_op_has_ends (op));
+}
+
+/* At a place of a chain, 0 where it does not run. */
+static double
+seconds_at (const SpCost *cost, const SpOp *op, gint32 place)
+{
+  return sp_guard_holds (op->guard, place, cost->paths[op->group].size, 0, 1) ? sp_cost_op_at (cost, op, place) : 0;
+}
+
 static void
 walk_kernel (Clocks *c, const SpOp *op, double seconds)
 {
   c->time->serial += seconds;
   c->time->compute += seconds;
-  if (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST) && c->cost->paths[op->group].size == 2)
-    c->time->spare += seconds; /* a chain of two has no place between that does it all */
+  if (differs_on_two (c->cost, op))
+    c->time->spare += seconds - MIN (seconds_at (c->cost, op, 0), seconds_at (c->cost, op, 1));
   double slowdown = sp_cost_slowdown (c->cost, op->kind);
   c->time->high += seconds * (1 + slowdown);
   c->compute += seconds + slowdown * beside (c, seconds);
@@ -192,25 +208,29 @@ walk_loop (Clocks *c, const SpOp *ops, const SpLoop *loop)
   }
 }
 
-/* A chain: from a RECEIVE to the SEND that passes on; the kernels between and the send are one hop. */
+/* A chain: from a RECEIVE to the SEND that passes on; the kernels between and the send are one hop. The place that
+ * receives nothing may have less to do. */
 typedef struct {
   gboolean open;
-  double hop;
+  gint32 size, start;
+  double hop, first_hop; /* kernels of it */
 } Chain;
 
 static void
-note_chain (Chain *chain, SpListTime *time, const SpCost *cost, const SpOp *op, double seconds)
+note_chain (Chain *chain, SpListTime *time, const SpCost *cost, const SpOp *op)
 {
   if (op->kind == SP_OP_RECEIVE) {
-    chain->open = TRUE;
-    chain->hop = 0;
+    gint32 size = cost->paths[op->group].size;
+    *chain = (Chain){ TRUE, size, op->flags & SP_OP_REVERSE ? size - 1 : 0, 0, 0 };
   } else if (chain->open && op->kind == SP_OP_SEND) {
     chain->open = FALSE;
-    time->chain = (cost->paths[op->group].size - 1) * chain->hop + sp_cost_chain (cost, op);
+    time->chain = (chain->size - 2) * chain->hop + chain->first_hop + sp_cost_chain (cost, op);
     time->chain_group = op->group;
     time->chain_axis = op->axis;
-  } else if (chain->open)
-    chain->hop += seconds;
+  } else if (chain->open) {
+    chain->hop += sp_cost_op (cost, op);
+    chain->first_hop += seconds_at (cost, op, chain->start);
+  }
 }
 
 static gboolean
@@ -219,9 +239,10 @@ selected (const SpOp *op, guint flags, guint mask)
   return (op->flags & mask) == flags;
 }
 
-void
-sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, guint flags,
-                    guint mask, SpListTime *ret)
+/* Of a chain of two on place `of_two`, else on the place that does most. */
+static void
+list_time_at (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, guint flags,
+              guint mask, gint32 of_two, SpListTime *ret)
 {
   guint n;
   const SpOp *ops = sp_program_segment (program, block, phase, &n);
@@ -252,8 +273,11 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
     c.finish[i] = 0;
     if (!selected (op, flags, mask))
       continue;
-    double seconds = sp_cost_op (cost, op);
-    note_chain (&chain, ret, cost, op, seconds);
+    note_chain (&chain, ret, cost, op);
+    gboolean differs = differs_on_two (cost, op);
+    if (differs && !sp_guard_holds (op->guard, of_two, 2, 0, 1))
+      continue;
+    double seconds = differs ? sp_cost_op_at (cost, op, of_two) : sp_cost_op (cost, op);
     wait_for (&c, op);
     if (sp_op_is_communication (op->kind))
       walk_communication (&c, op, i, seconds);
@@ -274,21 +298,90 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
   ret->high += ret->issue; /* or some of it is before the long kernels, and some of them after it */
 }
 
+/* --- chains of two ------------------------------------------------------------------------------------------------ */
+
+#define MOST_RUNS 4
+
+typedef struct {
+  SpPhase phase;
+  guint flags, mask;
+  SpListTime *time;
+} ListRun;
+
+static gboolean
+has_two_sides (const SpCost *cost, const SpProgram *program, const SpBlock *block)
+{
+  gboolean has = FALSE;
+
+  for (SpPhase phase = SP_PHASE_FORWARD; phase <= SP_PHASE_BACKWARD && !has; phase++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phase, &n);
+    for (guint i = 0; i < n && !has; i++)
+      has = differs_on_two (cost, &ops[i]);
+  }
+  return has;
+}
+
+/* Lists of which a place runs the first `in_turn`, and the others in place of some. Of a chain of two: on the slower
+ * place, which each figure has for itself. */
+static void
+time_lists (const SpCost *cost, const SpProgram *program, const SpBlock *block, const ListRun *runs, guint n,
+            guint in_turn)
+{
+  static const gsize figures[] = { G_STRUCT_OFFSET (SpListTime, serial), G_STRUCT_OFFSET (SpListTime, high),
+                                   G_STRUCT_OFFSET (SpListTime, issue) };
+  SpListTime last[MOST_RUNS];
+  double later = 0, more[G_N_ELEMENTS (figures)] = { 0 }; /* on the last place */
+
+  for (guint i = 0; i < n; i++)
+    list_time_at (cost, program, block, runs[i].phase, runs[i].flags, runs[i].mask, 0, runs[i].time);
+  if (!has_two_sides (cost, program, block))
+    return;
+  for (guint i = 0; i < n; i++)
+    list_time_at (cost, program, block, runs[i].phase, runs[i].flags, runs[i].mask, 1, &last[i]);
+#define FIGURE(time, f) G_STRUCT_MEMBER (double, time, figures[f])
+  for (guint i = 0; i < in_turn; i++) {
+    later += last[i].step - runs[i].time->step;
+    for (guint f = 0; f < G_N_ELEMENTS (figures); f++)
+      more[f] += FIGURE (&last[i], f) - FIGURE (runs[i].time, f);
+  }
+  for (guint i = 0; i < n; i++) {
+    const SpListTime first = *runs[i].time;
+    *runs[i].time = later > 0 ? last[i] : first;
+    for (guint f = 0; f < G_N_ELEMENTS (figures); f++)
+      FIGURE (runs[i].time, f) = more[f] > 0 ? FIGURE (&last[i], f) : FIGURE (&first, f);
+  }
+#undef FIGURE
+}
+
+void
+sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, guint flags,
+                    guint mask, SpListTime *ret)
+{
+  const ListRun run = { phase, flags, mask, ret };
+
+  time_lists (cost, program, block, &run, 1, 1);
+}
+
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 void
 sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
 {
   const guint scope = sp_program_scope_flags (program);
+  const ListRun whole[] = { { SP_PHASE_RECOMPUTE, scope, scope, &ret->recompute },
+                            { SP_PHASE_BACKWARD, scope, scope, &ret->backward } };
+  const ListRun parts[] = { whole[0],
+                            { SP_PHASE_BACKWARD, 0, SP_OP_WEIGHT, &ret->input },
+                            { SP_PHASE_BACKWARD, SP_OP_WEIGHT, SP_OP_WEIGHT, &ret->weight },
+                            whole[1] };
 
   ret->kind = block->kind;
   sp_block_list_time (cost, program, block, SP_PHASE_FORWARD, scope, scope, &ret->forward);
-  sp_block_list_time (cost, program, block, SP_PHASE_RECOMPUTE, scope, scope, &ret->recompute);
-  sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, scope, scope, &ret->backward);
-  if (sp_estimate_schedule (program)->splits) {
-    sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, 0, SP_OP_WEIGHT, &ret->input);
-    sp_block_list_time (cost, program, block, SP_PHASE_BACKWARD, SP_OP_WEIGHT, SP_OP_WEIGHT, &ret->weight);
-  }
+  if (sp_estimate_schedule (program)->splits)
+    time_lists (cost, program, block, parts, G_N_ELEMENTS (parts), 2);
+  else
+    time_lists (cost, program, block, whole, G_N_ELEMENTS (whole), 2);
   sp_block_work_memory (program, block, ret);
   sp_block_work_volume (cost, program, block, ret);
 }

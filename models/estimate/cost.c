@@ -3,6 +3,7 @@
 
 #include "models/estimate/cost-curves.h"
 #include "models/estimate/paths.h"
+#include "sim/op-place.h"
 
 #include <math.h>
 
@@ -349,14 +350,15 @@ double
 sp_cost_op_at (const SpCost *cost, const SpOp *op, gint32 place)
 {
   gint32 size = cost->paths[op->group].size;
-  double last = sp_cost_op (cost, op);
 
-  if (!(op->flags & SP_OP_BY_PLACE) || size == 1)
-    return last;
-  SpOp first = *op;
-  first.flops *= sp_op_share (op, 0, size);
-  double seconds = kernel_seconds (cost, &first);
-  return seconds + (last - seconds) * place / (size - 1);
+  if (op->flags & SP_OP_BY_PLACE && place > 0) {
+    double first = sp_cost_op_at (cost, op, 0), last = sp_cost_op (cost, op);
+    return first + (last - first) * place / MAX (size - 1, 1);
+  }
+  if (!(op->flags & SP_OP_BY_PLACE) && !sp_op_has_ends (op))
+    return sp_cost_op (cost, op);
+  SpOp at = sp_op_at (op, place, size);
+  return sp_cost_op (cost, &at);
 }
 
 double

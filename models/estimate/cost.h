@@ -160,8 +160,8 @@ void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram 
 
 /* Seconds of one run of the op on the device, beside nothing else. A RECEIVE costs nothing: its SEND does. */
 double sp_cost_op (const SpCost *cost, const SpOp *op);
-/* At a place of its group: of an op flagged SP_OP_BY_PLACE the last one's is the above, and those between it and the
- * first are in proportion. */
+/* At a place of its group: of the op as it is there (sim/op-place.h), of which the above is a place's between the ends;
+ * of an op flagged SP_OP_BY_PLACE the above is the last one's, and those between it and the first are in proportion. */
 double sp_cost_op_at (const SpCost *cost, const SpOp *op, gint32 place);
 /* The same in parts: of it launch and latency, and the algorithm that is priced (NONE for kernels, and where there is
  * nobody to talk to). Both may be NULL. */

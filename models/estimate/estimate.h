@@ -15,13 +15,14 @@
  *   high    serial, with compute slowed wherever it could run beside communication, and not even the host beside it
  *   busy    of each stream: what no schedule can beat
  * A loop of R steps: its first, R - 2 middle and last steps are timed apart. A place that skips work (SP_GUARD_VISIBLE)
- * waits for the place that does all of it, so the busiest place's time counts.
+ * waits for the place that does all of it, so the busiest place's time counts. So it does of a chain, whose ends have
+ * less to do than a place between; of one of two places, the slower one's, RECOMPUTE and BACKWARD taken together.
  *
  * Time of a slot (forward or backward of one micro-batch on a stage): the sum over its layers; async GATHER and SYNC of
  * a layer run beside the neighbouring layer's compute (which waits, at its end, for a SYNC of every micro-batch), the
  * first gather and the last sync in the open. A chain (a RECEIVE that is followed by a SEND to the next place) delays
  * its last place by all hops: once a slot, or once a layer where a collective of the layer spans the chain. A hop is
- * the send and the kernels between the two.
+ * the send and the kernels between the two, of which the chain's first place may have fewer.
  *
  * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over virtual stages x micro-batches, a
  * message holding up the stage that receives it; beyond some micro-batches the rest is added at the pace of the slowest

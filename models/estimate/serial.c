@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/serial.h"
 
+#include "sim/op-place.h"
 #include "sim/walk.h"
 
 #include <math.h>
@@ -38,7 +39,7 @@ typedef struct {
   gint32 *next[SP_N_GROUPS];         /* [places] place of the sequence at place + 1 of the group */
   gboolean spans[SP_N_GROUPS];       /* whether an instance has several places of the sequence */
   double *seconds, *near;            /* [n_ops] */
-  double *least;                     /* [n_ops] of kernels at the first place of their group */
+  double *at_first, *at_last;        /* [n_ops] of kernels at the first and the last place of their group */
   guint8 *near_hops[SP_N_GROUPS][2]; /* [size], of chains' groups */
   Stage *stages;
   GArray *messages;
@@ -53,10 +54,12 @@ places_differ (const SpProgram *program)
 {
   const guint place_guards = SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST | SP_GUARD_VISIBLE;
 
-  for (guint i = 0; i < program->n_ops; i++)
-    if ((program->ops[i].guard & place_guards || program->ops[i].flags & SP_OP_BY_PLACE) &&
-        program->ops[i].group != SP_GROUP_PIPELINE)
+  for (guint i = 0; i < program->n_ops; i++) {
+    const SpOp *op = &program->ops[i];
+    if ((op->guard & place_guards || op->flags & SP_OP_BY_PLACE || sp_op_has_ends (op)) &&
+        op->group != SP_GROUP_PIPELINE)
       return TRUE;
+  }
   return FALSE;
 }
 
@@ -105,11 +108,13 @@ walker_init (Walker *w, const SpCost *cost, const SpProgram *program, gint32 nod
     map_group (w, g);
   w->seconds = g_new (double, program->n_ops);
   w->near = g_new0 (double, program->n_ops);
-  w->least = g_new (double, program->n_ops);
+  w->at_first = g_new (double, program->n_ops);
+  w->at_last = g_new (double, program->n_ops);
   for (guint i = 0; i < program->n_ops; i++) {
     const SpOp *op = &program->ops[i];
     w->seconds[i] = sp_cost_op (cost, op);
-    w->least[i] = op->flags & SP_OP_BY_PLACE ? sp_cost_op_at (cost, op, 0) : w->seconds[i];
+    w->at_first[i] = sp_cost_op_at (cost, op, 0);
+    w->at_last[i] = sp_cost_op_at (cost, op, program->groups[op->group].size - 1);
     if (op->kind == SP_OP_SEND) {
       w->near[i] = sp_cost_message (cost, op, TRUE, FALSE, NULL);
       map_hops (w, op->group);
@@ -148,7 +153,8 @@ walker_clear (Walker *w)
   g_free (w->rank);
   g_free (w->seconds);
   g_free (w->near);
-  g_free (w->least);
+  g_free (w->at_first);
+  g_free (w->at_last);
   g_free (w->stages);
   g_free (w->scratch);
 }
@@ -199,7 +205,7 @@ walk_ring (Walker *w, Stage *stage, const SpOp *op, double seconds)
 typedef struct {
   const SpOp *ops;
   const SpLoop *loops;
-  const double *seconds, *near, *least;
+  const double *seconds, *near, *at_first, *at_last;
   guint n, flags, mask;
   guint *kernels; /* [places] */
 } List;
@@ -225,12 +231,14 @@ selected (const List *list, const SpOp *op)
 static double
 kernel_seconds (const Walker *w, const List *list, guint i, gint32 p)
 {
-  guint group = list->ops[i].group;
-  gint32 size = w->program->groups[group].size;
+  const SpOp *op = &list->ops[i];
+  gint32 place = w->place[op->group][p], size = w->program->groups[op->group].size;
 
-  if (list->least[i] == list->seconds[i])
+  if (op->flags & SP_OP_BY_PLACE)
+    return list->at_first[i] + (list->seconds[i] - list->at_first[i]) * place / MAX (size - 1, 1);
+  if (!sp_op_has_ends (op) || (place > 0 && place < size - 1))
     return list->seconds[i];
-  return list->least[i] + (list->seconds[i] - list->least[i]) * w->place[group][p] / (size - 1);
+  return place == 0 ? list->at_first[i] : list->at_last[i];
 }
 
 static void
@@ -280,7 +288,7 @@ walk_chain (Walker *w, Stage *stage, const List *list, guint receive)
         continue;
       for (guint i = receive + 1; i < send; i++)
         if (selected (list, &ops[i]) && holds (w, &ops[i], NULL, p, 0)) {
-          stage->at[p] += list->seconds[i];
+          stage->at[p] += kernel_seconds (w, list, i, p);
           list->kernels[p]++;
         }
       if (n == size - 1)
@@ -319,7 +327,7 @@ walk_list (Walker *w, Stage *stage, const List *list)
     }
     if (op->loop != 0)
       i = walk_loop (w, stage, list, &list->loops[op->loop - 1]);
-    else if (op->kind == SP_OP_RECEIVE)
+    else if (op->kind == SP_OP_RECEIVE && selected (list, op))
       i = walk_chain (w, stage, list, i);
     else
       walk_op (w, stage, list, i, NULL, 0);
@@ -342,7 +350,8 @@ run_list (Walker *w, gint32 s, Stage *stage)
   list.ops = sp_program_segment (program, block, (SpPhase) item->phase, &list.n);
   list.seconds = w->seconds + (list.ops - program->ops);
   list.near = w->near + (list.ops - program->ops);
-  list.least = w->least + (list.ops - program->ops);
+  list.at_first = w->at_first + (list.ops - program->ops);
+  list.at_last = w->at_last + (list.ops - program->ops);
   if (stage->op == 0) {
     memcpy (stage->begin, stage->at, (gsize) w->places * sizeof *stage->begin);
     memset (stage->kernels, 0, (gsize) w->places * sizeof *stage->kernels);

@@ -17,7 +17,7 @@
  * A list takes no less than the host needs to issue its kernels. Ranks that differ in data or tensor place alone do the
  * same at the same time, so one of them is walked.
  *
- * Cost: about 3 ns for each op x place x micro-batch x layer. Where no guard tells places apart one place is walked.
+ * Cost: about 3 ns for each op x place x micro-batch x layer. Where no op tells places apart one place is walked.
  */
 
 #include "models/estimate/cost.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cost.h"
+#include "sim/op-place.h"
 
 #include <string.h>
 
@@ -46,13 +47,18 @@ count_message (const SpCost *cost, const SpProgram *program, const SpOp *op, dou
 }
 
 /* Mean over `places` of what an op computes: where keys in the future are skipped, place i runs the first i of its steps,
- * R - 1 or, with a window, fewer; what grows with the place is in the middle of the first and the last place's. */
+ * R - 1 or, with a window, fewer; what grows with the place is in the middle of the first and the last place's; an end
+ * of a chain may not run it. */
 static double
 mean_flops (const SpOp *op, double steps, gint32 places)
 {
+  gint32 ends = (op->guard & SP_GUARD_NOT_FIRST ? 1 : 0) + (op->guard & SP_GUARD_NOT_LAST ? 1 : 0);
+
   if (op->flags & SP_OP_BY_PLACE)
     return steps * op->flops * (sp_op_share (op, 0, places) + 1) / 2;
-  return op->flops * (op->guard & SP_GUARD_VISIBLE ? steps * (2 * places - 1 - steps) / (2 * places) : steps);
+  if (op->guard & SP_GUARD_VISIBLE)
+    return op->flops * (steps * (2 * places - 1 - steps) / (2 * places));
+  return op->flops * (ends > 0 ? steps * MAX (places - ends, 0) / places : steps);
 }
 
 /* FLOP of a pair of query and key, of all heads and sequences; 0: no kernel that is priced by them. */

@@ -3,6 +3,7 @@
 #include "models/estimate/memory.h"
 #include "models/inputs/profile.h"
 #include "models/trained.h"
+#include "sim/op-place.h"
 #include "sim/schedules.h"
 #include "sim/words.h"
 
@@ -96,6 +97,22 @@ op_formula (const SpCost *cost, const SpOp *op, GString *out)
     g_string_append_printf (out, ", shape reaches %.1f %%", 100 * sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k));
 }
 
+/* Where it takes another time at an end of its group. */
+static void
+op_ends (const SpCost *cost, const SpOp *op, GString *out)
+{
+  static const char *const names[] = { "first", "last" };
+  gint32 size = cost->paths[op->group].size;
+
+  for (guint i = 0; i < G_N_ELEMENTS (names) && !sp_op_is_communication (op->kind); i++) {
+    gint32 place = i == 0 ? 0 : size - 1;
+    double seconds = sp_cost_op_at (cost, op, place);
+    if (sp_guard_holds (op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST), place, size, 0, 1) &&
+        seconds != sp_cost_op (cost, op))
+      g_string_append_printf (out, "; on the %s %.3f us", names[i], seconds * 1e6);
+  }
+}
+
 static void
 op_line (const SpCost *cost, const SpBlock *block, const SpOp *op, GString *out)
 {
@@ -112,6 +129,7 @@ op_line (const SpCost *cost, const SpBlock *block, const SpOp *op, GString *out)
     g_string_append_printf (out, ", within %d%s", op->reach, op->guard & SP_GUARD_NEAR_ENDS ? " of either end" : "");
   if (op->flags & SP_OP_ASYNC)
     g_string_append (out, "; beside compute");
+  op_ends (cost, op, out);
   if (op->guard & SP_GUARD_NOT_FIRST)
     g_string_append (out, "; not on the first place");
   if (op->guard & SP_GUARD_NOT_LAST)

@@ -312,15 +312,6 @@ sp_run_attention_bwd (SpCall *c)
 
 /* --- linear ------------------------------------------------------------------------------------------------------- */
 
-/* At the ends of a chain there is no state before, or no gradient after. */
-static gboolean
-is_end (const SpCall *c, gboolean reverse)
-{
-  gint32 size = MAX (c->in->program->groups[c->op->group].size, 1);
-
-  return sp_program_place (c->in->program, c->op->group, c->rank->number) == (reverse ? size - 1 : 0);
-}
-
 void
 sp_run_linear_local (SpCall *c)
 {
@@ -361,10 +352,14 @@ void
 sp_run_linear_inter_bwd (SpCall *c)
 {
   Sizes z = sizes_of (c);
-  const double *k = IN (0, z.q), *v = IN (1, z.v), *d_o = IN (2, z.v);
-  const double *before = is_end (c, FALSE) ? NULL : IN (3, z.state), *after = is_end (c, TRUE) ? NULL : IN (4, z.state);
+  const double *k = IN (0, z.q), *v = IN (1, z.v), *d_o = IN (2, z.v), *before = IN (3, z.state);
+  const double *after = IN (4, z.state);
   double *dq = OUT (0, z.q), *dk = OUT (1, z.q), *dv = OUT (2, z.v);
+  guint from_before = (d_o != NULL) + (before != NULL) + (dq != NULL);
+  guint from_after = (k != NULL) + (v != NULL) + (after != NULL) + (dk != NULL) + (dv != NULL);
 
+  if (from_before % 3 != 0 || from_after % 5 != 0)
+    sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "has a part of what makes its gradients");
   if (!c->failed)
     sp_ref_linear_inter_bwd (z.shape, sp_call_slopes (c), k, v, d_o, before, after, dq, dk, dv);
 }
@@ -377,7 +372,7 @@ sp_run_state_update (SpCall *c)
     return;
   }
   Sizes z = sizes_of (c);
-  const double *in = is_end (c, (c->op->flags & SP_OP_REVERSE) != 0) ? NULL : IN (0, z.state), *own = IN (1, z.state);
+  const double *in = IN (0, z.state), *own = IN (1, z.state);
   double *out = OUT (0, z.state);
 
   if (!c->failed)

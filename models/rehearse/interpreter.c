@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/rehearse/private.h"
 
+#include "sim/op-place.h"
 #include "sim/schedules.h"
 
 /* Cursors: a rank stands at (item of its stage's agenda, op, loop step). */
@@ -41,6 +42,12 @@ pipe_op (const SpVariant *variant, const SpItem *item)
   return op;
 }
 
+static SpOp
+at_place (const SpInterpreter *in, const SpRank *rank, const SpOp *op)
+{
+  return sp_op_at (op, sp_program_place (in->program, op->group, rank->number), in->program->groups[op->group].size);
+}
+
 void
 sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret)
 {
@@ -52,9 +59,8 @@ sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret)
   *ret = (SpCall){ .in = in, .rank = rank, .item = item, .position = position };
   ret->variant = sp_item_variant (in, item);
   ret->block = &ret->variant->blocks[position->block];
-  if (ops == NULL)
-    ret->pipe = pipe_op (ret->variant, item);
-  ret->op = ops != NULL ? &ops[rank->op] : &ret->pipe;
+  ret->own = ops != NULL ? at_place (in, rank, &ops[rank->op]) : pipe_op (ret->variant, item);
+  ret->op = &ret->own;
   ret->loop = ret->op->loop != 0 ? &ret->block->loops[ret->op->loop - 1] : NULL;
   ret->temporaries = g_ptr_array_new_with_free_func (g_free);
 }

@@ -93,7 +93,7 @@ typedef struct {
   const SpPosition *position;
   const SpOp *op;
   const SpLoop *loop; /* that the op stands in, or NULL */
-  SpOp pipe;          /* *op of the pipeline's items */
+  SpOp own;           /* *op: as it is at the rank's place */
   gboolean failed;
   GPtrArray *temporaries;
 } SpCall;

@@ -210,32 +210,6 @@ operand (SpCall *c, guint8 slot, gboolean is_output)
   return at;
 }
 
-/* What sim/op.h says counts as zero at an end of a chain, and so need not be there. */
-static gboolean
-is_zero (const SpCall *c, guint i)
-{
-  gint32 size = MAX (c->in->program->groups[c->op->group].size, 1);
-  gint32 place = sp_program_place (c->in->program, c->op->group, c->rank->number);
-  gboolean first = place == 0, last = place == size - 1;
-
-  switch (c->op->kind) {
-  case SP_OP_STATE_UPDATE:
-    return i == 0 && (FLAG (REVERSE) ? last : first);
-  case SP_OP_LINEAR_INTER_BWD:
-    return (i == 3 && first) || (i == 4 && last);
-  case SP_OP_RECURRENT:
-    return i == 5 && first;
-  case SP_OP_RECURRENT_BWD:
-    return (i == 6 && first) || (i == 7 && last);
-  case SP_OP_CONV:
-    return i == 3 && first;
-  case SP_OP_CONV_BWD:
-    return i == 4 && first;
-  default:
-    return FALSE;
-  }
-}
-
 static guint8
 queue_of (const SpCall *c)
 {
@@ -313,7 +287,7 @@ sp_record_call (SpCall *c)
   if (tables[c->op->kind] != NULL)
     tables[c->op->kind](c, &command);
   for (guint i = 0; i < SP_MAX_IN; i++)
-    command.in[i] = operand (c, is_zero (c, i) ? 0 : c->op->in[i], FALSE);
+    command.in[i] = operand (c, c->op->in[i], FALSE);
   for (guint i = 0; i < SP_MAX_OUT; i++)
     command.out[i] = operand (c, c->op->out[i], TRUE);
   if (c->failed)

@@ -83,14 +83,6 @@ read_gates (SpCall *c, SpRefRecurrence *r, const Sizes *z, guint in)
   return g;
 }
 
-static gboolean
-is_end (const SpCall *c, gboolean reverse)
-{
-  gint32 size = MAX (c->in->program->groups[c->op->group].size, 1);
-
-  return sp_program_place (c->in->program, c->op->group, c->rank->number) == (reverse ? size - 1 : 0);
-}
-
 /* --- the recurrence ----------------------------------------------------------------------------------------------- */
 
 void
@@ -114,7 +106,7 @@ sp_run_recurrent (SpCall *c)
   Sizes z = sizes_of (c, &r);
   const double *q = IN (0, z.keys), *k = IN (1, z.keys), *v = IN (2, z.values);
   Gates g = read_gates (c, &r, &z, 3);
-  const double *before = is_end (c, FALSE) ? NULL : IN (5, z.state);
+  const double *before = IN (5, z.state);
   double *o = OUT (0, z.values);
 
   sp_call_check_chain (c, r.shape.m);
@@ -159,7 +151,7 @@ sp_run_recurrent_bwd (SpCall *c)
   const double *q = IN (0, z.keys), *k = IN (1, z.keys), *v = IN (2, z.values);
   Gates g = read_gates (c, &r, &z, 3);
   const double *d_o = IN (5, z.values);
-  const double *before = is_end (c, FALSE) ? NULL : IN (6, z.state), *after = is_end (c, TRUE) ? NULL : IN (7, z.state);
+  const double *before = IN (6, z.state), *after = IN (7, z.state);
   double *dq = OUT (0, z.keys), *dk = OUT (1, z.keys), *dv = OUT (2, z.values), *dgates = OUT (3, z.gates);
   double *dbeta = FLAG (SCAN) ? NULL : OUT (4, z.scalars), *drates = FLAG (SCAN) ? OUT (4, z.rates) : NULL;
 
@@ -180,7 +172,7 @@ sp_run_transfer_update (SpCall *c)
 {
   SpRefRecurrence r = sp_call_recurrence (c);
   Sizes z = sizes_of (c, &r);
-  const double *in = is_end (c, FLAG (REVERSE)) ? NULL : IN (0, z.state), *own = IN (1, z.state);
+  const double *in = IN (0, z.state), *own = IN (1, z.state);
   const double *transfer = IN (2, z.transfer);
   double *out = OUT (0, z.state);
 
@@ -220,7 +212,7 @@ sp_run_conv (SpCall *c)
   SpRefConv v = conv_of (c);
   gint64 row = v.batch * v.n;
   const double *x = IN (0, v.m * row), *weight = IN (1, v.n * v.width), *bias = IN (2, v.n);
-  const double *halo = is_end (c, FALSE) ? NULL : IN (3, (v.width - 1) * row);
+  const double *halo = IN (3, (v.width - 1) * row);
   double *out = OUT (0, v.m * row);
 
   sp_call_check_chain (c, v.m);
@@ -234,7 +226,7 @@ sp_run_conv_bwd (SpCall *c)
   SpRefConv v = conv_of (c);
   gint64 row = v.batch * v.n, halo_n = (v.width - 1) * row;
   const double *dy = IN (0, v.m * row), *x = IN (1, v.m * row), *weight = IN (2, v.n * v.width), *bias = IN (3, v.n);
-  const double *halo = is_end (c, FALSE) ? NULL : IN (4, halo_n);
+  const double *halo = IN (4, halo_n);
   double *dx = OUT (0, v.m * row), *dweight = OUT (1, v.n * v.width), *dbias = OUT (2, v.n), *dhalo = OUT (3, halo_n);
 
   sp_call_check_chain (c, v.m);

@@ -28,6 +28,7 @@ price_of (const SpCost *cost, const SpOp *op)
   if (!sp_op_is_communication (op->kind)) {
     price.total = price.serial = sp_time_from_s (sp_cost_op (cost, op));
     price.first = sp_time_from_s (sp_cost_op_at (cost, op, 0));
+    price.last = sp_time_from_s (sp_cost_op_at (cost, op, cost->paths[op->group].size - 1));
     price.slowdown = (float) sp_cost_slowdown (cost, op->kind);
     return price;
   }

@@ -107,21 +107,29 @@ inter_part (SpWriter *w, const SpCoreSlots *c)
   sp_write_op_done (w, op);
 }
 
+/* The state from before is in dQ, the one after in dK and dV: an end of the chain lacks one of them. */
 static void
 inter_backward (SpWriter *w, const SpCoreSlots *c, guint8 d_state)
 {
-  SpOp *op = core_op (w, SP_OP_LINEAR_INTER_BWD, c);
+  SpOp *op = sp_linear_op (w, SP_OP_LINEAR_INTER_BWD, c);
 
-  op->in[0] = c->k;
-  op->in[1] = c->v;
   op->in[2] = c->d_o;
   op->in[3] = c->state;
-  op->in[4] = d_state;
   op->out[0] = c->dq;
+  op->guard = SP_GUARD_NOT_FIRST;
+  op->flags = SP_OP_ACCUMULATE;
+  op->flops = state_flops (w, c);
+  sp_write_op_done (w, op);
+
+  op = sp_linear_op (w, SP_OP_LINEAR_INTER_BWD, c);
+  op->in[0] = c->k;
+  op->in[1] = c->v;
+  op->in[4] = d_state;
   op->out[1] = c->dk;
   op->out[2] = c->dv;
+  op->guard = SP_GUARD_NOT_LAST;
   op->flags = SP_OP_ACCUMULATE;
-  op->flops = 3 * state_flops (w, c);
+  op->flops = 2 * state_flops (w, c);
   sp_write_op_done (w, op);
 }
 
