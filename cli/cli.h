@@ -37,6 +37,7 @@ gboolean sp_command_calibrate (char **args, GString *out, GError **error);
 gboolean sp_command_export (char **args, GString *out, GError **error);
 gboolean sp_command_import (char **args, GString *out, GError **error);
 gboolean sp_command_plan (char **args, GString *out, GError **error);
+gboolean sp_command_plot (char **args, GString *out, GError **error);
 gboolean sp_command_show (char **args, GString *out, GError **error);
 gboolean sp_command_sweep (char **args, GString *out, GError **error);
 

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What `seqpar plot` draws from where a scenario is given and no CSV: the text of the CSV that the figure's kind reads
+ * (plots/kind.h), made of the runs that it needs.
+ */
+
+#include "cli/cli.h"
+#include "plots/kind.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+  const char *input;
+  char **more; /* inputs behind it; NULL-terminated, or NULL */
+  char **sets, **axes;
+  gboolean simulates;
+} SpPlotQuestion;
+
+/* --- plot-sweep.c ------------------------------------------------------------------------------------------------- */
+
+/* Without --sweep, of a kind's own axes: the sequence's length around the scenario's, and ways to cut it. */
+GString *sp_plot_sweep (const SpPlotQuestion *question, const SpKind *kind, GError **error);
+
+G_END_DECLS

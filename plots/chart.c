@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Title, small print, and the places of charts between them. */
+#include "plots/chart.h"
+
+#define MARGIN 14
+#define TITLE_HEIGHT 26
+#define PRINT_HEIGHT 22
+#define GAP 26 /* between charts */
+
+gboolean
+sp_figure_is_text (const SpFigure *figure)
+{
+  return figure->format == SP_FORMAT_TEXT;
+}
+
+SpPlace
+sp_figure_place (const SpFigure *figure, guint column, guint n_columns, guint row, guint n_rows)
+{
+  gboolean text = sp_figure_is_text (figure);
+
+  if (text) {
+    row = row * n_columns + column;
+    n_rows *= n_columns;
+    column = 0;
+    n_columns = 1;
+  }
+  double left = text ? 0 : MARGIN, right = figure->width - left;
+  double bottom = text ? 0 : PRINT_HEIGHT + 6, top = figure->height - (text ? 0 : TITLE_HEIGHT + 6);
+  double width = (right - left - GAP * (n_columns - 1)) / n_columns;
+  double height = (top - bottom - GAP * (n_rows - 1)) / n_rows;
+  double x = left + column * (width + GAP), y = top - row * (height + GAP);
+
+  return (SpPlace){ x, x + width, y - height, y };
+}
+
+/* Of text they stand before and behind it. */
+void
+sp_figure_frame (SpFigure *figure)
+{
+  if (sp_figure_is_text (figure))
+    return;
+  double width = figure->width - 2 * MARGIN;
+  g_autofree char *title = sp_text_shorten (figure->title, SP_FONT + 2, width);
+  g_autofree char *print = sp_text_shorten (figure->small_print, SP_FONT_SMALL - 1, width);
+  sp_figure_panel (figure, 0, figure->width, 0, figure->height);
+  sp_figure_label (figure, MARGIN, figure->height - 18, "left", SP_FONT + 2, SP_INK, title);
+  sp_figure_label (figure, MARGIN, 12, "left", SP_FONT_SMALL - 1, SP_GREY, print);
+  sp_figure_add (figure, "unset border\nunset tics\nunset grid\nset xrange [0:1]\nset yrange [0:1]\nplot NaN\n");
+}
