@@ -131,6 +131,14 @@ make_data (const SpPlotQuestion *q, const SpKind *kind, GError **error)
   case SP_SOURCE_SWEEP:
   case SP_SOURCE_STRATEGIES:
     return sp_plot_sweep (q, kind, error);
+  case SP_SOURCE_SLICES:
+    return sp_plot_slices (q, error);
+  case SP_SOURCE_MEMORY:
+    return sp_plot_memory (q, error);
+  case SP_SOURCE_LINKS:
+    return sp_plot_links (q, error);
+  case SP_SOURCE_TRAFFIC:
+    return sp_plot_traffic (q, error);
   default:
     break;
   }

@@ -23,4 +23,11 @@ typedef struct {
 /* Without --sweep, of a kind's own axes: the sequence's length around the scenario's, and ways to cut it. */
 GString *sp_plot_sweep (const SpPlotQuestion *question, const SpKind *kind, GError **error);
 
+/* --- plot-simulated.c --------------------------------------------------------------------------------------------- */
+
+GString *sp_plot_slices (const SpPlotQuestion *question, GError **error);
+GString *sp_plot_memory (const SpPlotQuestion *question, GError **error);
+GString *sp_plot_links (const SpPlotQuestion *question, GError **error);
+GString *sp_plot_traffic (const SpPlotQuestion *question, GError **error);
+
 G_END_DECLS

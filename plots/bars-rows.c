@@ -151,6 +151,7 @@ sp_kind_compare (SpFigure *figure, const SpCsv *csv, GError **error)
 typedef struct {
   gint column;
   char *name;
+  guint style;
 } Part;
 
 static void
@@ -161,9 +162,9 @@ part_clear (gpointer part)
 
 /* A part, unless it is nothing in every row. */
 static void
-add_part (const Rows *rows, GArray *parts, const char *column, const char *name)
+add_part (const Rows *rows, GArray *parts, const char *column, const char *name, guint style)
 {
-  const Part part = { sp_csv_find (rows->csv, column), g_strdup (name) };
+  const Part part = { sp_csv_find (rows->csv, column), g_strdup (name), style };
   double most = 0;
 
   for (guint i = 0; i < rows->rows->len; i++)
@@ -184,7 +185,7 @@ add_parts_of (const Rows *rows, GArray *parts, const char *suffix, const char *f
       continue;
     g_autofree char *stem = g_strndup (column, strlen (column) - strlen (suffix));
     g_autofree char *name = g_strdup_printf (format, stem);
-    add_part (rows, parts, column, name);
+    add_part (rows, parts, column, name, parts->len);
   }
 }
 
@@ -194,7 +195,7 @@ stacked (const Rows *rows, const char *label, const GArray *parts, double unit)
   SpBars *bars = sp_bars_new (label);
 
   for (guint p = 0; p < parts->len; p++)
-    sp_bars_part (bars, g_array_index (parts, Part, p).name);
+    sp_bars_part_styled (bars, g_array_index (parts, Part, p).name, g_array_index (parts, Part, p).style);
   for (guint i = 0; i < rows->rows->len; i++) {
     SpBar *bar = sp_bars_add (bars, rows->names->pdata[i]);
     bar->out = !rows->fits[i];
@@ -229,7 +230,7 @@ sp_kind_memory (SpFigure *figure, const SpCsv *csv, GError **error)
   begin (figure, &rows);
   for (guint i = 0; i < G_N_ELEMENTS (classes); i++) {
     g_autofree char *column = g_strconcat (classes[i], "_bytes", NULL);
-    add_part (&rows, parts, column, classes[i]);
+    add_part (&rows, parts, column, classes[i], sp_kind_class_style (classes[i]));
   }
   double has = capacity_of (&rows, capacity);
   g_autofree char *level = g_strdup_printf ("the GPU's %.0f GiB", has);
@@ -251,11 +252,11 @@ sp_kind_breakdown (SpFigure *figure, const SpCsv *csv, GError **error)
   if (!rows_init (&rows, csv, error) || !sp_csv_need (csv, "compute_s", &compute, error))
     return FALSE;
   begin (figure, &rows);
-  add_part (&rows, parts, "compute_s", "compute");
+  add_part (&rows, parts, "compute_s", "compute", parts->len);
   add_parts_of (&rows, parts, "_exposed_s", "exposed %s");
-  add_part (&rows, parts, "bubble_s", "bubble");
-  add_part (&rows, parts, "host_s", "host");
-  add_part (&rows, parts, "idle_s", "idle");
+  add_part (&rows, parts, "bubble_s", "bubble", parts->len);
+  add_part (&rows, parts, "host_s", "host", parts->len);
+  add_part (&rows, parts, "idle_s", "idle", parts->len);
   double longest = 0;
   for (guint i = 0; i < rows.rows->len; i++)
     for (guint p = 0; p < parts->len; p++)

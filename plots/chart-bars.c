@@ -5,7 +5,7 @@
 
 #include "plots/chart.h"
 
-#define BAR 17
+#define WIDEST_BAR 26
 #define PITCH 26
 #define LEGEND 18 /* of a line of it */
 #define TEXT_BAR 48
@@ -28,6 +28,7 @@ sp_bars_new (const char *label)
 
   bars->label = label;
   bars->parts = g_ptr_array_new_with_free_func (g_free);
+  bars->styles = g_array_new (FALSE, FALSE, sizeof (guint));
   bars->bars = g_ptr_array_new_with_free_func (bar_free);
   bars->level = NAN;
   return bars;
@@ -39,14 +40,22 @@ sp_bars_free (SpBars *bars)
   if (bars == NULL)
     return;
   g_ptr_array_unref (bars->parts);
+  g_array_unref (bars->styles);
   g_ptr_array_unref (bars->bars);
   g_free (bars);
 }
 
 void
-sp_bars_part (SpBars *bars, const char *name)
+sp_bars_part_styled (SpBars *bars, const char *name, guint style)
 {
   g_ptr_array_add (bars->parts, g_strdup (name));
+  g_array_append_val (bars->styles, style);
+}
+
+void
+sp_bars_part (SpBars *bars, const char *name)
+{
+  sp_bars_part_styled (bars, name, bars->parts->len);
 }
 
 SpBar *
@@ -105,8 +114,14 @@ add_box (SpFigure *figure, double x0, double y0, double x1, double y1, guint sty
     sp_figure_add (figure, format, x0 / w, y0 / h, x1 / w, y1 / h, pattern, "#ffffff");
 }
 
+guint
+sp_style_of (const GArray *styles, guint part)
+{
+  return styles != NULL ? g_array_index (styles, guint, part) : part;
+}
+
 double
-sp_legend_draw (SpFigure *figure, const GPtrArray *names, const SpPlace *place)
+sp_legend_draw (SpFigure *figure, const GPtrArray *names, const GArray *styles, const SpPlace *place)
 {
   double x = place->left, y = place->top - 10;
 
@@ -116,7 +131,7 @@ sp_legend_draw (SpFigure *figure, const GPtrArray *names, const SpPlace *place)
       x = place->left;
       y -= LEGEND;
     }
-    add_box (figure, x, y - 5, x + 12, y + 6, i);
+    add_box (figure, x, y - 5, x + 12, y + 6, sp_style_of (styles, i));
     sp_figure_label (figure, x + 17, y, "left", SP_FONT_SMALL + 1, SP_INK, names->pdata[i]);
     x += width;
   }
@@ -165,7 +180,7 @@ static void
 add_parts (SpFigure *figure, const SpBars *bars, double height, double max)
 {
   const char *comma = "plot ";
-  double half = BAR / height * bars->bars->len / 2; /* of a bar, whose pitch is 1 */
+  double pitch = height / bars->bars->len, half = MIN (0.65 * pitch, WIDEST_BAR) / pitch / 2;
 
   for (guint part = 0; part < bars->parts->len; part++) {
     guint n = 0;
@@ -184,13 +199,13 @@ add_parts (SpFigure *figure, const SpBars *bars, double height, double max)
       continue;
     guint block = sp_figure_block (figure);
     sp_figure_add (figure, "%sdata index %u using 1:2:3:4:5:6 with boxxyerror fs solid 1 noborder fc rgb '%s'", comma,
-                   block, sp_style_colour (part));
+                   block, sp_style_colour (sp_style_of (bars->styles, part)));
     comma = ", ";
-    if (sp_style_pattern (part) > 0)
+    if (sp_style_pattern (sp_style_of (bars->styles, part)) > 0)
       sp_figure_add (figure,
                      ", data index %u using 1:2:3:4:5:6 with boxxyerror fs transparent pattern %d noborder fc rgb "
                      "'#ffffff'",
-                     block, sp_style_pattern (part));
+                     block, sp_style_pattern (sp_style_of (bars->styles, part)));
   }
   sp_figure_add (figure, "%s\n", *comma == 'p' ? "plot NaN" : "");
 }
@@ -200,7 +215,7 @@ add_words (SpFigure *figure, const SpBars *bars, const SpPlace *axes, const SpCh
 {
   double pitch = (axes->top - axes->bottom) / bars->bars->len;
 
-  for (guint i = 0; i < bars->bars->len; i++) {
+  for (guint i = 0; i < bars->bars->len; i += (guint) MAX (ceil (SP_FONT / pitch), 1)) {
     const SpBar *bar = bars->bars->pdata[i];
     double y = axes->top - (i + 0.5) * pitch, length = length_of (bars, bar);
     double end = axes->left + MIN (sp_axis_at (axis, length), 1) * (axes->right - axes->left);
@@ -226,7 +241,7 @@ draw (SpFigure *figure, const SpBars *bars, const SpPlace *place)
   sp_figure_panel (figure, axes.left, axes.right, axes.bottom, axes.top);
   if (legend) {
     const SpPlace top = { place->left, place->right, place->bottom, place->top - 20 };
-    axes.top = place->top - 22 - sp_legend_draw (figure, bars->parts, &top);
+    axes.top = place->top - 22 - sp_legend_draw (figure, bars->parts, bars->styles, &top);
     sp_figure_add (figure, "set tmargin at screen %.5f\n", axes.top / figure->height);
   }
   if (!isnan (bars->level) || bars->headroom) { /* its name stands between */

@@ -221,23 +221,20 @@ draw_level (SpFigure *figure, const SpLines *lines, const SpPlace *axes)
 
   if (isnan (lines->level))
     return;
-  if (lines->band_name != NULL) {
-    sp_figure_add (figure,
-                   "set object rectangle from screen %.5f,%.5f to screen %.5f,%.5f fs solid 1 noborder fc rgb "
-                   "'#f3f3f3' behind\n",
-                   axes->left / figure->width, at / figure->height, axes->right / figure->width,
-                   axes->top / figure->height);
-    sp_figure_label (figure, axes->left + 6, axes->top - 9, "left", SP_FONT_SMALL, SP_GREY, lines->band_name);
-  }
+  sp_figure_add (figure,
+                 "set object rectangle from screen %.5f,%.5f to screen %.5f,%.5f fs solid 1 noborder fc rgb "
+                 "'#f3f3f3' behind\n",
+                 axes->left / figure->width, at / figure->height, axes->right / figure->width,
+                 axes->top / figure->height);
   sp_figure_line (figure, axes->left, at, axes->right, at, "lc rgb '" SP_GREY "' lw 1.5 dt 2");
-  sp_figure_label (figure, axes->left + 6, at - 9, "left", SP_FONT_SMALL, SP_GREY, lines->level_name);
+  sp_figure_label (figure, axes->left + 6, axes->top - 9, "left", SP_FONT_SMALL, SP_GREY, lines->level_name);
 }
 
 void
 sp_lines_draw (SpFigure *figure, SpLines *lines, const SpPlace *place)
 {
   double names = MIN (names_width (lines, SP_FONT_SMALL + 1), 0.42 * (place->right - place->left));
-  SpPlace axes = { place->left, place->right - MAX (names, 14), place->bottom + 38, place->top - 24 };
+  SpPlace axes = { place->left, place->right - MAX (names, 22), place->bottom + 38, place->top - 24 };
   const char *comma = "plot ";
 
   cover (lines);

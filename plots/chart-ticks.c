@@ -150,12 +150,13 @@ void
 sp_axis_set (SpFigure *figure, char which, const SpChartAxis *axis, const GArray *ticks)
 {
   char low[G_ASCII_DTOSTR_BUF_SIZE], high[G_ASCII_DTOSTR_BUF_SIZE];
+  double slack = is_log (axis) ? 1 + 1e-7 : 1; /* gnuplot leaves out ticks that rounding has beyond an end */
 
   if (is_log (axis))
     sp_figure_add (figure, "set logscale %c %d\n", which, axis->scale == SP_SCALE_LOG2 ? 2 : 10);
   sp_figure_add (figure, "set %crange [%s:%s] noextend\nset %ctics (", which,
-                 g_ascii_formatd (low, sizeof low, "%.9g", axis->min),
-                 g_ascii_formatd (high, sizeof high, "%.9g", axis->max), which);
+                 g_ascii_formatd (low, sizeof low, "%.9g", axis->min / slack),
+                 g_ascii_formatd (high, sizeof high, "%.9g", axis->max * slack), which);
   for (guint i = 0; i < ticks->len; i++) {
     const SpTick *tick = &g_array_index (ticks, SpTick, i);
     /* gnuplot takes a tick's text for a format, so words of files are none. */

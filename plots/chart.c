@@ -4,8 +4,8 @@
 
 #define MARGIN 14
 #define TITLE_HEIGHT 26
-#define PRINT_HEIGHT 22
-#define GAP 26 /* between charts */
+#define PRINT_HEIGHT 30 /* two lines */
+#define GAP 26          /* between charts */
 
 gboolean
 sp_figure_is_text (const SpFigure *figure)
@@ -33,6 +33,28 @@ sp_figure_place (const SpFigure *figure, guint column, guint n_columns, guint ro
   return (SpPlace){ x, x + width, y - height, y };
 }
 
+/* On two lines where one is too short: broken between parts. */
+static void
+draw_print (SpFigure *figure, double width)
+{
+  g_auto (GStrv) parts = g_strsplit (figure->small_print, " | ", -1);
+  g_autoptr (GString) first = g_string_new (NULL), second = g_string_new (NULL);
+  GString *lines[] = { first, second };
+  guint line = 0;
+
+  for (guint i = 0; parts[i] != NULL; i++) {
+    g_autofree char *more = g_strconcat (lines[line]->str, lines[line]->len > 0 ? " | " : "", parts[i], NULL);
+    if (line == 0 && lines[0]->len > 0 && sp_text_width (more, SP_FONT_SMALL) > width)
+      g_string_assign (lines[++line], parts[i]);
+    else
+      g_string_assign (lines[line], more);
+  }
+  for (guint i = 0; i <= line; i++) {
+    g_autofree char *text = sp_text_shorten (lines[i]->str, SP_FONT_SMALL, width);
+    sp_figure_label (figure, MARGIN, line == i ? 10 : 22, "left", SP_FONT_SMALL - 1, SP_GREY, text);
+  }
+}
+
 /* Of text they stand before and behind it. */
 void
 sp_figure_frame (SpFigure *figure)
@@ -41,9 +63,8 @@ sp_figure_frame (SpFigure *figure)
     return;
   double width = figure->width - 2 * MARGIN;
   g_autofree char *title = sp_text_shorten (figure->title, SP_FONT + 2, width);
-  g_autofree char *print = sp_text_shorten (figure->small_print, SP_FONT_SMALL - 1, width);
   sp_figure_panel (figure, 0, figure->width, 0, figure->height);
   sp_figure_label (figure, MARGIN, figure->height - 18, "left", SP_FONT + 2, SP_INK, title);
-  sp_figure_label (figure, MARGIN, 12, "left", SP_FONT_SMALL - 1, SP_GREY, print);
+  draw_print (figure, width);
   sp_figure_add (figure, "unset border\nunset tics\nunset grid\nset xrange [0:1]\nset yrange [0:1]\nplot NaN\n");
 }

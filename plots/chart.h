@@ -78,9 +78,8 @@ typedef struct {
 typedef struct {
   SpChartAxis x, y;
   GPtrArray *series; /* SpSeries */
-  double level;      /* a line across at y, and its name; NAN: none */
+  double level;      /* a line across at y, NAN: none; the part above it is shaded, and named at its top */
   const char *level_name;
-  const char *band_name; /* the part above the level, named; NULL: none */
 } SpLines;
 
 SpLines *sp_lines_new (const char *x, const char *y);
@@ -102,6 +101,7 @@ typedef struct {
 typedef struct {
   const char *label; /* of the axis, with its unit */
   GPtrArray *parts;  /* char *: names */
+  GArray *styles;    /* guint, of each part */
   GPtrArray *bars;   /* SpBar, from above */
   double level;      /* a line across, and its name; NAN: none */
   const char *level_name;
@@ -111,6 +111,7 @@ typedef struct {
 
 SpBars *sp_bars_new (const char *label);
 void sp_bars_part (SpBars *bars, const char *name);
+void sp_bars_part_styled (SpBars *bars, const char *name, guint style);
 SpBar *sp_bars_add (SpBars *bars, const char *name); /* after all parts */
 void sp_bars_free (SpBars *bars);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpBars, sp_bars_free)
@@ -118,8 +119,9 @@ void sp_bars_draw (SpFigure *figure, SpBars *bars, const SpPlace *place);
 /* How high such a chart should be. */
 double sp_bars_height (guint n_bars, gboolean legend);
 
-/* Names with their colours in a line or two from the upper left corner down; how high they are. */
-double sp_legend_draw (SpFigure *figure, const GPtrArray *names, const SpPlace *place);
+/* Names with their colours (`styles`: guint, NULL in order) in a line or two from the upper left corner down; how high they are. */
+double sp_legend_draw (SpFigure *figure, const GPtrArray *names, const GArray *styles, const SpPlace *place);
+guint sp_style_of (const GArray *styles, guint part); /* NULL: in order */
 
 /* --- chart-cells.c ------------------------------------------------------------------------------------------------ */
 
@@ -141,5 +143,42 @@ SpCells *sp_cells_new (const char *x, const char *y, const char *value);
 void sp_cells_free (SpCells *cells);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCells, sp_cells_free)
 void sp_cells_draw (SpFigure *figure, SpCells *cells, const SpPlace *place);
+
+/* --- chart-spans.c ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  guint row, kind;
+  double begin, end;
+} SpSpan;
+
+typedef struct {
+  const char *label;       /* of the axis, with its unit */
+  GPtrArray *rows, *kinds; /* char *: names, from above */
+  GArray *spans;           /* SpSpan */
+} SpSpans;
+
+SpSpans *sp_spans_new (const char *label);
+void sp_spans_free (SpSpans *spans);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpSpans, sp_spans_free)
+void sp_spans_draw (SpFigure *figure, SpSpans *spans, const SpPlace *place);
+
+/* --- chart-areas.c ------------------------------------------------------------------------------------------------ */
+
+/* Parts on top of each other, each as it is until the next date. */
+typedef struct {
+  SpChartAxis x, y;
+  GPtrArray *parts; /* char *: names, from below */
+  GArray *styles;   /* guint, of each part; NULL: in order */
+  GArray *dates;    /* double */
+  GArray *values;   /* double: of each date, of each part */
+  double end;
+  double level; /* a line across, and its name; NAN: none */
+  const char *level_name;
+} SpAreas;
+
+SpAreas *sp_areas_new (const char *x, const char *y);
+void sp_areas_free (SpAreas *areas);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpAreas, sp_areas_free)
+void sp_areas_draw (SpFigure *figure, SpAreas *areas, const SpPlace *place);
 
 G_END_DECLS

@@ -40,6 +40,9 @@ const SpKind *sp_kind_get (guint i);
  * those that are not there nothing is said. */
 void sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what);
 
+/* Classes of memory have one style in all figures. */
+guint sp_kind_class_style (const char *class);
+
 /* --- sweep-table.c ------------------------------------------------------------------------------------------------ */
 
 /* A sweep as curves: over one of its keys, a series for each value of the rest. */
@@ -73,5 +76,10 @@ gboolean sp_kind_breakdown (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_memory (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error);
 gint sp_bars_measure (const SpCsv *csv); /* of those that have a bar a row */
+gboolean sp_kind_memory_time (SpFigure *figure, const SpCsv *csv, GError **error);
+gboolean sp_kind_timeline (SpFigure *figure, const SpCsv *csv, GError **error);
+gint sp_timeline_measure (const SpCsv *csv);
+gboolean sp_kind_volume (SpFigure *figure, const SpCsv *csv, GError **error);
+gint sp_volume_measure (const SpCsv *csv);
 
 G_END_DECLS

@@ -11,6 +11,12 @@ static const SpKind kinds[] = {
   { "memory", "memory by class against what a GPU has", SP_SOURCE_SWEEP, 920, 0, sp_bars_measure, sp_kind_memory },
   { "breakdown", "the step's time: compute, exposed communication by axis, bubble", SP_SOURCE_STRATEGIES, 920, 0,
     sp_bars_measure, sp_kind_breakdown },
+  { "memory-time", "memory by class over a simulated step, of the fullest GPU", SP_SOURCE_MEMORY, 920, 380, NULL,
+    sp_kind_memory_time },
+  { "timeline", "what the streams of some ranks do over a simulated step", SP_SOURCE_SLICES, 920, 0,
+    sp_timeline_measure, sp_kind_timeline },
+  { "volume", "bytes of a step by axis, and on the busiest link of each kind", SP_SOURCE_TRAFFIC, 920, 0,
+    sp_volume_measure, sp_kind_volume },
   { "heatmap", "throughput over two keys", SP_SOURCE_SWEEP, 760, 480, NULL, sp_kind_heatmap },
 };
 
@@ -18,6 +24,18 @@ const SpKind *
 sp_kind_get (guint i)
 {
   return i < G_N_ELEMENTS (kinds) ? &kinds[i] : NULL;
+}
+
+guint
+sp_kind_class_style (const char *class)
+{
+  static const char *const classes[] = { "parameters", "gradients", "optimizer", "activations",
+                                         "logits",     "reserved",  "workspace", "communication" };
+
+  for (guint i = 0; i < G_N_ELEMENTS (classes); i++)
+    if (g_str_equal (class, classes[i]))
+      return i;
+  return G_N_ELEMENTS (classes);
 }
 
 /* What all rows that say something say; NULL: they differ, or none does. */

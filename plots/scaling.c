@@ -106,7 +106,7 @@ draw_memory (SpFigure *figure, const SpSweepTable *table, gint column, gint capa
 {
   double has = largest (table, capacity, FALSE) / 0x1p30;
   Shown shown = { column, 0x1p30, 1.08 * has };
-  g_autofree char *level = g_strdup_printf ("the GPU's %.0f GiB", has);
+  g_autofree char *level = g_strdup_printf ("above %.0f GiB: out of memory (x)", has);
   g_autoptr (SpLines) lines = sp_lines_new (table->x_label, "memory of the fullest GPU, GiB");
   SpPlace place = sp_figure_place (figure, 1, 2, 0, 1);
 
@@ -124,7 +124,6 @@ draw_memory (SpFigure *figure, const SpSweepTable *table, gint column, gint capa
   }
   lines->level = has;
   lines->level_name = level;
-  lines->band_name = "out of memory (x)";
   sp_lines_draw (figure, lines, &place);
 }
 

@@ -120,10 +120,13 @@ x_column (const SpCsv *csv, const gboolean *varies, guint n_keys)
 static SpScale
 scale_of (const SpCsv *csv, gint column)
 {
+  const char *key = bare (csv->columns[column]);
   double min = INFINITY, max = 0;
 
   if (!is_number_column (csv, column))
     return SP_SCALE_NAMES;
+  if (g_strv_contains (degrees, key) || g_str_equal (key, "sequence_tokens") || g_str_equal (key, "gpus"))
+    return SP_SCALE_LOG2;
   for (guint row = 0; row < csv->rows->len; row++) {
     min = MIN (min, sp_csv_number (csv, row, column));
     max = MAX (max, sp_csv_number (csv, row, column));
