@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar plot KIND: a figure of a CSV, or of a scenario and the runs that it needs. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -42,7 +43,9 @@ kinds_text (void)
   sp_table_print (table, 2, text);
   g_string_append (text,
                    "INPUT is a CSV (of seqpar sweep, or one that --keep wrote), or a scenario: then the runs that the\n"
-                   "figure needs are made. FILE ends in .png, .svg or .pdf; - is a text on stdout.\n");
+                   "figure needs are made. roofline takes MEASURED.csv ... behind the scenario; calibration is of\n"
+                   "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them. FILE ends in "
+                   ".png, .svg or .pdf; - is a text on stdout.\n");
   return g_string_free (text, FALSE);
 }
 
@@ -58,7 +61,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "sweep", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->axes, "Of a scenario: as seqpar sweep has it", "KEY=VALUES" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "Of a scenario: over the file", "KEY=VALUE" },
     { "engine", 0, 0, G_OPTION_ARG_STRING, &o->engine, "Of a scenario: estimate (default) or simulate", "NAME" },
-    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "KIND INPUT" },
+    { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "KIND INPUT..." },
     { NULL },
   };
   return sp_cli_parse (args, entries, text, out, error);
@@ -139,32 +142,63 @@ make_data (const SpPlotQuestion *q, const SpKind *kind, GError **error)
     return sp_plot_links (q, error);
   case SP_SOURCE_TRAFFIC:
     return sp_plot_traffic (q, error);
-  default:
-    break;
+  case SP_SOURCE_FIT:
+    return sp_plot_fit (q, error);
+  case SP_SOURCE_CHECK:
+    return sp_plot_check (q, error);
+  case SP_SOURCE_KERNELS:
+    return sp_plot_kernels (q, error);
   }
   g_return_val_if_reached (NULL);
 }
 
+/* A CSV to draw: one that was not measured, and stands alone. */
 static gboolean
-is_csv (const char *input)
+is_drawn (const SpPlotQuestion *q, const SpKind *kind)
 {
-  return g_str_has_suffix (input, ".csv");
+  static const char measured[] = "# seqpar-measured";
+  char begin[sizeof measured] = "";
+  FILE *file = NULL;
+
+  if (!g_str_has_suffix (q->input, ".csv") || (q->more != NULL && q->more[0] != NULL))
+    return FALSE;
+  if (kind->source == SP_SOURCE_FIT && (file = fopen (q->input, "r")) != NULL) {
+    gboolean read = fgets (begin, sizeof begin, file) != NULL;
+    fclose (file);
+    return !read || !g_str_equal (begin, measured);
+  }
+  return TRUE;
+}
+
+/* Only some kinds take more than one input, and only scenarios take options. */
+static gboolean
+check_inputs (const Options *o, const SpPlotQuestion *q, const SpKind *kind, gboolean drawn, GError **error)
+{
+  gboolean sweeps = kind->source == SP_SOURCE_SWEEP || kind->source == SP_SOURCE_STRATEGIES;
+  gboolean measured = kind->source == SP_SOURCE_FIT || kind->source == SP_SOURCE_CHECK;
+  gboolean more = measured || kind->source == SP_SOURCE_KERNELS;
+  const char *sweep = o->axes != NULL ? "--sweep" : o->engine != NULL ? "--engine" : NULL;
+  const char *option = sweep != NULL ? sweep : o->sets != NULL ? "--set" : NULL;
+
+  if (q->more != NULL && q->more[0] != NULL && !more) {
+    g_autofree char *shown = sp_shown (q->more[0]);
+    return sp_cli_usage (error, "\"%s\" is one argument too many", shown);
+  }
+  if (option != NULL && (drawn || measured))
+    return sp_cli_usage (error, "%s goes with a scenario; %s has its figures already", option, q->input);
+  return sweep == NULL || sweeps ||
+         sp_cli_usage (error, "%s goes with kinds that draw a sweep, not with %s", sweep, kind->name);
 }
 
 static SpCsv *
 load (const Options *o, const SpPlotQuestion *q, const SpKind *kind, GError **error)
 {
   gsize length = 0;
+  gboolean drawn = is_drawn (q, kind);
 
-  if (is_csv (q->input)) {
-    const char *option = o->axes != NULL     ? "--sweep"
-                         : o->sets != NULL   ? "--set"
-                         : o->engine != NULL ? "--engine"
-                                             : NULL;
-    if (option != NULL) {
-      sp_cli_usage (error, "%s goes with a scenario; %s has its figures already", option, q->input);
-      return NULL;
-    }
+  if (!check_inputs (o, q, kind, drawn, error))
+    return NULL;
+  if (drawn) {
     char *text = sp_read_measurements (q->input, &length, error);
     return text != NULL ? sp_csv_new (q->input, text, length, error) : NULL;
   }
@@ -194,7 +228,7 @@ run (const Options *o, const SpKind *kind, SpFormat format, GString *out, GError
 {
   static const char *const engines[] = { "estimate", "simulate", NULL };
   guint engine = 0;
-  SpPlotQuestion q = { .input = o->rest[1], .sets = o->sets, .axes = o->axes };
+  SpPlotQuestion q = { .input = o->rest[1], .more = o->rest + 2, .sets = o->sets, .axes = o->axes };
 
   if (!sp_cli_choice ("--engine", o->engine, engines, &engine, error))
     return FALSE;
@@ -219,7 +253,8 @@ sp_command_plot (char **args, GString *out, GError **error)
 
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
-  if (!sp_cli_positional (options.rest, positional, error))
+  if ((options.rest == NULL || g_strv_length (options.rest) < 2) &&
+      !sp_cli_positional (options.rest, positional, error))
     return FALSE;
   const SpKind *kind = find_kind (options.rest[0], error);
   if (kind == NULL)

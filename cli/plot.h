@@ -30,4 +30,10 @@ GString *sp_plot_memory (const SpPlotQuestion *question, GError **error);
 GString *sp_plot_links (const SpPlotQuestion *question, GError **error);
 GString *sp_plot_traffic (const SpPlotQuestion *question, GError **error);
 
+/* --- plot-measured.c ---------------------------------------------------------------------------------------------- */
+
+GString *sp_plot_fit (const SpPlotQuestion *question, GError **error);     /* of MEASURED.csv ... */
+GString *sp_plot_check (const SpPlotQuestion *question, GError **error);   /* of PROFILE EXECUTED.csv */
+GString *sp_plot_kernels (const SpPlotQuestion *question, GError **error); /* of SCENARIO [MEASURED.csv ...] */
+
 G_END_DECLS

@@ -128,7 +128,7 @@ sp_kind_compare (SpFigure *figure, const SpCsv *csv, GError **error)
   double unit = sp_throughput_unit (most, &label);
   g_autoptr (SpBars) speed = one_part (&rows, label, tokens, unit);
   g_autoptr (SpBars) memory = one_part (&rows, "memory of the fullest GPU, GiB", peak, 0x1p30);
-  SpPlace left = sp_figure_place (figure, 0, 2, 0, 1), right = sp_figure_place (figure, 1, 2, 0, 1);
+  SpBox left = sp_figure_place (figure, 0, 2, 0, 1), right = sp_figure_place (figure, 1, 2, 0, 1);
   double has = capacity_of (&rows, capacity);
   g_autofree char *level = g_strdup_printf ("the GPU's %.0f GiB", has);
   for (guint i = 0; i < rows.rows->len; i++) /* said beside the memory */
@@ -221,7 +221,7 @@ sp_kind_memory (SpFigure *figure, const SpCsv *csv, GError **error)
                                          "logits",     "communication", "workspace", "reserved" };
   g_auto (Rows) rows = { NULL };
   g_autoptr (GArray) parts = parts_new ();
-  SpPlace place = sp_figure_place (figure, 0, 1, 0, 1);
+  SpBox place = sp_figure_place (figure, 0, 1, 0, 1);
   gint capacity, first;
 
   if (!rows_init (&rows, csv, error) || !sp_csv_need (csv, "capacity_bytes", &capacity, error) ||
@@ -246,7 +246,7 @@ sp_kind_breakdown (SpFigure *figure, const SpCsv *csv, GError **error)
 {
   g_auto (Rows) rows = { NULL };
   g_autoptr (GArray) parts = parts_new ();
-  SpPlace place = sp_figure_place (figure, 0, 1, 0, 1);
+  SpBox place = sp_figure_place (figure, 0, 1, 0, 1);
   gint compute;
 
   if (!rows_init (&rows, csv, error) || !sp_csv_need (csv, "compute_s", &compute, error))

@@ -86,10 +86,10 @@ add_parts (SpFigure *figure, const SpAreas *areas)
 }
 
 void
-sp_areas_draw (SpFigure *figure, SpAreas *areas, const SpPlace *place)
+sp_areas_draw (SpFigure *figure, SpAreas *areas, const SpBox *place)
 {
   gboolean text = sp_figure_is_text (figure);
-  SpPlace axes = { place->left, place->right - 16, place->bottom + 38, place->top - 24 };
+  SpBox axes = { place->left, place->right - 16, place->bottom + 38, place->top - 24 };
 
   cover (areas);
   double end = areas->x.max;
@@ -98,7 +98,7 @@ sp_areas_draw (SpFigure *figure, SpAreas *areas, const SpPlace *place)
   g_autoptr (GArray) x = sp_axis_ticks (&areas->x, axes.right - axes.left, 64);
   areas->x.max = end;
   sp_figure_panel (figure, axes.left, axes.right, axes.bottom, axes.top);
-  const SpPlace legend = { place->left, place->right, place->bottom, place->top - 20 };
+  const SpBox legend = { place->left, place->right, place->bottom, place->top - 20 };
   axes.top = place->top - 26 - sp_legend_draw (figure, areas->parts, areas->styles, &legend);
   sp_figure_add (figure, "set tmargin at screen %.5f\n%s", axes.top / figure->height, text ? "unset grid\n" : "");
   sp_axis_set (figure, 'x', &areas->x, x);

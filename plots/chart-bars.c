@@ -121,7 +121,7 @@ sp_style_of (const GArray *styles, guint part)
 }
 
 double
-sp_legend_draw (SpFigure *figure, const GPtrArray *names, const GArray *styles, const SpPlace *place)
+sp_legend_draw (SpFigure *figure, const GPtrArray *names, const GArray *styles, const SpBox *place)
 {
   double x = place->left, y = place->top - 10;
 
@@ -211,7 +211,7 @@ add_parts (SpFigure *figure, const SpBars *bars, double height, double max)
 }
 
 static void
-add_words (SpFigure *figure, const SpBars *bars, const SpPlace *axes, const SpChartAxis *axis, double left)
+add_words (SpFigure *figure, const SpBars *bars, const SpBox *axes, const SpChartAxis *axis, double left)
 {
   double pitch = (axes->top - axes->bottom) / bars->bars->len;
 
@@ -229,10 +229,10 @@ add_words (SpFigure *figure, const SpBars *bars, const SpPlace *axes, const SpCh
 }
 
 static void
-draw (SpFigure *figure, const SpBars *bars, const SpPlace *place)
+draw (SpFigure *figure, const SpBars *bars, const SpBox *place)
 {
   gboolean legend = bars->parts->len > 1;
-  SpPlace axes = { place->left, place->right, place->bottom + 22, place->top - 24 };
+  SpBox axes = { place->left, place->right, place->bottom + 22, place->top - 24 };
   SpChartAxis axis;
   double names = MIN (names_width (bars), 0.45 * (place->right - place->left));
 
@@ -240,7 +240,7 @@ draw (SpFigure *figure, const SpBars *bars, const SpPlace *place)
   axes.right -= MIN (notes_width (bars), 0.4 * (axes.right - axes.left));
   sp_figure_panel (figure, axes.left, axes.right, axes.bottom, axes.top);
   if (legend) {
-    const SpPlace top = { place->left, place->right, place->bottom, place->top - 20 };
+    const SpBox top = { place->left, place->right, place->bottom, place->top - 20 };
     axes.top = place->top - 22 - sp_legend_draw (figure, bars->parts, bars->styles, &top);
     sp_figure_add (figure, "set tmargin at screen %.5f\n", axes.top / figure->height);
   }
@@ -310,7 +310,7 @@ write_text (SpFigure *figure, const SpBars *bars)
 }
 
 void
-sp_bars_draw (SpFigure *figure, SpBars *bars, const SpPlace *place)
+sp_bars_draw (SpFigure *figure, SpBars *bars, const SpBox *place)
 {
   if (sp_figure_is_text (figure))
     write_text (figure, bars);

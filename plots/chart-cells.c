@@ -76,7 +76,7 @@ word_of (const SpCell *cell)
 /* --- with gnuplot ------------------------------------------------------------------------------------------------- */
 
 static void
-add_words (SpFigure *figure, const SpCells *cells, const SpPlace *axes, double min, double max)
+add_words (SpFigure *figure, const SpCells *cells, const SpBox *axes, double min, double max)
 {
   double width = (axes->right - axes->left) / cells->x->len, height = (axes->top - axes->bottom) / cells->y->len;
 
@@ -130,10 +130,10 @@ add_blocks (SpFigure *figure, const SpCells *cells, double min, double max)
 }
 
 static void
-draw (SpFigure *figure, const SpCells *cells, const SpPlace *place)
+draw (SpFigure *figure, const SpCells *cells, const SpBox *place)
 {
   SpChartAxis x = { .scale = SP_SCALE_NAMES, .names = cells->x }, y = { .scale = SP_SCALE_NAMES, .names = cells->y };
-  SpPlace axes = { place->left, place->right - 8, place->bottom + 38, place->top - 44 };
+  SpBox axes = { place->left, place->right - 8, place->bottom + 38, place->top - 44 };
   double min, max, room = 16;
 
   range_of (cells, &min, &max);
@@ -194,7 +194,7 @@ write_text (SpFigure *figure, const SpCells *cells)
 }
 
 void
-sp_cells_draw (SpFigure *figure, SpCells *cells, const SpPlace *place)
+sp_cells_draw (SpFigure *figure, SpCells *cells, const SpBox *place)
 {
   if (sp_figure_is_text (figure))
     write_text (figure, cells);

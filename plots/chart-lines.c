@@ -55,7 +55,7 @@ sp_lines_add (SpLines *lines, const char *name)
 }
 
 void
-sp_series_point (SpSeries *series, double x, double y, SpMark mark)
+sp_series_point (SpSeries *series, double x, double y, SpPointMark mark)
 {
   const SpChartPoint point = { x, y, (guint8) mark };
 
@@ -123,7 +123,7 @@ names_width (const SpLines *lines, gint size)
 }
 
 static void
-draw_names (SpFigure *figure, const SpLines *lines, const SpPlace *axes, double right)
+draw_names (SpFigure *figure, const SpLines *lines, const SpBox *axes, double right)
 {
   g_autofree Name *names = g_new (Name, MAX (lines->series->len, 1));
   guint n = 0;
@@ -143,8 +143,9 @@ draw_names (SpFigure *figure, const SpLines *lines, const SpPlace *axes, double 
     g_autofree char *text = sp_text_shorten (series->name, SP_FONT_SMALL + 1, right - axes->right - 22);
     g_autofree char *quoted = sp_figure_quote (text);
     const char *colour = series->plain ? SP_GREY : sp_style_colour (series->style);
+    gint offset = !series->marked ? 0 : sp_figure_is_text (figure) ? 2 : 1;
     sp_figure_add (figure, "set label %s at screen %.5f,%.5f left offset %d,0 font ',%d' tc rgb '" SP_INK "'", quoted,
-                   (axes->right + 10) / figure->width, names[i].y / figure->height, sp_figure_is_text (figure) ? 2 : 1,
+                   (axes->right + (series->marked ? 10 : 18)) / figure->width, names[i].y / figure->height, offset,
                    SP_FONT_SMALL + 1);
     if (series->marked)
       sp_figure_add (figure, " point pt %d ps 0.8 lc rgb '%s'", sp_style_point (series->style), colour);
@@ -175,7 +176,7 @@ add_block (SpFigure *figure, const SpSeries *series, gint mark)
 }
 
 static gboolean
-has_mark (const SpSeries *series, SpMark mark)
+has_mark (const SpSeries *series, SpPointMark mark)
 {
   for (guint i = 0; i < series->points->len; i++)
     if (point_of (series, i)->mark == mark)
@@ -188,7 +189,7 @@ static void
 add_curve (SpFigure *figure, const SpSeries *series, const char **comma)
 {
   const char *colour = series->plain ? SP_GREY : sp_style_colour (series->style);
-  gboolean out = has_mark (series, SP_MARK_OUT), in = has_mark (series, SP_MARK_NONE);
+  gboolean out = has_mark (series, SP_POINT_OUT), in = has_mark (series, SP_POINT_FITS);
   gint point = sp_style_point (series->style);
 
   if (series->joined && out) {
@@ -198,24 +199,24 @@ add_curve (SpFigure *figure, const SpSeries *series, const char **comma)
   }
   if (in && series->joined) {
     sp_figure_add (figure, "%sdata index %u using 1:2 with lines lw %s dt %d lc rgb '%s'", *comma,
-                   add_block (figure, series, SP_MARK_NONE), series->plain ? "1" : "2",
+                   add_block (figure, series, SP_POINT_FITS), series->plain ? "1" : "2",
                    series->plain ? 2 : sp_style_dash (series->style), colour);
     *comma = ", ";
   }
   if (in && series->marked && (!series->joined || series->points->len <= MOST_MARKERS)) {
     sp_figure_add (figure, "%sdata index %u using 1:2 with points pt %d ps 0.8 lw 1.5 lc rgb '%s'", *comma,
-                   add_block (figure, series, SP_MARK_NONE), point, colour);
+                   add_block (figure, series, SP_POINT_FITS), point, colour);
     *comma = ", ";
   }
   if (out) {
     sp_figure_add (figure, "%sdata index %u using 1:2 with points pt 2 ps 1.1 lw 2 lc rgb '%s'", *comma,
-                   add_block (figure, series, SP_MARK_OUT), colour);
+                   add_block (figure, series, SP_POINT_OUT), colour);
     *comma = ", ";
   }
 }
 
 static void
-draw_level (SpFigure *figure, const SpLines *lines, const SpPlace *axes)
+draw_level (SpFigure *figure, const SpLines *lines, const SpBox *axes)
 {
   double at = axes->bottom + sp_axis_at (&lines->y, lines->level) * (axes->top - axes->bottom);
 
@@ -231,10 +232,10 @@ draw_level (SpFigure *figure, const SpLines *lines, const SpPlace *axes)
 }
 
 void
-sp_lines_draw (SpFigure *figure, SpLines *lines, const SpPlace *place)
+sp_lines_draw (SpFigure *figure, SpLines *lines, const SpBox *place)
 {
   double names = MIN (names_width (lines, SP_FONT_SMALL + 1), 0.42 * (place->right - place->left));
-  SpPlace axes = { place->left, place->right - MAX (names, 22), place->bottom + 38, place->top - 24 };
+  SpBox axes = { place->left, place->right - MAX (names, 22), place->bottom + 38, place->top - 24 };
   const char *comma = "plot ";
 
   cover (lines);

@@ -77,9 +77,9 @@ add_kinds (SpFigure *figure, const SpSpans *spans)
 }
 
 static void
-draw (SpFigure *figure, const SpSpans *spans, const SpPlace *place)
+draw (SpFigure *figure, const SpSpans *spans, const SpBox *place)
 {
-  SpPlace axes = { place->left, place->right - 16, place->bottom + 38, place->top };
+  SpBox axes = { place->left, place->right - 16, place->bottom + 38, place->top };
   SpChartAxis axis;
   double names = 0;
 
@@ -156,7 +156,7 @@ write_text (SpFigure *figure, const SpSpans *spans)
 }
 
 void
-sp_spans_draw (SpFigure *figure, SpSpans *spans, const SpPlace *place)
+sp_spans_draw (SpFigure *figure, SpSpans *spans, const SpBox *place)
 {
   if (sp_figure_is_text (figure))
     write_text (figure, spans);

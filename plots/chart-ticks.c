@@ -92,6 +92,28 @@ linear_ticks (SpChartAxis *axis, double most, GArray *ticks)
     add_tick (ticks, i * step, sp_number_text (i * step));
 }
 
+/* Within few decades: 1, 2 and 5 of each, or fewer that have room; a span without any has its ends. */
+static void
+decade_ticks (const SpChartAxis *axis, double most, GArray *ticks)
+{
+  static const double steps[][4] = { { 1, 2, 5, 0 }, { 1, 3, 0 }, { 1, 0 } };
+
+  for (guint s = 0; s < G_N_ELEMENTS (steps); s++) {
+    g_array_set_size (ticks, 0);
+    for (double power = pow (10, floor (log10 (axis->min))); power <= axis->max; power *= 10)
+      for (guint i = 0; steps[s][i] > 0; i++)
+        if (steps[s][i] * power >= axis->min * (1 - 1e-9) && steps[s][i] * power <= axis->max * (1 + 1e-9))
+          add_tick (ticks, steps[s][i] * power, sp_number_text (steps[s][i] * power));
+    if (ticks->len <= MAX (most, 2))
+      break;
+  }
+  if (ticks->len >= 2)
+    return;
+  g_array_set_size (ticks, 0);
+  add_tick (ticks, axis->min, sp_number_text (axis->min));
+  add_tick (ticks, axis->max, sp_number_text (axis->max));
+}
+
 /* Powers of `base`, of which so many are left out that the rest has room; a span of less than one has its ends. */
 static void
 log_ticks (SpChartAxis *axis, double most, GArray *ticks)
@@ -101,6 +123,10 @@ log_ticks (SpChartAxis *axis, double most, GArray *ticks)
   if (axis->max <= axis->min) {
     axis->min /= 2;
     axis->max *= 2;
+  }
+  if (base == 10 && axis->max / axis->min < 200) {
+    decade_ticks (axis, most, ticks);
+    return;
   }
   double first = ceil (log (axis->min) / log (base) - 1e-6), last = floor (log (axis->max) / log (base) + 1e-6);
   double stride = MAX (ceil ((last - first + 1) / MAX (most, 2)), 1);
@@ -167,7 +193,7 @@ sp_axis_set (SpFigure *figure, char which, const SpChartAxis *axis, const GArray
 }
 
 void
-sp_axis_names (SpFigure *figure, char which, const SpChartAxis *axis, const GArray *ticks, const SpPlace *axes)
+sp_axis_names (SpFigure *figure, char which, const SpChartAxis *axis, const GArray *ticks, const SpBox *axes)
 {
   for (guint i = 0; i < ticks->len && axis->scale == SP_SCALE_NAMES; i++) {
     const SpTick *tick = &g_array_index (ticks, SpTick, i);

@@ -13,7 +13,7 @@ sp_figure_is_text (const SpFigure *figure)
   return figure->format == SP_FORMAT_TEXT;
 }
 
-SpPlace
+SpBox
 sp_figure_place (const SpFigure *figure, guint column, guint n_columns, guint row, guint n_rows)
 {
   gboolean text = sp_figure_is_text (figure);
@@ -30,7 +30,7 @@ sp_figure_place (const SpFigure *figure, guint column, guint n_columns, guint ro
   double height = (top - bottom - GAP * (n_rows - 1)) / n_rows;
   double x = left + column * (width + GAP), y = top - row * (height + GAP);
 
-  return (SpPlace){ x, x + width, y - height, y };
+  return (SpBox){ x, x + width, y - height, y };
 }
 
 /* On two lines where one is too short: broken between parts. */

@@ -16,11 +16,11 @@ G_BEGIN_DECLS
 /* A part of a figure, in pixels, with everything that belongs to the chart. */
 typedef struct {
   double left, right, bottom, top;
-} SpPlace;
+} SpBox;
 
 /* The figure without title and small print, cut into columns and rows; the first row is the upper one. Of text the
  * columns stand below each other. */
-SpPlace sp_figure_place (const SpFigure *figure, guint column, guint n_columns, guint row, guint n_rows);
+SpBox sp_figure_place (const SpFigure *figure, guint column, guint n_columns, guint row, guint n_rows);
 /* How many columns and rows there are: of text, one column. */
 gboolean sp_figure_is_text (const SpFigure *figure);
 /* Title and small print: once a figure, before its first chart. */
@@ -55,12 +55,12 @@ char *sp_number_text (double value);
 /* Sets range, scale and ticks of 'x' or 'y'. */
 void sp_axis_set (SpFigure *figure, char which, const SpChartAxis *axis, const GArray *ticks);
 /* Of SP_SCALE_NAMES, the names at the ticks of a plot with these corners. */
-void sp_axis_names (SpFigure *figure, char which, const SpChartAxis *axis, const GArray *ticks, const SpPlace *axes);
+void sp_axis_names (SpFigure *figure, char which, const SpChartAxis *axis, const GArray *ticks, const SpBox *axes);
 double sp_ticks_width (const GArray *ticks);
 
 /* --- chart-lines.c ------------------------------------------------------------------------------------------------ */
 
-typedef enum { SP_MARK_NONE, SP_MARK_OUT } SpMark; /* OUT: did not fit; a cross */
+typedef enum { SP_POINT_FITS, SP_POINT_OUT } SpPointMark; /* OUT: did not fit; a cross */
 
 typedef struct {
   double x, y;
@@ -84,10 +84,10 @@ typedef struct {
 
 SpLines *sp_lines_new (const char *x, const char *y);
 SpSeries *sp_lines_add (SpLines *lines, const char *name);
-void sp_series_point (SpSeries *series, double x, double y, SpMark mark);
+void sp_series_point (SpSeries *series, double x, double y, SpPointMark mark);
 void sp_lines_free (SpLines *lines);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpLines, sp_lines_free)
-void sp_lines_draw (SpFigure *figure, SpLines *lines, const SpPlace *place);
+void sp_lines_draw (SpFigure *figure, SpLines *lines, const SpBox *place);
 
 /* --- chart-bars.c ------------------------------------------------------------------------------------------------- */
 
@@ -115,12 +115,12 @@ void sp_bars_part_styled (SpBars *bars, const char *name, guint style);
 SpBar *sp_bars_add (SpBars *bars, const char *name); /* after all parts */
 void sp_bars_free (SpBars *bars);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpBars, sp_bars_free)
-void sp_bars_draw (SpFigure *figure, SpBars *bars, const SpPlace *place);
+void sp_bars_draw (SpFigure *figure, SpBars *bars, const SpBox *place);
 /* How high such a chart should be. */
 double sp_bars_height (guint n_bars, gboolean legend);
 
 /* Names with their colours (`styles`: guint, NULL in order) in a line or two from the upper left corner down; how high they are. */
-double sp_legend_draw (SpFigure *figure, const GPtrArray *names, const GArray *styles, const SpPlace *place);
+double sp_legend_draw (SpFigure *figure, const GPtrArray *names, const GArray *styles, const SpBox *place);
 guint sp_style_of (const GArray *styles, guint part); /* NULL: in order */
 
 /* --- chart-cells.c ------------------------------------------------------------------------------------------------ */
@@ -142,7 +142,7 @@ typedef struct {
 SpCells *sp_cells_new (const char *x, const char *y, const char *value);
 void sp_cells_free (SpCells *cells);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCells, sp_cells_free)
-void sp_cells_draw (SpFigure *figure, SpCells *cells, const SpPlace *place);
+void sp_cells_draw (SpFigure *figure, SpCells *cells, const SpBox *place);
 
 /* --- chart-spans.c ------------------------------------------------------------------------------------------------ */
 
@@ -160,7 +160,7 @@ typedef struct {
 SpSpans *sp_spans_new (const char *label);
 void sp_spans_free (SpSpans *spans);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpSpans, sp_spans_free)
-void sp_spans_draw (SpFigure *figure, SpSpans *spans, const SpPlace *place);
+void sp_spans_draw (SpFigure *figure, SpSpans *spans, const SpBox *place);
 
 /* --- chart-areas.c ------------------------------------------------------------------------------------------------ */
 
@@ -179,6 +179,6 @@ typedef struct {
 SpAreas *sp_areas_new (const char *x, const char *y);
 void sp_areas_free (SpAreas *areas);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpAreas, sp_areas_free)
-void sp_areas_draw (SpFigure *figure, SpAreas *areas, const SpPlace *place);
+void sp_areas_draw (SpFigure *figure, SpAreas *areas, const SpBox *place);
 
 G_END_DECLS

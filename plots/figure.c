@@ -114,22 +114,23 @@ sp_figure_add (SpFigure *figure, const char *format, ...)
 }
 
 /* In double quotes with all but plain characters as octal bytes, so that no quote, backtick or backslash of a text is seen
- * where gnuplot looks for strings and commands. (In single quotes, a doubled one that comes first ends the string.) */
+ * where gnuplot looks for strings and commands. (In single quotes, a doubled one that comes first ends the string.) It
+ * reads as many octal digits as there are, so a digit behind such a byte is one too. */
 char *
 sp_figure_quote (const char *text)
 {
   g_autofree char *valid = g_utf8_make_valid (text, -1);
   GString *quoted = g_string_new ("\"");
+  gboolean octal = FALSE;
 
   for (const char *c = valid; *c != '\0'; c = g_utf8_next_char (c)) {
     gunichar u = g_utf8_get_char (c);
-    if (g_unichar_iscntrl (u) || u == 0x2028 || u == 0x2029)
-      g_string_append_c (quoted, ' ');
-    else if (g_ascii_isalnum (*c) || strchr (" ,.:-", *c) != NULL)
-      g_string_append_c (quoted, *c);
-    else
-      for (const char *byte = c; byte < g_utf8_next_char (c); byte++)
-        g_string_append_printf (quoted, "\\%03o", (guchar) *byte);
+    gboolean control = g_unichar_iscntrl (u) || u == 0x2028 || u == 0x2029;
+    octal = !control && !g_ascii_isalpha (*c) && strchr (" ,.:-", *c) == NULL && (octal || !g_ascii_isdigit (*c));
+    if (!octal)
+      g_string_append_c (quoted, control ? ' ' : *c);
+    for (const char *byte = c; octal && byte < g_utf8_next_char (c); byte++)
+      g_string_append_printf (quoted, "\\%03o", (guchar) *byte);
   }
   g_string_append_c (quoted, '"');
   return g_string_free (quoted, FALSE);

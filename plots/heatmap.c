@@ -49,7 +49,7 @@ gboolean
 sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
 {
   g_autoptr (SpSweepTable) table = sp_sweep_table_new (csv, error);
-  SpPlace place = sp_figure_place (figure, 0, 1, 0, 1);
+  SpBox place = sp_figure_place (figure, 0, 1, 0, 1);
   gint column;
 
   if (table == NULL || !sp_csv_need (csv, "mfu_causal", &column, error))

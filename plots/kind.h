@@ -79,6 +79,10 @@ gint sp_bars_measure (const SpCsv *csv); /* of those that have a bar a row */
 gboolean sp_kind_memory_time (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_timeline (SpFigure *figure, const SpCsv *csv, GError **error);
 gint sp_timeline_measure (const SpCsv *csv);
+gboolean sp_kind_roofline (SpFigure *figure, const SpCsv *csv, GError **error);
+gboolean sp_kind_calibration (SpFigure *figure, const SpCsv *csv, GError **error);
+gboolean sp_kind_accuracy (SpFigure *figure, const SpCsv *csv, GError **error);
+gboolean sp_kind_topology (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_volume (SpFigure *figure, const SpCsv *csv, GError **error);
 gint sp_volume_measure (const SpCsv *csv);
 

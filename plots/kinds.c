@@ -17,6 +17,12 @@ static const SpKind kinds[] = {
     sp_timeline_measure, sp_kind_timeline },
   { "volume", "bytes of a step by axis, and on the busiest link of each kind", SP_SOURCE_TRAFFIC, 920, 0,
     sp_volume_measure, sp_kind_volume },
+  { "topology", "the cluster's links and how busy they are", SP_SOURCE_LINKS, 920, 480, NULL, sp_kind_topology },
+  { "roofline", "kernels as priced, and as measured, under the card's peak", SP_SOURCE_KERNELS, 760, 440, NULL,
+    sp_kind_roofline },
+  { "calibration", "measured points, the curves through them, and what was held out", SP_SOURCE_FIT, 920, 400, NULL,
+    sp_kind_calibration },
+  { "accuracy", "runs as predicted and as executed", SP_SOURCE_CHECK, 920, 420, NULL, sp_kind_accuracy },
   { "heatmap", "throughput over two keys", SP_SOURCE_SWEEP, 760, 480, NULL, sp_kind_heatmap },
 };
 
@@ -86,6 +92,7 @@ sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what)
   g_autofree char *model = common (csv, "model"), *device = common (csv, "device"), *gpus = common (csv, "gpus");
   g_autofree char *scenario = common (csv, "scenario"), *cluster = common (csv, "cluster");
   g_autofree char *engine = common (csv, "engine"), *framework = common (csv, "framework");
+  g_autofree char *source = common (csv, "source");
   g_autofree char *layout = common (csv, "layout"), *sequence = common (csv, "sequence_tokens");
   g_autofree char *tokens = sequence != NULL ? sp_tokens_text (g_ascii_strtod (sequence, NULL)) : NULL;
   const char *provenance = worst_provenance (csv);
@@ -97,6 +104,7 @@ sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what)
     g_string_append_printf (title, " on %s%s%s", gpus != NULL ? gpus : "", gpus != NULL ? " x " : "", device);
   if (tokens != NULL)
     g_string_append_printf (title, ", %s tokens", tokens);
+  add_part (print, "%s", source);
   add_part (print, "scenario %s", scenario);
   add_part (print, "rests on values that are at worst %s", provenance);
   add_part (print, "cluster %s", cluster);

@@ -39,7 +39,7 @@ find_classes (const SpCsv *csv, SpAreas *areas)
 gboolean
 sp_kind_memory_time (SpFigure *figure, const SpCsv *csv, GError **error)
 {
-  SpPlace place = sp_figure_place (figure, 0, 1, 0, 1);
+  SpBox place = sp_figure_place (figure, 0, 1, 0, 1);
   gint begin, capacity, step;
 
   if (!sp_csv_need (csv, "begin_s", &begin, error) || !sp_csv_need (csv, "capacity_bytes", &capacity, error) ||

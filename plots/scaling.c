@@ -37,7 +37,7 @@ add_series (const SpSweepTable *table, SpLines *lines, const Shown *shown)
     double pinned = shown->pinned * (1 + 0.035 * (series % SP_STYLES));
     gboolean pins = !table->fits[row] && !isnan (shown->pinned);
     sp_series_point (lines->series->pdata[series], table->x_of[row], pins ? pinned : value,
-                     table->fits[row] ? SP_MARK_NONE : SP_MARK_OUT);
+                     table->fits[row] ? SP_POINT_FITS : SP_POINT_OUT);
   }
 }
 
@@ -72,7 +72,7 @@ draw_throughput (SpFigure *figure, const SpSweepTable *table, gint column)
   const char *label;
   Shown shown = { column, sp_throughput_unit (largest (table, column, FALSE), &label), NAN };
   g_autoptr (SpLines) lines = sp_lines_new (table->x_label, label);
-  SpPlace place = sp_figure_place (figure, 0, 2, 0, 1);
+  SpBox place = sp_figure_place (figure, 0, 2, 0, 1);
 
   set_x (lines, table);
   sp_axis_cover (&lines->y, 0);
@@ -94,7 +94,7 @@ are_alike (const SpLines *lines)
     for (guint i = 0; i < first->points->len; i++) {
       const SpChartPoint *a = &g_array_index (first->points, SpChartPoint, i);
       const SpChartPoint *b = &g_array_index (other->points, SpChartPoint, i);
-      if (a->x != b->x || a->mark != b->mark || (a->mark == SP_MARK_NONE && fabs (a->y - b->y) > 0.005 * a->y))
+      if (a->x != b->x || a->mark != b->mark || (a->mark == SP_POINT_FITS && fabs (a->y - b->y) > 0.005 * a->y))
         return FALSE;
     }
   }
@@ -108,7 +108,7 @@ draw_memory (SpFigure *figure, const SpSweepTable *table, gint column, gint capa
   Shown shown = { column, 0x1p30, 1.08 * has };
   g_autofree char *level = g_strdup_printf ("above %.0f GiB: out of memory (x)", has);
   g_autoptr (SpLines) lines = sp_lines_new (table->x_label, "memory of the fullest GPU, GiB");
-  SpPlace place = sp_figure_place (figure, 1, 2, 0, 1);
+  SpBox place = sp_figure_place (figure, 1, 2, 0, 1);
 
   set_x (lines, table);
   sp_axis_cover (&lines->y, 0);

@@ -70,7 +70,7 @@ gboolean
 sp_kind_timeline (SpFigure *figure, const SpCsv *csv, GError **error)
 {
   Columns c;
-  SpPlace place = sp_figure_place (figure, 0, 1, 0, 1);
+  SpBox place = sp_figure_place (figure, 0, 1, 0, 1);
   g_autoptr (GHashTable) rows = g_hash_table_new (g_str_hash, g_str_equal);
   g_autoptr (GHashTable) kinds = g_hash_table_new (g_str_hash, g_str_equal);
   double end = 0;

@@ -51,7 +51,7 @@ find_axes (const SpCsv *csv, Columns *c)
 }
 
 static void
-draw_axes (SpFigure *figure, const SpCsv *csv, const Columns *c, const SpPlace *place)
+draw_axes (SpFigure *figure, const SpCsv *csv, const Columns *c, const SpBox *place)
 {
   double most = 0, unit;
 
@@ -73,7 +73,7 @@ draw_axes (SpFigure *figure, const SpCsv *csv, const Columns *c, const SpPlace *
 }
 
 static void
-draw_links (SpFigure *figure, const SpCsv *csv, const Columns *c, const SpPlace *place)
+draw_links (SpFigure *figure, const SpCsv *csv, const Columns *c, const SpBox *place)
 {
   double most = 0, unit, step = 0;
 
@@ -109,7 +109,7 @@ draw_links (SpFigure *figure, const SpCsv *csv, const Columns *c, const SpPlace 
 
 /* Rows of both charts share the height by their bars. */
 static void
-cut (const SpFigure *figure, const SpCsv *csv, const Columns *c, SpPlace *upper, SpPlace *lower)
+cut (const SpFigure *figure, const SpCsv *csv, const Columns *c, SpBox *upper, SpBox *lower)
 {
   guint axes = 0, links = 0;
 
@@ -139,7 +139,7 @@ gboolean
 sp_kind_volume (SpFigure *figure, const SpCsv *csv, GError **error)
 {
   Columns c;
-  SpPlace upper, lower;
+  SpBox upper, lower;
 
   if (!sp_csv_need (csv, "of", &c.of, error) || !sp_csv_need (csv, "name", &c.name, error) ||
       !sp_csv_need (csv, "payload_bytes_per_gpu", &c.payload, error) ||

@@ -134,14 +134,15 @@ test_name_of_file (void)
   if (!has_gnuplot ())
     return;
   write_good ();
-  g_autofree char *model = replace (model_text, "name = small", "name = it's {a}_b `c` \"d\" <e>");
+  g_autofree char *model = replace (model_text, "name = small", "name = it's {a}_b `c` \"d\" <e> +10%70");
   write_file ("model.ini", model, -1);
   g_auto (Run) run = run_cli ("plot", "memory", "scenario.ini", "-o", "-");
   g_assert_cmpint (run.status, ==, 0);
-  assert_contains (run.out, "it's {a}_b `c` \"d\" <e>");
+  assert_contains (run.out, "it's {a}_b `c` \"d\" <e> +10%70");
   draw ("memory", "scenario.ini", "named.svg");
   g_autofree char *svg = read_back ("named.svg", NULL);
-  assert_contains (svg, "{a}_b `c`");
+  assert_contains (svg, "it's {a}_b `c` \"d\" ");
+  assert_contains (svg, " +10%70 on 4 x H100");
   assert_contains (svg, "&lt;e>"); /* gnuplot's way: > alone opens nothing */
 }
 
