@@ -9,7 +9,7 @@
 #include "plots/csv.h"
 
 #define MOST_RANKS 8
-#define RESOLUTION 4000 /* of a step: what is shorter is one with its neighbour */
+#define RESOLUTION 1200 /* of a step: what is shorter is one with its neighbour */
 #define MOST_DRAWN_GPUS 256
 
 /* A scenario, its program and its simulation. */

@@ -44,7 +44,7 @@ kinds_text (void)
   g_string_append (text,
                    "INPUT is a CSV (of seqpar sweep, or one that --keep wrote), or a scenario: then the runs that the\n"
                    "figure needs are made. roofline takes MEASURED.csv ... behind the scenario; calibration is of\n"
-                   "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them. FILE ends in "
+                   "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them.\nFILE ends in "
                    ".png, .svg or .pdf; - is a text on stdout.\n");
   return g_string_free (text, FALSE);
 }

@@ -22,6 +22,23 @@ number_of (GPtrArray *names, GHashTable *numbers, char *name)
   return names->len - 1;
 }
 
+/* In one order in all figures, so that they have one style. */
+static void
+add_known (const SpCsv *csv, gint what, GPtrArray *names, GHashTable *numbers)
+{
+  static const char *const known[] = { "forward", "backward", "recompute", "optimizer" };
+
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++) {
+    gboolean found = FALSE;
+    for (guint row = 0; row < csv->rows->len && !found; row++) {
+      g_autofree char *text = sp_csv_text (csv, row, what);
+      found = g_str_equal (text, known[i]);
+    }
+    if (found)
+      number_of (names, numbers, g_strdup (known[i]));
+  }
+}
+
 typedef struct {
   gint rank, stage, alike, stream, what, begin, end;
 } Columns;
@@ -81,6 +98,7 @@ sp_kind_timeline (SpFigure *figure, const SpCsv *csv, GError **error)
     end = fmax (end, sp_csv_number (csv, row, c.end));
   double unit = end < 1 ? 1e-3 : 1;
   g_autoptr (SpSpans) spans = sp_spans_new (end < 1 ? "time of the step, ms" : "time of the step, s");
+  add_known (csv, c.what, spans->kinds, kinds);
   for (guint row = 0; row < csv->rows->len; row++) {
     const SpSpan span = { number_of (spans->rows, rows, row_name (csv, row, &c)),
                           number_of (spans->kinds, kinds, sp_csv_text (csv, row, c.what)),

@@ -146,6 +146,18 @@ is_mesh (const Graph *graph)
   return TRUE;
 }
 
+/* Routers are joined to each other, spines are not. */
+static gboolean
+has_routers (const Graph *graph)
+{
+  for (guint i = 0; i < graph->links->len; i++) {
+    const Link *link = &g_array_index (graph->links, Link, i);
+    if (vertex_of (graph, link->from)->level == LEVEL_TOP && vertex_of (graph, link->to)->level == LEVEL_TOP)
+      return TRUE;
+  }
+  return FALSE;
+}
+
 static void
 place_row (Graph *graph, guint level, gint node, double left, double right, double y)
 {
@@ -176,7 +188,7 @@ bend (Graph *graph, guint level, gint node, double left, double right, double he
 static void
 place_all (Graph *graph, const SpBox *box)
 {
-  gboolean used[N_LEVELS] = { FALSE }, mesh = is_mesh (graph);
+  gboolean used[N_LEVELS] = { FALSE }, mesh = is_mesh (graph), routers = has_routers (graph);
   double y[N_LEVELS] = { 0 };
   guint n = 0, at = 0;
 
@@ -196,7 +208,7 @@ place_all (Graph *graph, const SpBox *box)
         bend (graph, l, node, left, right, 0.5 * (box->top - box->bottom) / n);
     }
     place_row (graph, l, -1, box->left, box->right, y[l]);
-    if (l == LEVEL_TOP)
+    if (l == LEVEL_TOP && routers)
       bend (graph, l, -1, box->left, box->right, 0.4 * (box->top - box->bottom) / n);
   }
 }
