@@ -89,8 +89,9 @@ legal_axis (const SpPlotQuestion *q, const char *text, guint most, GError **erro
   char *axes[] = { (char *) text, NULL };
   g_autoptr (SpSweep) sweep = sp_sweep_new (q->input, q->sets, axes, error);
 
-  if (sweep == NULL || !sp_sweep_prepare (sweep, error))
+  if (sweep == NULL)
     return NULL;
+  sp_sweep_prepare (sweep);
   g_autoptr (GString) rows = sp_sweep_text (sweep, 0, error);
   if (rows == NULL)
     return NULL;
@@ -143,5 +144,6 @@ sp_plot_sweep (const SpPlotQuestion *q, const SpKind *kind, GError **error)
   if (sweep == NULL)
     return NULL;
   sweep->simulates = q->simulates;
-  return sp_sweep_prepare (sweep, error) ? sp_sweep_text (sweep, 0, error) : NULL;
+  sp_sweep_prepare (sweep);
+  return sp_sweep_text (sweep, 0, error);
 }

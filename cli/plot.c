@@ -206,21 +206,32 @@ load (const Options *o, const SpPlotQuestion *q, const SpKind *kind, GError **er
   if (text == NULL)
     return NULL;
   length = text->len;
-  return sp_csv_new (q->input, g_string_free (text, FALSE), length, error);
+  return sp_csv_new (q->input, g_string_free (text, FALSE), length, error); /* named by what it was made of */
 }
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
-static gboolean
-keep_csv (const char *figure, const SpCsv *csv, const char *text, GError **error)
+/* "figure.svg" with another suffix. */
+static char *
+beside (const char *path, const char *suffix)
 {
-  const char *dot = strrchr (figure, '.');
-  g_autofree char *stem = g_strndup (figure, (gsize) (dot - figure));
-  g_autofree char *path = g_strconcat (stem, ".csv", NULL);
-  g_autoptr (GString) copy = g_string_new (text);
+  g_autofree char *stem = g_strndup (path, (gsize) (strrchr (path, '.') - path));
 
-  /* One that it was drawn from is there already. */
-  return sp_was_read (path) || sp_cli_write_file (path, copy, error);
+  return g_strconcat (stem, suffix, NULL);
+}
+
+/* What it was drawn from is written only where it was made for it. */
+static gboolean
+keep (const SpFigure *figure, const char *path, const SpCsv *csv, gboolean drawn, GError **error)
+{
+  g_autofree char *script_path = beside (path, ".gp"), *data_path = beside (path, ".dat"),
+                  *csv_path = beside (path, ".csv");
+  g_autofree char *output = g_path_get_basename (path), *data = g_path_get_basename (data_path);
+  g_autofree char *script = sp_figure_script (figure, output, data);
+  g_autoptr (GString) text = g_string_new (script), copy = g_string_new (csv->text);
+
+  return sp_cli_write_file (script_path, text, error) && sp_cli_write_file (data_path, figure->data, error) &&
+         (drawn || sp_cli_write_file (csv_path, copy, error));
 }
 
 static gboolean
@@ -238,9 +249,11 @@ run (const Options *o, const SpKind *kind, SpFormat format, GString *out, GError
   if (csv == NULL || !make_figure (o, kind, csv, format, &figure, error) || !kind->draw (figure, csv, error))
     return FALSE;
   if (format == SP_FORMAT_TEXT)
-    return sp_figure_write (figure, "-", FALSE, out, error);
-  return sp_cli_check_output (o->output, error) && sp_figure_write (figure, o->output, o->keep, out, error) &&
-         (!o->keep || keep_csv (o->output, csv, csv->text, error));
+    return sp_figure_draw (figure, out, error);
+  g_autoptr (GString) drawn = g_string_new (NULL);
+  return sp_cli_check_output (o->output, error) && sp_figure_draw (figure, drawn, error) &&
+         sp_cli_write_file (o->output, drawn, error) &&
+         (!o->keep || keep (figure, o->output, csv, is_drawn (&q, kind), error));
 }
 
 gboolean

@@ -237,8 +237,9 @@ check_file (const SpSweep *sweep, const char *key, const char *value, GError **e
   g_ptr_array_add (sets, set);
   g_ptr_array_add (sets, NULL);
   g_autoptr (SpScenario) s = sp_scenario_load_to_vary (sweep->path, (const char *const *) sets->pdata, &cause);
-  if (s != NULL || g_error_matches (cause, SP_INPUT_ERROR, SP_INPUT_ERROR_VALUE))
-    return TRUE; /* a value that does not go with this one is the point's to say */
+  if (s != NULL || (!g_error_matches (cause, SP_INPUT_ERROR, SP_INPUT_ERROR_FILE) &&
+                    !g_error_matches (cause, SP_INPUT_ERROR, SP_INPUT_ERROR_SYNTAX)))
+    return TRUE; /* what does not go with the rest is the points' to say */
   g_propagate_error (error, g_steal_pointer (&cause));
   return FALSE;
 }
@@ -318,23 +319,6 @@ sp_sweep_new (const char *scenario, char **sets, char **axes, GError **error)
     return NULL;
   }
   return g_steal_pointer (&sweep);
-}
-
-/* Of what every point rests on: rows of another question must not be taken for this one's. */
-gboolean
-sp_sweep_prepare (SpSweep *sweep, GError **error)
-{
-  g_autoptr (SpScenario) base = sp_scenario_load_to_vary (sweep->path, (const char *const *) sweep->sets, error);
-
-  if (base == NULL)
-    return FALSE;
-  g_autofree char *files = sp_inputs_digest ();
-  g_autofree char *sets = sweep->sets != NULL ? g_strjoinv ("\n", sweep->sets) : g_strdup ("");
-  g_autofree char *all =
-      g_strdup_printf ("%s\n%s\n%d %d %d", files, sets, sweep->simulates, sweep->intervals, (int) sweep->convention);
-  g_autofree char *digest = g_compute_checksum_for_string (G_CHECKSUM_SHA256, all, -1);
-  sweep->inputs = g_strndup (digest, 12);
-  return TRUE;
 }
 
 void

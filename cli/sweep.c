@@ -343,5 +343,6 @@ sp_command_sweep (char **args, GString *out, GError **error)
   sweep->simulates = engine == 1;
   sweep->intervals = options.intervals;
   sweep->convention = convention;
-  return sp_sweep_prepare (sweep, error) && run (&options, sweep, out, error);
+  sp_sweep_prepare (sweep);
+  return run (&options, sweep, out, error);
 }

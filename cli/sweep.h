@@ -42,8 +42,6 @@ typedef struct {
 
 /* Of a scenario and the texts of its axes; checks keys and values, each by itself. */
 SpSweep *sp_sweep_new (const char *scenario, char **sets, char **axes, GError **error);
-/* After its other fields are set. */
-gboolean sp_sweep_prepare (SpSweep *sweep, GError **error);
 void sp_sweep_free (SpSweep *sweep);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpSweep, sp_sweep_free)
 
@@ -63,6 +61,8 @@ typedef enum {
   SP_OUTCOME_FAILED
 } SpOutcome;
 
+/* Sets `inputs`, after the other fields and before the first row. */
+void sp_sweep_prepare (SpSweep *sweep);
 /* What stands in the keys' columns of a point's row: tokens are numbers. Free with g_strfreev. */
 char **sp_sweep_cells (const SpSweep *sweep, guint point);
 /* A line each, with its end. */

@@ -8,12 +8,11 @@
 #define LEAST_WORDED 30 /* pixels of a cell with its number */
 
 SpCells *
-sp_cells_new (const char *x, const char *y, const char *value)
+sp_cells_new (const char *x, const char *value)
 {
   SpCells *cells = g_new0 (SpCells, 1);
 
   cells->x_label = x;
-  cells->y_label = y;
   cells->value_label = value;
   cells->x = g_ptr_array_new_with_free_func (g_free);
   cells->y = g_ptr_array_new_with_free_func (g_free);

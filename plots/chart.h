@@ -134,12 +134,12 @@ typedef struct {
 } SpCell;
 
 typedef struct {
-  const char *x_label, *y_label, *value_label;
+  const char *x_label, *value_label;
   GPtrArray *x, *y; /* char *: names, from the left and from below */
   GArray *cells;    /* SpCell */
 } SpCells;
 
-SpCells *sp_cells_new (const char *x, const char *y, const char *value);
+SpCells *sp_cells_new (const char *x, const char *value);
 void sp_cells_free (SpCells *cells);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCells, sp_cells_free)
 void sp_cells_draw (SpFigure *figure, SpCells *cells, const SpBox *place);

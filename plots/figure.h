@@ -11,7 +11,7 @@
  * Text of files goes into the script as strings of plain characters and octal codes, in which gnuplot finds nothing to
  * run, and the terminal is told `noenhanced`, so that no character of it is markup. Numbers stand in a file of their own, block by block.
  *
- * gnuplot reads no start-up file. The figure is written under another name and renamed.
+ * gnuplot reads no start-up file, and writes in a folder of its own.
  */
 
 #include <glib.h>
@@ -21,10 +21,9 @@ G_BEGIN_DECLS
 #define SP_FIGURE_ERROR (sp_figure_error_quark ())
 GQuark sp_figure_error_quark (void);
 typedef enum {
-  SP_FIGURE_ERROR_DATA,    /* nothing to draw, or more than can be told apart */
-  SP_FIGURE_ERROR_FORMAT,  /* a suffix that is no format */
-  SP_FIGURE_ERROR_PROGRAM, /* gnuplot is missing, or failed */
-  SP_FIGURE_ERROR_FILE
+  SP_FIGURE_ERROR_DATA,   /* nothing to draw, or more than can be told apart */
+  SP_FIGURE_ERROR_FORMAT, /* a suffix that is no format */
+  SP_FIGURE_ERROR_PROGRAM /* gnuplot is missing, or failed */
 } SpFigureError;
 
 gboolean sp_figure_fail (GError **error, SpFigureError code, const char *format, ...) G_GNUC_PRINTF (3, 4);
@@ -58,7 +57,7 @@ void sp_figure_gap (SpFigure *figure);
 /* Ends the block; its number, for `data index N`. */
 guint sp_figure_block (SpFigure *figure);
 
-/* A text, or a number of characters of it, at a place. `align` is left, center or right. */
+/* A text at a place. `align` is left, center or right. */
 void sp_figure_label (SpFigure *figure, double x, double y, const char *align, gint size, const char *colour,
                       const char *text);
 /* A line between two places. */
@@ -71,9 +70,11 @@ double sp_text_width (const char *text, gint size);
 /* The text with ... at its end, so that it is no wider. Free with g_free. */
 char *sp_text_shorten (const char *text, gint size, double width);
 
-/* Draws. `path` "-": appends to `out`. With `keep` the script and the data stay beside the figure, with .gp and .dat for
- * its suffix. */
-gboolean sp_figure_write (SpFigure *figure, const char *path, gboolean keep, GString *out, GError **error);
+/* Draws: the bytes of a file of the format, or the text, behind what `out` has. */
+gboolean sp_figure_draw (const SpFigure *figure, GString *out, GError **error);
+/* The script that draws it again with gnuplot alone, in a folder with `data_name`, to `output_name`; its numbers are
+ * figure->data. Free with g_free. */
+char *sp_figure_script (const SpFigure *figure, const char *output_name, const char *data_name);
 
 /* --- style -------------------------------------------------------------------------------------------------------- */
 

@@ -42,12 +42,6 @@ head (const SpFigure *figure, const char *output, const char *data)
 }
 
 static char *
-body (const SpFigure *figure)
-{
-  return g_strconcat (figure->script->str, "unset multiplot\nset output\n", NULL);
-}
-
-static char *
 find_gnuplot (GError **error)
 {
   char *program = g_find_program_in_path ("gnuplot");
@@ -92,88 +86,59 @@ run (const char *script, GError **error)
   return sp_figure_fail (error, SP_FIGURE_ERROR_PROGRAM, "gnuplot failed: %s", words);
 }
 
-/* "figure.svg" with another suffix. */
-static char *
-beside (const char *path, const char *suffix)
+char *
+sp_figure_script (const SpFigure *figure, const char *output_name, const char *data_name)
 {
-  const char *dot = strrchr (path, '.');
-  g_autofree char *stem = g_strndup (path, (gsize) (dot - path));
+  g_autofree char *first = head (figure, output_name, data_name);
 
-  return g_strconcat (stem, suffix, NULL);
+  return g_strconcat (first, figure->script->str, "unset multiplot\nset output\n", NULL);
 }
 
-/* What `gnuplot FIGURE.gp` draws again, in its folder. */
+/* In a folder of its own; what gnuplot wrote there. */
 static gboolean
-keep_sources (const SpFigure *figure, const char *path, GError **error)
-{
-  g_autofree char *script_path = beside (path, ".gp"), *data_path = beside (path, ".dat");
-  g_autofree char *output = g_path_get_basename (path), *data = g_path_get_basename (data_path);
-  g_autofree char *first = head (figure, output, data), *rest = body (figure);
-  g_autofree char *script = g_strconcat (first, rest, NULL);
-
-  return g_file_set_contents (data_path, figure->data->str, (gssize) figure->data->len, error) &&
-         g_file_set_contents (script_path, script, -1, error);
-}
-
-static gboolean
-draw (const SpFigure *figure, const char *output, const char *data, GError **error)
-{
-  g_autofree char *first = head (figure, output, data), *rest = body (figure);
-  g_autofree char *script = g_strconcat (first, rest, NULL);
-
-  return g_file_set_contents (data, figure->data->str, (gssize) figure->data->len, error) && run (script, error);
-}
-
-/* In a folder of its own; then it gets its name. */
-static gboolean
-draw_file (const SpFigure *figure, const char *folder, const char *path, GError **error)
+draw (const SpFigure *figure, const char *folder, char **ret, gsize *ret_length, GError **error)
 {
   g_autofree char *output = g_build_filename (folder, "figure", NULL), *data = g_build_filename (folder, "data", NULL);
-  g_autofree char *text = NULL;
-  gsize length;
+  g_autofree char *script = sp_figure_script (figure, output, data);
 
-  gboolean done = draw (figure, output, data, error) && g_file_get_contents (output, &text, &length, error) &&
-                  g_file_set_contents (path, text, (gssize) length, error);
+  gboolean done = g_file_set_contents (data, figure->data->str, (gssize) figure->data->len, error) &&
+                  run (script, error) && g_file_get_contents (output, ret, ret_length, error);
   g_unlink (output);
   g_unlink (data);
   return done;
 }
 
-static gboolean
-draw_text (const SpFigure *figure, const char *folder, GString *out, GError **error)
+/* Without form feeds and the blanks at ends of lines. */
+static void
+append_lines (const char *text, GString *out)
 {
-  g_autofree char *output = g_build_filename (folder, "figure", NULL), *data = g_build_filename (folder, "data", NULL);
-  g_autofree char *text = NULL;
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
 
-  gboolean done = figure->script->len == 0 ||
-                  (draw (figure, output, data, error) && g_file_get_contents (output, &text, NULL, error));
-  g_unlink (output);
-  g_unlink (data);
-  if (!done)
-    return FALSE;
-  if (figure->title != NULL)
-    g_string_append_printf (out, "%s\n", figure->title);
-  for (const char *line = text; line != NULL && *line != '\0';) { /* without the form feeds and the blanks at ends */
-    gsize n = strcspn (line, "\n");
-    g_autofree char *row = g_strndup (line, n);
-    g_string_append_printf (out, "%s\n", g_strchomp (g_strdelimit (row, "\f", ' ')));
-    line += n + (line[n] == '\n');
-  }
-  g_string_append (out, figure->text->str);
-  if (figure->small_print != NULL)
-    g_string_append_printf (out, "%s\n", figure->small_print);
-  return TRUE;
+  for (guint i = 0; lines[i] != NULL && (lines[i + 1] != NULL || *lines[i] != '\0'); i++)
+    g_string_append_printf (out, "%s\n", g_strchomp (g_strdelimit (lines[i], "\f", ' ')));
 }
 
 gboolean
-sp_figure_write (SpFigure *figure, const char *path, gboolean keep, GString *out, GError **error)
+sp_figure_draw (const SpFigure *figure, GString *out, GError **error)
 {
-  g_autofree char *folder = g_dir_make_tmp ("seqpar-figure-XXXXXX", error);
+  gboolean is_text = figure->format == SP_FORMAT_TEXT;
+  g_autofree char *folder = g_dir_make_tmp ("seqpar-figure-XXXXXX", error), *drawn = NULL;
+  gsize length = 0;
 
   if (folder == NULL)
     return FALSE;
-  gboolean text = figure->format == SP_FORMAT_TEXT;
-  gboolean done = text ? draw_text (figure, folder, out, error) : draw_file (figure, folder, path, error);
+  /* Some charts are written as text by themselves. */
+  gboolean done = (is_text && figure->script->len == 0) || draw (figure, folder, &drawn, &length, error);
   g_rmdir (folder);
-  return done && (text || !keep || keep_sources (figure, path, error));
+  if (!done)
+    return FALSE;
+  if (!is_text) {
+    g_string_append_len (out, drawn, (gssize) length);
+    return TRUE;
+  }
+  g_string_append_printf (out, "%s\n", figure->title != NULL ? figure->title : "");
+  if (drawn != NULL)
+    append_lines (drawn, out);
+  g_string_append_printf (out, "%s%s\n", figure->text->str, figure->small_print != NULL ? figure->small_print : "");
+  return TRUE;
 }

@@ -56,7 +56,7 @@ sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
     return FALSE;
   sp_kind_subject (figure, csv, "");
   sp_figure_frame (figure);
-  g_autoptr (SpCells) cells = sp_cells_new (table->x_label, NULL, "MFU over the causal half, %");
+  g_autoptr (SpCells) cells = sp_cells_new (table->x_label, "MFU over the causal half, %");
   g_autoptr (GArray) values = values_of (table);
   for (guint i = 0; i < values->len; i++) {
     double value = g_array_index (values, double, i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks and their streams over a simulated step. Columns: rank, stage, alike, stream, what, begin_s, end_s: on a stream
+/* Ranks and their streams over a simulated step. Columns: rank, stage, stream, what, begin_s, end_s: on a stream
  * `what` (a phase of the compute stream, an axis of the others) goes on from begin to end. */
 #include <math.h>
 
@@ -40,16 +40,15 @@ add_known (const SpCsv *csv, gint what, GPtrArray *names, GHashTable *numbers)
 }
 
 typedef struct {
-  gint rank, stage, alike, stream, what, begin, end;
+  gint rank, stage, stream, what, begin, end;
 } Columns;
 
 static gboolean
 find_columns (const SpCsv *csv, Columns *ret, GError **error)
 {
   if (!sp_csv_need (csv, "rank", &ret->rank, error) || !sp_csv_need (csv, "stage", &ret->stage, error) ||
-      !sp_csv_need (csv, "alike", &ret->alike, error) || !sp_csv_need (csv, "stream", &ret->stream, error) ||
-      !sp_csv_need (csv, "what", &ret->what, error) || !sp_csv_need (csv, "begin_s", &ret->begin, error) ||
-      !sp_csv_need (csv, "end_s", &ret->end, error))
+      !sp_csv_need (csv, "stream", &ret->stream, error) || !sp_csv_need (csv, "what", &ret->what, error) ||
+      !sp_csv_need (csv, "begin_s", &ret->begin, error) || !sp_csv_need (csv, "end_s", &ret->end, error))
     return FALSE;
   return csv->rows->len > 0 || sp_figure_fail (error, SP_FIGURE_ERROR_DATA,
                                                "%s: has a header and no rows: there is nothing to draw", csv->path);

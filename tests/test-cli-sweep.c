@@ -103,6 +103,19 @@ test_outcomes (void)
   g_assert_cmpfloat (value (csv, 2, "peak_bytes"), >, value (csv, 2, "capacity_bytes"));
 }
 
+/* A key that the file must have may be in the sweep alone. */
+static void
+test_required_key (void)
+{
+  write_good ();
+  g_autofree char *without = replace (scenario_text, "sequence = 64K\n", "");
+  write_file ("without.ini", without, -1);
+  g_auto (Run) swept = run_cli ("sweep", "without.ini", "--sweep", "sequence=32K,64K");
+  g_autoptr (SpCsv) csv = parse_csv (&swept);
+  g_autofree char *outcomes = column_text (csv, "outcome");
+  g_assert_cmpstr (outcomes, ==, "fits fits");
+}
+
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -295,6 +308,7 @@ main (int argc, char **argv)
   g_test_add_data_func ("/sweep/row/estimate", "estimate", test_row_is_run);
   g_test_add_data_func ("/sweep/row/simulate", "simulate", test_row_is_run);
   g_test_add_func ("/sweep/outcomes", test_outcomes);
+  g_test_add_func ("/sweep/required-key", test_required_key);
   for (guint i = 0; i < G_N_ELEMENTS (ranges); i++) {
     g_autofree char *path = g_strdup_printf ("/sweep/values/%u", i);
     g_test_add_data_func (path, GUINT_TO_POINTER (i), test_values);
