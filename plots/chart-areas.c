@@ -103,7 +103,7 @@ sp_areas_draw (SpFigure *figure, SpAreas *areas, const SpBox *place)
   sp_figure_add (figure, "set tmargin at screen %.5f\n%s", axes.top / figure->height, text ? "unset grid\n" : "");
   sp_axis_set (figure, 'x', &areas->x, x);
   sp_axis_set (figure, 'y', &areas->y, y);
-  sp_figure_label (figure, place->left, place->top - 8, "left", SP_FONT, SP_INK, areas->y.label);
+  sp_chart_title (figure, place, areas->y.label);
   sp_figure_label (figure, (axes.left + axes.right) / 2, place->bottom + 8, "center", SP_FONT, SP_INK, areas->x.label);
   if (!isnan (areas->level)) {
     double at = axes.bottom + sp_axis_at (&areas->y, areas->level) * (axes.top - axes.bottom);

@@ -215,16 +215,18 @@ add_words (SpFigure *figure, const SpBars *bars, const SpBox *axes, const SpChar
 {
   double pitch = (axes->top - axes->bottom) / bars->bars->len;
 
-  for (guint i = 0; i < bars->bars->len; i += (guint) MAX (ceil (SP_FONT / pitch), 1)) {
+  gint size = (gint) CLAMP (pitch - 1, 7, SP_FONT_SMALL + 1);
+
+  for (guint i = 0; i < bars->bars->len; i += (guint) MAX (ceil ((size + 1) / pitch), 1)) {
     const SpBar *bar = bars->bars->pdata[i];
     double y = axes->top - (i + 0.5) * pitch, length = length_of (bars, bar);
     double end = axes->left + MIN (sp_axis_at (axis, length), 1) * (axes->right - axes->left);
     g_autofree char *note = note_of (bars, bar), *cut = g_strdup_printf ("> %s", note);
-    g_autofree char *name = sp_text_shorten (bar->name, SP_FONT_SMALL + 1, axes->left - left - 8);
-    sp_figure_label (figure, end + 5, y, "left", SP_FONT_SMALL, bar->out ? "#b03000" : SP_INK,
+    g_autofree char *name = sp_text_shorten (bar->name, size, axes->left - left - 8);
+    sp_figure_label (figure, end + 5, y, "left", MIN (size, SP_FONT_SMALL), bar->out ? "#b03000" : SP_INK,
                      length > axis->max ? cut : note);
     if (!bars->unnamed)
-      sp_figure_label (figure, axes->left - 8, y, "right", SP_FONT_SMALL + 1, SP_INK, name);
+      sp_figure_label (figure, axes->left - 8, y, "right", size, SP_INK, name);
   }
 }
 
@@ -255,7 +257,7 @@ draw (SpFigure *figure, const SpBars *bars, const SpBox *place)
                  "set yrange [%u.5:-0.5] noextend\nset ytics format '' scale 0\nunset grid\n"
                  "set grid xtics lt 1 lc rgb '" SP_PALE "' lw 0.7\n",
                  bars->bars->len - 1);
-  sp_figure_label (figure, place->left, place->top - 8, "left", SP_FONT, SP_INK, bars->label);
+  sp_chart_title (figure, place, bars->label);
   add_words (figure, bars, &axes, &axis, place->left);
   if (!isnan (bars->level)) {
     double x = axes.left + sp_axis_at (&axis, bars->level) * (axes.right - axes.left);

@@ -146,7 +146,7 @@ draw (SpFigure *figure, const SpCells *cells, const SpBox *place)
   sp_axis_set (figure, 'y', &y, y_ticks);
   sp_axis_names (figure, 'x', &x, x_ticks, &axes);
   sp_axis_names (figure, 'y', &y, y_ticks, &axes);
-  sp_figure_label (figure, place->left, place->top - 8, "left", SP_FONT, SP_INK, cells->value_label);
+  sp_chart_title (figure, place, cells->value_label);
   sp_figure_label (figure, place->left, place->top - 28, "left", SP_FONT_SMALL, SP_GREY,
                    "x: out of memory   -: refused");
   sp_figure_label (figure, (axes.left + axes.right) / 2, place->bottom + 8, "center", SP_FONT, SP_INK, cells->x_label);

@@ -117,13 +117,13 @@ names_width (const SpLines *lines, gint size)
   for (guint i = 0; i < lines->series->len; i++) {
     const SpSeries *series = lines->series->pdata[i];
     if (series->name != NULL && series->points->len > 0)
-      width = MAX (width, sp_text_width (series->name, size) + 24);
+      width = MAX (width, sp_text_width (series->name, size) + 22);
   }
   return width;
 }
 
 static void
-draw_names (SpFigure *figure, const SpLines *lines, const SpBox *axes, double right)
+draw_names (SpFigure *figure, const SpLines *lines, const SpBox *axes, double right, gint size)
 {
   g_autofree Name *names = g_new (Name, MAX (lines->series->len, 1));
   guint n = 0;
@@ -140,13 +140,13 @@ draw_names (SpFigure *figure, const SpLines *lines, const SpBox *axes, double ri
   push_apart (names, n, axes->bottom + 4, axes->top);
   for (guint i = 0; i < n; i++) {
     const SpSeries *series = names[i].series;
-    g_autofree char *text = sp_text_shorten (series->name, SP_FONT_SMALL + 1, right - axes->right - 22);
+    g_autofree char *text = sp_text_shorten (series->name, size, right - axes->right - 20);
     g_autofree char *quoted = sp_figure_quote (text);
     const char *colour = series->plain ? SP_GREY : sp_style_colour (series->style);
     gint offset = !series->marked ? 0 : sp_figure_is_text (figure) ? 2 : 1;
     sp_figure_add (figure, "set label %s at screen %.5f,%.5f left offset %d,0 font ',%d' tc rgb '" SP_INK "'", quoted,
                    (axes->right + (series->marked ? 10 : 18)) / figure->width, names[i].y / figure->height, offset,
-                   SP_FONT_SMALL + 1);
+                   size);
     if (series->marked)
       sp_figure_add (figure, " point pt %d ps 0.8 lc rgb '%s'", sp_style_point (series->style), colour);
     sp_figure_add (figure, " front\n");
@@ -234,7 +234,9 @@ draw_level (SpFigure *figure, const SpLines *lines, const SpBox *axes)
 void
 sp_lines_draw (SpFigure *figure, SpLines *lines, const SpBox *place)
 {
-  double names = MIN (names_width (lines, SP_FONT_SMALL + 1), 0.42 * (place->right - place->left));
+  double most = 0.55 * (place->right - place->left);
+  gint size = names_width (lines, SP_FONT_SMALL + 1) <= most ? SP_FONT_SMALL + 1 : SP_FONT_SMALL - 1;
+  double names = MIN (names_width (lines, size), most);
   SpBox axes = { place->left, place->right - MAX (names, 22), place->bottom + 38, place->top - 24 };
   const char *comma = "plot ";
 
@@ -247,12 +249,12 @@ sp_lines_draw (SpFigure *figure, SpLines *lines, const SpBox *place)
   sp_axis_set (figure, 'x', &lines->x, x);
   sp_axis_set (figure, 'y', &lines->y, y);
   sp_axis_names (figure, 'x', &lines->x, x, &axes);
-  sp_figure_label (figure, place->left, place->top - 8, "left", SP_FONT, SP_INK, lines->y.label);
+  sp_chart_title (figure, place, lines->y.label);
   sp_figure_label (figure, (axes.left + axes.right) / 2, place->bottom + 8, "center", SP_FONT, SP_INK, lines->x.label);
   if (sp_figure_is_text (figure)) /* it would be of stars */
     sp_figure_add (figure, "unset grid\n");
   draw_level (figure, lines, &axes);
-  draw_names (figure, lines, &axes, place->right);
+  draw_names (figure, lines, &axes, place->right, size);
   for (guint i = 0; i < lines->series->len; i++)
     add_curve (figure, lines->series->pdata[i], &comma);
   if (*comma == 'p') /* an axis needs something */

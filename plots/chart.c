@@ -68,3 +68,15 @@ sp_figure_frame (SpFigure *figure)
   draw_print (figure, width);
   sp_figure_add (figure, "unset border\nunset tics\nunset grid\nset xrange [0:1]\nset yrange [0:1]\nplot NaN\n");
 }
+
+void
+sp_chart_title (SpFigure *figure, const SpBox *place, const char *text)
+{
+  double width = place->right - place->left;
+  gint size = SP_FONT;
+
+  while (size > SP_FONT_SMALL - 1 && sp_text_width (text, size) > width)
+    size--;
+  g_autofree char *shown = sp_text_shorten (text, size, width);
+  sp_figure_label (figure, place->left, place->top - 8, "left", size, SP_INK, shown);
+}

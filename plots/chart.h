@@ -26,6 +26,9 @@ gboolean sp_figure_is_text (const SpFigure *figure);
 /* Title and small print: once a figure, before its first chart. */
 void sp_figure_frame (SpFigure *figure);
 
+/* What the y axis, or the bars, are of: in the upper left corner, smaller where it is long. */
+void sp_chart_title (SpFigure *figure, const SpBox *place, const char *text);
+
 /* --- chart-ticks.c ------------------------------------------------------------------------------------------------ */
 
 typedef enum { SP_SCALE_LINEAR, SP_SCALE_LOG2, SP_SCALE_LOG10, SP_SCALE_NAMES } SpScale;

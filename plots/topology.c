@@ -312,15 +312,19 @@ add_vertices (SpFigure *figure, const Graph *graph, const char **comma)
 static void
 add_legend (SpFigure *figure, const Graph *graph, const SpBox *box, double most)
 {
-  double x = box->left;
+  double x = box->left, top = box->top - 28;
 
   for (guint band = 0; band < BANDS; band++) {
     g_autofree char *text =
         band == 0 ? g_strdup ("idle")
                   : g_strdup_printf ("%s%.2g %%", band + 1 < BANDS ? "to " : "", 100 * bands[band].up_to * most);
     g_autofree char *style = g_strdup_printf ("lw %.2f lc rgb '%s'", width_of (graph, band), bands[band].colour);
-    sp_figure_line (figure, x, box->top - 28, x + 26, box->top - 28, style);
-    sp_figure_label (figure, x + 32, box->top - 28, "left", SP_FONT_SMALL, SP_INK, text);
+    if (x > box->left && x + 32 + sp_text_width (text, SP_FONT_SMALL) > box->right) {
+      x = box->left;
+      top -= 14;
+    }
+    sp_figure_line (figure, x, top, x + 26, top, style);
+    sp_figure_label (figure, x + 32, top, "left", SP_FONT_SMALL, SP_INK, text);
     x += 48 + sp_text_width (text, SP_FONT_SMALL);
   }
   for (guint level = 0; level < N_LEVELS; level++) {
@@ -379,8 +383,7 @@ sp_kind_topology (SpFigure *figure, const SpCsv *csv, GError **error)
   place_all (&graph, &inner);
   sp_figure_frame (figure);
   sp_figure_panel (figure, 0, figure->width, 0, figure->height);
-  sp_figure_label (figure, box.left, box.top - 8, "left", SP_FONT, SP_INK,
-                   "links, and how much of the step they are busy (the busier direction)");
+  sp_chart_title (figure, &box, "links, and how much of the step they are busy (the busier direction)");
   add_legend (figure, &graph, &box, most);
   sp_figure_add (figure, "unset border\nunset tics\nunset grid\nset xrange [0:%d]\nset yrange [0:%d]\n", figure->width,
                  figure->height);

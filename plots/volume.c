@@ -86,7 +86,7 @@ draw_links (SpFigure *figure, const SpCsv *csv, const Columns *c, const SpBox *p
   }
   const char *name = unit_of (most, &unit);
   g_autofree char *label =
-      g_strdup_printf ("the busiest link of each kind in a step, %s; and how much of the step that takes it", name);
+      g_strdup_printf ("the busiest link of each kind in a step, %s; and its share of the step", name);
   g_autoptr (SpBars) bars = sp_bars_new (label);
   for (guint i = 0; i < c->axes->len; i++) {
     const char *column = csv->columns[g_array_index (c->axes, gint, i)];
