@@ -209,6 +209,23 @@ load (const Options *o, const SpPlotQuestion *q, const SpKind *kind, GError **er
   return sp_csv_new (q->input, g_string_free (text, FALSE), length, error); /* named by what it was made of */
 }
 
+gboolean
+sp_plot_svg (const char *name, const SpPlotQuestion *question, GString *out, GError **error)
+{
+  const SpKind *kind = find_kind (name, error);
+  GString *text = kind != NULL ? make_data (question, kind, error) : NULL;
+  gsize length = text != NULL ? text->len : 0;
+
+  if (text == NULL)
+    return FALSE;
+  g_autoptr (SpCsv) csv = sp_csv_new (question->input, g_string_free (text, FALSE), length, error);
+  if (csv == NULL)
+    return FALSE;
+  g_autoptr (SpFigure) figure =
+      sp_figure_new (SP_FORMAT_SVG, kind->width, kind->measure != NULL ? kind->measure (csv) : kind->height);
+  return kind->draw (figure, csv, error) && sp_figure_draw (figure, out, error);
+}
+
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
 /* "figure.svg" with another suffix. */

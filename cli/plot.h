@@ -18,6 +18,11 @@ typedef struct {
   gboolean simulates;
 } SpPlotQuestion;
 
+/* --- plot.c ------------------------------------------------------------------------------------------------------- */
+
+/* A kind of a scenario at its usual size, as SVG behind what `out` has. SP_FIGURE_ERROR_DATA: it has nothing to show. */
+gboolean sp_plot_svg (const char *kind, const SpPlotQuestion *question, GString *out, GError **error);
+
 /* --- plot-sweep.c ------------------------------------------------------------------------------------------------- */
 
 /* Without --sweep, of a kind's own axes: the sequence's length around the scenario's, and ways to cut it. */
