@@ -13,7 +13,7 @@
 
 typedef struct {
   char **rest, **sets, **axes;
-  char *output, *size, *engine;
+  char *output, *size, *engine, *published;
   gboolean keep;
 } Options;
 
@@ -26,6 +26,7 @@ options_clear (Options *o)
   g_free (o->output);
   g_free (o->size);
   g_free (o->engine);
+  g_free (o->published);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 
@@ -58,6 +59,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "size", 0, 0, G_OPTION_ARG_STRING, &o->size, "In pixels, 96 to an inch; of text in characters", "WIDTHxHEIGHT" },
     { "keep", 0, 0, G_OPTION_ARG_NONE, &o->keep, "Leave gnuplot's script, its data and the CSV beside the figure",
       NULL },
+    { "published", 0, 0, G_OPTION_ARG_FILENAME, &o->published, "Of scaling: figures of others beside it", "FILE.csv" },
     { "sweep", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->axes, "Of a scenario: as seqpar sweep has it", "KEY=VALUES" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "Of a scenario: over the file", "KEY=VALUE" },
     { "engine", 0, 0, G_OPTION_ARG_STRING, &o->engine, "Of a scenario: estimate (default) or simulate", "NAME" },
@@ -209,6 +211,27 @@ load (const Options *o, const SpPlotQuestion *q, const SpKind *kind, GError **er
   return sp_csv_new (q->input, g_string_free (text, FALSE), length, error); /* named by what it was made of */
 }
 
+/* The figures of others as more rows: they have the sweep's keys, and say whose they are. */
+static SpCsv *
+add_published (const char *path, SpCsv *swept, GError **error)
+{
+  g_autoptr (SpCsv) csv = swept;
+  gsize length;
+  gint column;
+  char *text = sp_read_measurements (path, &length, error);
+  g_autoptr (SpCsv) published = text != NULL ? sp_csv_new (path, text, length, error) : NULL;
+
+  if (published == NULL || !sp_csv_need (published, "published", &column, error) ||
+      !sp_csv_need (published, "outcome", &column, error))
+    return NULL;
+  gint keys = sp_csv_find (csv, "outcome");
+  for (gint c = 0; c < keys; c++)
+    if (!sp_csv_need (published, csv->columns[c], &column, error))
+      return NULL;
+  char *joined = sp_csv_join (csv, published);
+  return sp_csv_new (csv->path, joined, strlen (joined), error);
+}
+
 gboolean
 sp_plot_svg (const char *name, const SpPlotQuestion *question, GString *out, GError **error)
 {
@@ -261,7 +284,11 @@ run (const Options *o, const SpKind *kind, SpFormat format, GString *out, GError
   if (!sp_cli_choice ("--engine", o->engine, engines, &engine, error))
     return FALSE;
   q.simulates = engine == 1;
+  if (o->published != NULL && !g_str_equal (kind->name, "scaling"))
+    return sp_cli_usage (error, "--published goes with scaling, not with %s", kind->name);
   g_autoptr (SpCsv) csv = load (o, &q, kind, error);
+  if (csv != NULL && o->published != NULL)
+    csv = add_published (o->published, csv, error);
   g_autoptr (SpFigure) figure = NULL;
   if (csv == NULL || !make_figure (o, kind, csv, format, &figure, error) || !kind->draw (figure, csv, error))
     return FALSE;

@@ -148,7 +148,8 @@ draw_names (SpFigure *figure, const SpLines *lines, const SpBox *axes, double ri
                    (axes->right + (series->marked ? 10 : 18)) / figure->width, names[i].y / figure->height, offset,
                    size);
     if (series->marked)
-      sp_figure_add (figure, " point pt %d ps 0.8 lc rgb '%s'", sp_style_point (series->style), colour);
+      sp_figure_add (figure, " point pt %d ps %.2f lc rgb '%s'", sp_style_point (series->style),
+                     sp_figure_point (figure, 0.8), colour);
     sp_figure_add (figure, " front\n");
     if (!series->marked)
       sp_figure_line (figure, axes->right + 4, names[i].y, axes->right + 14, names[i].y,
@@ -190,7 +191,7 @@ add_curve (SpFigure *figure, const SpSeries *series, const char **comma)
 {
   const char *colour = series->plain ? SP_GREY : sp_style_colour (series->style);
   gboolean out = has_mark (series, SP_POINT_OUT), in = has_mark (series, SP_POINT_FITS);
-  gint point = sp_style_point (series->style);
+  gint point = series->open ? sp_style_open_point (series->style) : sp_style_point (series->style);
 
   if (series->joined && out) {
     sp_figure_add (figure, "%sdata index %u using 1:2 with lines lw 1 dt 3 lc rgb '%s'", *comma,
@@ -204,13 +205,13 @@ add_curve (SpFigure *figure, const SpSeries *series, const char **comma)
     *comma = ", ";
   }
   if (in && series->marked && (!series->joined || series->points->len <= MOST_MARKERS)) {
-    sp_figure_add (figure, "%sdata index %u using 1:2 with points pt %d ps 0.8 lw 1.5 lc rgb '%s'", *comma,
-                   add_block (figure, series, SP_POINT_FITS), point, colour);
+    sp_figure_add (figure, "%sdata index %u using 1:2 with points pt %d ps %.2f lw 1.5 lc rgb '%s'", *comma,
+                   add_block (figure, series, SP_POINT_FITS), point, sp_figure_point (figure, 0.8), colour);
     *comma = ", ";
   }
   if (out) {
-    sp_figure_add (figure, "%sdata index %u using 1:2 with points pt 2 ps 1.1 lw 2 lc rgb '%s'", *comma,
-                   add_block (figure, series, SP_POINT_OUT), colour);
+    sp_figure_add (figure, "%sdata index %u using 1:2 with points pt 2 ps %.2f lw 2 lc rgb '%s'", *comma,
+                   add_block (figure, series, SP_POINT_OUT), sp_figure_point (figure, 1.1), colour);
     *comma = ", ";
   }
 }

@@ -46,9 +46,10 @@ set_axis (const SpSpans *spans, SpChartAxis *axis)
 }
 
 static void
-add_kinds (SpFigure *figure, const SpSpans *spans)
+add_kinds (SpFigure *figure, const SpSpans *spans, double pixel)
 {
   const char *comma = "plot ";
+  double least = figure->format == SP_FORMAT_SVG ? pixel : 0; /* what is narrower is nothing to that terminal */
 
   for (guint kind = 0; kind < spans->kinds->len; kind++) {
     guint n = 0;
@@ -57,8 +58,8 @@ add_kinds (SpFigure *figure, const SpSpans *spans)
       if (span->kind != kind)
         continue;
       sp_figure_row (figure, 6,
-                     (const double[]){ (span->begin + span->end) / 2, span->row, span->begin, span->end,
-                                       span->row - 0.38, span->row + 0.38 });
+                     (const double[]){ (span->begin + span->end) / 2, span->row, span->begin,
+                                       MAX (span->end, span->begin + least), span->row - 0.38, span->row + 0.38 });
       n++;
     }
     if (n == 0)
@@ -104,7 +105,7 @@ draw (SpFigure *figure, const SpSpans *spans, const SpBox *place)
     sp_figure_label (figure, axes.left - 6, axes.top - (i + 0.5) * pitch, "right", SP_FONT_SMALL, SP_INK, name);
   }
   sp_figure_label (figure, (axes.left + axes.right) / 2, place->bottom + 8, "center", SP_FONT, SP_INK, spans->label);
-  add_kinds (figure, spans);
+  add_kinds (figure, spans, (axis.max - axis.min) / (axes.right - axes.left));
 }
 
 /* --- as text ------------------------------------------------------------------------------------------------------ */

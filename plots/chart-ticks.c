@@ -189,7 +189,9 @@ sp_axis_set (SpFigure *figure, char which, const SpChartAxis *axis, const GArray
     g_autofree char *text = sp_figure_quote (axis->scale == SP_SCALE_NAMES ? "" : tick->text);
     sp_figure_add (figure, "%s%s %s", i > 0 ? ", " : "", text, g_ascii_formatd (low, sizeof low, "%.9g", tick->at));
   }
-  sp_figure_add (figure, ") nomirror font ',%d' tc rgb '" SP_GREY "'\n", SP_FONT_SMALL);
+  /* What gnuplot leaves below an axis for SVG is for letters half as large again. */
+  const char *offset = which == 'x' && figure->format == SP_FORMAT_SVG ? "offset 0,0.5 " : "";
+  sp_figure_add (figure, ") nomirror %sfont ',%d' tc rgb '" SP_GREY "'\n", offset, SP_FONT_SMALL);
 }
 
 void

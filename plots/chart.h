@@ -75,6 +75,7 @@ typedef struct {
   GArray *points; /* SpChartPoint, by x where they are joined */
   guint style;
   gboolean joined, marked; /* a line, markers */
+  gboolean open;           /* of these, that are not filled */
   gboolean plain;          /* grey and thin: what others are compared with */
 } SpSeries;
 

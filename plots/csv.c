@@ -176,3 +176,39 @@ sp_csv_append (GString *line, const char *field)
   if (quoted)
     g_string_append_c (line, '"');
 }
+
+/* Of a row the cells of `columns`; NULL of those that it has not. */
+static void
+append_row (const SpCsv *csv, guint row, const GPtrArray *columns, GString *text)
+{
+  g_autoptr (GString) line = g_string_new (NULL);
+
+  for (guint c = 0; c < columns->len; c++) {
+    gint at = sp_csv_find (csv, columns->pdata[c]);
+    g_autofree char *cell = at >= 0 ? sp_csv_text (csv, row, at) : g_strdup ("");
+    sp_csv_append (line, cell);
+  }
+  g_string_append_printf (text, "%s\n", line->str);
+}
+
+char *
+sp_csv_join (const SpCsv *first, const SpCsv *second)
+{
+  g_autoptr (GPtrArray) columns = g_ptr_array_new ();
+  g_autoptr (GString) head = g_string_new (NULL);
+
+  for (guint i = 0; i < first->n_columns; i++)
+    g_ptr_array_add (columns, first->columns[i]);
+  for (guint i = 0; i < second->n_columns; i++)
+    if (sp_csv_find (first, second->columns[i]) < 0)
+      g_ptr_array_add (columns, second->columns[i]);
+  for (guint i = 0; i < columns->len; i++)
+    sp_csv_append (head, columns->pdata[i]);
+  GString *text = g_string_new (head->str);
+  g_string_append_c (text, '\n');
+  for (guint row = 0; row < first->rows->len; row++)
+    append_row (first, row, columns, text);
+  for (guint row = 0; row < second->rows->len; row++)
+    append_row (second, row, columns, text);
+  return g_string_free (text, FALSE);
+}

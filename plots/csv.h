@@ -41,6 +41,11 @@ char *sp_csv_text (const SpCsv *csv, guint row, gint column);
 /* NAN: empty, or no number. */
 double sp_csv_number (const SpCsv *csv, guint row, gint column);
 
+/* Both tables' rows as one text: columns are those of the first, and behind them those that only the second has; cells
+ * that a table has not are empty. The second one's rows have their first cell in the first one's first column. Free
+ * with g_free. */
+char *sp_csv_join (const SpCsv *first, const SpCsv *second);
+
 /* Appends a field, with a comma before it unless `line` is empty, so the first one is not; control characters become
  * blanks. */
 void sp_csv_append (GString *line, const char *field);

@@ -42,6 +42,15 @@ sp_style_point (guint i)
   return styles[i % SP_STYLES].point;
 }
 
+/* gnuplot's markers come in pairs, the open one first. */
+gint
+sp_style_open_point (guint i)
+{
+  gint point = sp_style_point (i);
+
+  return point >= 5 && point % 2 == 1 ? point - 1 : point;
+}
+
 gint
 sp_style_dash (guint i)
 {
@@ -52,6 +61,12 @@ gint
 sp_style_pattern (guint i)
 {
   return styles[i % SP_STYLES].pattern;
+}
+
+double
+sp_figure_point (const SpFigure *figure, double size)
+{
+  return figure->format == SP_FORMAT_SVG ? 0.75 * size : size;
 }
 
 /* --- building ----------------------------------------------------------------------------------------------------- */

@@ -86,6 +86,8 @@ char *sp_figure_script (const SpFigure *figure, const char *output_name, const c
 #define SP_GREY "#666666"
 #define SP_INK "#222222"
 #define SP_PALE "#dddddd"
+/* A marker's size for gnuplot's terminals, which mean different things by it. */
+double sp_figure_point (const SpFigure *figure, double size);
 /* What holds for axes where a chart does not say otherwise. */
 #define SP_FRAME                                                                                                       \
   "set border 3 lc rgb '" SP_GREY "'\nset tics nomirror out scale 0.6\n"                                               \
@@ -93,6 +95,7 @@ char *sp_figure_script (const SpFigure *figure, const char *output_name, const c
 
 const char *sp_style_colour (guint i);
 gint sp_style_point (guint i);
+gint sp_style_open_point (guint i); /* the same, not filled */
 gint sp_style_dash (guint i);
 /* gnuplot's pattern that lies over a filled part; 0: none. */
 gint sp_style_pattern (guint i);

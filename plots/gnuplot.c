@@ -26,7 +26,7 @@ head (const SpFigure *figure, const char *output, const char *data)
                             SP_FONT);
     break;
   case SP_FORMAT_PDF:
-    g_string_append_printf (text, "set terminal pdfcairo noenhanced size %.4fin,%.4fin font 'Sans,%d' fontscale 0.75",
+    g_string_append_printf (text, "set terminal pdfcairo noenhanced size %.4fin,%.4fin font 'Sans,%d' fontscale 0.5625",
                             w / 96.0, h / 96.0, SP_FONT);
     break;
   case SP_FORMAT_TEXT:

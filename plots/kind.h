@@ -54,6 +54,8 @@ typedef struct {
   guint *series_of;      /* [rows] */
   double *x_of;          /* [rows] */
   guint8 *priced, *fits; /* [rows] whether it has figures, and fits */
+  guint8 *published;     /* [rows] whether somebody else says so: a column `published` names whom */
+  guint n_published;
   guint n_priced;
 } SpSweepTable;
 

@@ -104,6 +104,8 @@ sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what)
     g_string_append_printf (title, " on %s%s%s", gpus != NULL ? gpus : "", gpus != NULL ? " x " : "", device);
   if (tokens != NULL)
     g_string_append_printf (title, ", %s tokens", tokens);
+  g_autofree char *published = common (csv, "published");
+  add_part (print, "open markers: %s", published);
   add_part (print, "%s", source);
   add_part (print, "scenario %s", scenario);
   add_part (print, "rests on values that are at worst %s", provenance);

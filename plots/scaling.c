@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Throughput and memory over a key of a sweep. Columns: the keys, outcome, tokens_per_s, peak_bytes, capacity_bytes.
+/* Throughput and memory over a key of a sweep. Columns: the keys, outcome, tokens_per_s, peak_bytes, capacity_bytes, and
+ * published, if there is one: who says so of rows that are not the sweep's, which are open markers.
  * What does not fit is a cross: at the throughput that it would have, and above the GPU's memory. */
 #include <math.h>
 
@@ -12,8 +13,20 @@ largest (const SpSweepTable *table, gint column, gboolean fitting)
 
   for (guint row = 0; row < table->csv->rows->len; row++)
     if (table->priced[row] && (table->fits[row] || !fitting))
-      most = MAX (most, sp_csv_number (table->csv, row, column));
+      most = fmax (most, sp_csv_number (table->csv, row, column));
   return most;
+}
+
+/* From zero, unless the small would lie on it. */
+static gboolean
+spans_decades (const SpSweepTable *table, gint column)
+{
+  double least = INFINITY;
+
+  for (guint row = 0; row < table->csv->rows->len; row++)
+    if (table->priced[row])
+      least = fmin (least, sp_csv_number (table->csv, row, column));
+  return least > 0 && largest (table, column, FALSE) > 100 * least;
 }
 
 typedef struct {
@@ -28,15 +41,22 @@ add_series (const SpSweepTable *table, SpLines *lines, const Shown *shown)
     const char *name = table->series->pdata[s];
     sp_lines_add (lines, *name != '\0' ? name : NULL);
   }
+  for (guint s = 0; table->n_published > 0 && s < table->series->len; s++) {
+    SpSeries *published = sp_lines_add (lines, NULL); /* in the style of the one that it is beside */
+    published->style = s;
+    published->joined = FALSE;
+    published->open = TRUE;
+  }
   for (guint row = 0; row < table->csv->rows->len; row++) {
     if (!table->priced[row])
       continue;
     guint series = table->series_of[row];
+    guint drawn = series + (table->published[row] ? table->series->len : 0);
     double value = sp_csv_number (table->csv, row, shown->column) / shown->unit;
     /* Crosses of several series at one place stand above each other. */
     double pinned = shown->pinned * (1 + 0.035 * (series % SP_STYLES));
     gboolean pins = !table->fits[row] && !isnan (shown->pinned);
-    sp_series_point (lines->series->pdata[series], table->x_of[row], pins ? pinned : value,
+    sp_series_point (lines->series->pdata[drawn], table->x_of[row], pins ? pinned : value,
                      table->fits[row] ? SP_POINT_FITS : SP_POINT_OUT);
   }
 }
@@ -75,7 +95,10 @@ draw_throughput (SpFigure *figure, const SpSweepTable *table, gint column)
   SpBox place = sp_figure_place (figure, 0, 2, 0, 1);
 
   set_x (lines, table);
-  sp_axis_cover (&lines->y, 0);
+  if (spans_decades (table, column))
+    lines->y.scale = SP_SCALE_LOG10;
+  else
+    sp_axis_cover (&lines->y, 0);
   add_series (table, lines, &shown);
   sort_series (lines);
   sp_lines_draw (figure, lines, &place);
@@ -115,7 +138,7 @@ draw_memory (SpFigure *figure, const SpSweepTable *table, gint column, gint capa
   sp_axis_cover (&lines->y, 1.15 * has);
   add_series (table, lines, &shown);
   sort_series (lines);
-  if (are_alike (lines)) {
+  if (table->n_published == 0 && are_alike (lines)) {
     SpSeries *first = lines->series->pdata[0];
     g_ptr_array_set_size (lines->series, 1);
     g_free (first->name);

@@ -192,7 +192,7 @@ fill (SpSweepTable *table, gint x, const gboolean *shown)
 {
   const SpCsv *csv = table->csv;
   guint n = csv->rows->len;
-  gint outcome = sp_csv_find (csv, "outcome");
+  gint outcome = sp_csv_find (csv, "outcome"), published = sp_csv_find (csv, "published");
   g_autoptr (GHashTable) numbers = g_hash_table_new (g_str_hash, g_str_equal);
   g_autoptr (GHashTable) places = g_hash_table_new (g_str_hash, g_str_equal);
 
@@ -200,6 +200,7 @@ fill (SpSweepTable *table, gint x, const gboolean *shown)
   table->x_of = g_new (double, n);
   table->priced = g_new0 (guint8, n);
   table->fits = g_new0 (guint8, n);
+  table->published = g_new0 (guint8, n);
   for (guint row = 0; row < n; row++) {
     g_autofree char *said = sp_csv_text (csv, row, outcome);
     table->series_of[row] = index_of (table->series, numbers, sp_sweep_row_name (csv, row, shown));
@@ -208,6 +209,9 @@ fill (SpSweepTable *table, gint x, const gboolean *shown)
     table->fits[row] = g_str_equal (said, "fits");
     table->priced[row] = table->fits[row] || g_str_has_prefix (said, "out of ");
     table->n_priced += table->priced[row];
+    g_autofree char *source = published >= 0 ? sp_csv_text (csv, row, published) : NULL;
+    table->published[row] = source != NULL && *source != '\0';
+    table->n_published += table->published[row];
   }
 }
 
@@ -246,6 +250,7 @@ sp_sweep_table_free (SpSweepTable *table)
   g_free (table->x_of);
   g_free (table->priced);
   g_free (table->fits);
+  g_free (table->published);
   g_free (table);
 }
 

@@ -302,8 +302,8 @@ add_vertices (SpFigure *figure, const Graph *graph, const char **comma)
     if (n == 0)
       continue;
     guint block = sp_figure_block (figure);
-    double size = n <= 32 ? 2 : n <= 128 ? 1.1 : 0.6;
-    sp_figure_add (figure, "%sdata index %u using 1:2 with points pt %d ps %.1f lc rgb '%s'", *comma, block,
+    double size = sp_figure_point (figure, n <= 32 ? 2 : n <= 128 ? 1.1 : 0.6);
+    sp_figure_add (figure, "%sdata index %u using 1:2 with points pt %d ps %.2f lc rgb '%s'", *comma, block,
                    level == LEVEL_GPU ? 7 : 5, size, level == LEVEL_GPU ? "#009e73" : "#555555");
     *comma = ", ";
   }

@@ -240,6 +240,39 @@ test_many_curves (void)
   assert_refused (&run, 1, (const char *[]){ "curves.csv", "20 curves are more than the 8", "heatmap", NULL });
 }
 
+/* Figures of others are rows beside the sweep's; without the sweep's keys they are refused. */
+static void
+test_published (void)
+{
+  if (!has_gnuplot ())
+    return;
+  write_good ();
+  write_file ("published.csv",
+              "zero,sequence_tokens,outcome,tokens_per_s,peak_bytes,published\n"
+              "1,32768,fits,123456,1e9,\"Somebody, 2020\"\n2,32768,fits,234567,1e9,\"Somebody, 2020\"\n",
+              -1);
+  g_auto (Run) run = run_cli ("plot", "scaling", "scenario.ini", "--sweep", "zero=1,2", "--sweep", "sequence=32K,64K",
+                              "--published", "published.csv", "-o", "beside.svg", "--keep");
+  g_assert_cmpstr (run.err, ==, "");
+  g_assert_cmpint (run.status, ==, 0);
+  g_autofree char *svg = read_back ("beside.svg", NULL), *rows = read_back ("beside.csv", NULL);
+  assert_contains (svg, "open markers: Somebody, 2020");
+  g_auto (GStrv) lines = g_strsplit (rows, "\n", -1);
+  g_assert_cmpuint (g_strv_length (lines), ==, 1 + 4 + 2 + 1);
+  assert_contains (lines[5], "123456");
+  g_assert_true (g_str_has_suffix (lines[5], ",\"Somebody, 2020\""));
+  draw ("scaling", "beside.csv", "again.svg");
+  g_autofree char *again = read_back ("again.svg", NULL);
+  g_assert_cmpstr (svg, ==, again);
+
+  write_file ("keyless.csv", "sequence_tokens,outcome,tokens_per_s,published\n32768,fits,1,X\n", -1);
+  g_auto (Run) keyless =
+      run_cli ("plot", "scaling", "scenario.ini", "--sweep", "zero=1,2", "--published", "keyless.csv", "-o", "no.svg");
+  assert_refused (&keyless, 1, (const char *[]){ "keyless.csv", "has no column zero", NULL });
+  g_auto (Run) kind = run_cli ("plot", "memory", "scenario.ini", "--published", "published.csv", "-o", "no.svg");
+  assert_refused (&kind, 2, (const char *[]){ "--published goes with scaling", NULL });
+}
+
 /* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static void
@@ -300,6 +333,7 @@ main (int argc, char **argv)
   g_test_add_func ("/plot/name-of-file", test_name_of_file);
   g_test_add_func ("/plot/million-rows", test_million_rows);
   g_test_add_func ("/plot/many-curves", test_many_curves);
+  g_test_add_func ("/plot/published", test_published);
   g_test_add_func ("/plot/without-gnuplot", test_without_gnuplot);
   g_test_add_func ("/plot/usage", test_usage);
   int status = g_test_run ();
