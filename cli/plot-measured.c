@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What figures with measurements are drawn from: points beside curves, runs beside predictions, kernels under a roof. */
+/* What figures with measurements are drawn from: points and curves, runs and predictions, kernels under a roof. */
 #include <string.h>
 
 #include "cli/calibrate.h"

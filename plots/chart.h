@@ -5,8 +5,8 @@
  * The charts that figures are made of: curves over an axis, bars, stacked areas, cells, spans of time. Each is one file
  * and draws into a place of a figure; what it shows is given as numbers and words, it knows nothing of seqpar.
  *
- * The unit of the y axis stands above it, that of the x axis below. Curves are named at their right end, in the order in
- * which they end; names that would overlap are pushed apart.
+ * The unit of the y axis stands above it, that of the x axis below. Curves are named at their right end, in the
+ * order in which they end; names that would overlap are pushed apart.
  */
 
 #include "plots/figure.h"
@@ -21,7 +21,6 @@ typedef struct {
 /* The figure without title and small print, cut into columns and rows; the first row is the upper one. Of text the
  * columns stand below each other. */
 SpBox sp_figure_place (const SpFigure *figure, guint column, guint n_columns, guint row, guint n_rows);
-/* How many columns and rows there are: of text, one column. */
 gboolean sp_figure_is_text (const SpFigure *figure);
 /* Title and small print: once a figure, before its first chart. */
 void sp_figure_frame (SpFigure *figure);
@@ -123,7 +122,8 @@ void sp_bars_draw (SpFigure *figure, SpBars *bars, const SpBox *place);
 /* How high such a chart should be. */
 double sp_bars_height (guint n_bars, gboolean legend);
 
-/* Names with their colours (`styles`: guint, NULL in order) in a line or two from the upper left corner down; how high they are. */
+/* Names with their colours (`styles`: guint, NULL in order) in a line or two from the upper left corner down; how high
+ * they are. */
 double sp_legend_draw (SpFigure *figure, const GPtrArray *names, const GArray *styles, const SpBox *place);
 guint sp_style_of (const GArray *styles, guint part); /* NULL: in order */
 

@@ -128,8 +128,8 @@ sp_figure_add (SpFigure *figure, const char *format, ...)
   va_end (arguments);
 }
 
-/* In double quotes with all but plain characters as octal bytes, so that no quote, backtick or backslash of a text is seen
- * where gnuplot looks for strings and commands. (In single quotes, a doubled one that comes first ends the string.) It
+/* In double quotes with all but plain characters as octal bytes, so that no quote, backtick or backslash of a text is
+ * seen where gnuplot looks for strings and commands. (In single quotes, a doubled one that comes first ends the string.) It
  * reads as many octal digits as there are, so a digit behind such a byte is one too. */
 char *
 sp_figure_quote (const char *text)

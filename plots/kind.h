@@ -70,6 +70,38 @@ double sp_throughput_unit (double most, const char **ret_label);
 /* Which columns are keys that differ from row to row. Free with g_free. */
 gboolean *sp_sweep_varying (const SpCsv *csv, guint *ret_n_keys, GError **error);
 
+/* --- bar-rows.c --------------------------------------------------------------------------------------------------- */
+
+/* The rows of a sweep that have figures, a bar each. */
+typedef struct {
+  const SpCsv *csv;
+  GArray *rows;     /* guint */
+  GPtrArray *names; /* char *, of each of them */
+  gboolean *fits;
+} SpBarRows;
+
+gboolean sp_bar_rows_init (SpBarRows *rows, const SpCsv *csv, GError **error);
+void sp_bar_rows_clear (SpBarRows *rows);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SpBarRows, sp_bar_rows_clear)
+/* Of the i-th; 0 where there is none, or no column. */
+double sp_bar_rows_number (const SpBarRows *rows, guint i, gint column);
+/* GiB: the largest. */
+double sp_bar_rows_capacity (const SpBarRows *rows, gint column);
+/* Title, small print and frame. */
+void sp_bar_rows_begin (SpFigure *figure, const SpBarRows *rows);
+
+/* Parts of bars: a GArray of SpBarPart. */
+typedef struct {
+  gint column;
+  char *name;
+  guint style;
+} SpBarPart;
+
+GArray *sp_bar_parts_new (void);
+/* A part, unless it is nothing in every row. */
+void sp_bar_part_add (const SpBarRows *rows, GArray *parts, const char *column, const char *name, guint style);
+SpBars *sp_bar_rows_stack (const SpBarRows *rows, const char *label, const GArray *parts, double unit);
+
 /* --- kinds -------------------------------------------------------------------------------------------------------- */
 
 gboolean sp_kind_scaling (SpFigure *figure, const SpCsv *csv, GError **error);

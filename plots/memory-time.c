@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the fullest rank over a simulated step, by class. Columns: begin_s, CLASS_bytes, capacity_bytes, step_time_s:
- * what lives from begin_s to the next row's, at its fullest moment. */
+/* Memory of the fullest rank over a simulated step, by class. Columns: begin_s, CLASS_bytes, capacity_bytes,
+ * step_time_s: what lives from begin_s to the next row's, at its fullest moment. */
 #include <math.h>
 #include <string.h>
 

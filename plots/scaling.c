@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Throughput and memory over a key of a sweep. Columns: the keys, outcome, tokens_per_s, peak_bytes, capacity_bytes, and
- * published, if there is one: who says so of rows that are not the sweep's, which are open markers.
+/* Throughput and memory over a key of a sweep. Columns: the keys, outcome, tokens_per_s, peak_bytes, capacity_bytes,
+ * and published, if there is one: who says so of rows that are not the sweep's, which are open markers.
  * What does not fit is a cross: at the throughput that it would have, and above the GPU's memory. */
 #include <math.h>
 

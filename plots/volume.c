@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of a step: what a GPU hands over and what that puts on links, by axis; and of each kind of link the busiest one,
- * by axis. Columns: of (axis or link), name, payload_bytes_per_gpu, wire_bytes_per_gpu, busy_s, AXIS_bytes, step_time_s. */
+/* Bytes of a step: what a GPU hands over and what that puts on links, by axis; and of each kind of link the busiest
+ * one, by axis. Columns: of (axis or link), name, payload_bytes_per_gpu, wire_bytes_per_gpu, busy_s, AXIS_bytes,
+ * step_time_s. */
 #include <math.h>
 #include <string.h>
 
