@@ -44,6 +44,12 @@ sp_fit_hold_out (const SpPoints *points G_GNUC_UNUSED, const SpFitGiven *given G
   g_return_val_if_reached (NULL);
 }
 
+GArray *
+sp_fit_each (const SpPoints *points G_GNUC_UNUSED, const SpFitGiven *given G_GNUC_UNUSED)
+{
+  g_return_val_if_reached (NULL);
+}
+
 gboolean
 sp_fit_needs_device (const SpPoints *points G_GNUC_UNUSED)
 {

@@ -462,6 +462,62 @@ sp_fit_hold_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut whic
   return held;
 }
 
+/* --- point by point ----------------------------------------------------------------------------------------------- */
+
+static void
+fitted_clear (gpointer data)
+{
+  g_free (((SpFittedPoint *) data)->curve);
+}
+
+/* Seconds of each point of a task by the curve through those that are taken (NULL: all); FALSE: there is none. */
+static gboolean
+predict_task (const Task *task, const gboolean *take, const SpPoints *points, const SpFitGiven *given, double *ret)
+{
+  g_autofree double *residuals = g_new0 (double, task->points->len);
+  g_autofree double *weights = g_new0 (double, task->points->len);
+  g_autofree char *missing = NULL;
+  g_autoptr (GPtrArray) used = g_ptr_array_new ();
+  g_autoptr (SpProfile) profile = sp_profile_new ("", NULL);
+  SpCurve *curve = sp_profile_add (profile, task->kind, task->variant);
+
+  if (!fit_task (task, take, points, given, profile, curve, used, residuals, weights, &missing))
+    return FALSE;
+  for (guint i = 0; i < task->points->len; i++)
+    ret[i] = sp_fit_predict (curve, given, task->points->pdata[i], 0);
+  return TRUE;
+}
+
+GArray *
+sp_fit_each (const SpPoints *points, const SpFitGiven *given)
+{
+  g_autoptr (GPtrArray) tasks = tasks_of (points);
+  GArray *all = g_array_new (FALSE, FALSE, sizeof (SpFittedPoint));
+
+  g_array_set_clear_func (all, fitted_clear);
+  for (guint t = 0; t < tasks->len; t++) {
+    const Task *task = tasks->pdata[t];
+    guint n = task->points->len;
+    g_autofree double *fitted = g_new0 (double, n), *held = g_new0 (double, n);
+    g_autofree gboolean *take = g_new (gboolean, n);
+    const SpCurve name = { .kind = task->kind, .variant = task->variant, .ranks = task->ranks, .nodes = task->nodes };
+    for (guint i = 0; i < n; i++)
+      take[i] = !is_held (task, SP_HOLD_OUT_INTERLEAVED, i, NULL);
+    if (task->kind > SP_CURVE_BROADCAST || !predict_task (task, NULL, points, given, fitted))
+      continue;
+    gboolean holds = predict_task (task, take, points, given, held);
+    for (guint i = 0; i < n; i++) {
+      const SpPoint *p = task->points->pdata[i];
+      const SpFittedPoint point = {
+        sp_curve_name (&name),          task->kind, sp_fit_size (task->kind, p), p->seconds, fitted[i],
+        holds && !take[i] ? held[i] : 0
+      };
+      g_array_append_val (all, point);
+    }
+  }
+  return all;
+}
+
 /* --- the build ---------------------------------------------------------------------------------------------------- */
 
 /* clang-format off */

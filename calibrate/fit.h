@@ -56,6 +56,18 @@ typedef struct {
  * are not in it. Plain curves of transfers, kernels and copies; not what runs beside another. */
 GArray *sp_fit_hold_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut which);
 
+/* A measured point, and what the curves say of it. */
+typedef struct {
+  char *curve; /* its name */
+  SpCurveKind kind;
+  double size; /* sp_fit_size */
+  double measured_s, fitted_s;
+  double held_out_s; /* of every other size: by the curve that has not seen them; else 0 */
+} SpFittedPoint;
+
+/* SpFittedPoint, curve by curve by size, of what has a curve of its own and did not run beside another. */
+GArray *sp_fit_each (const SpPoints *points, const SpFitGiven *given);
+
 /* Does any point need the card's SMs? */
 gboolean sp_fit_needs_device (const SpPoints *points);
 

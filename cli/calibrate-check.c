@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "calibrate/executed.h"
-#include "cli/cli.h"
+#include "cli/calibrate.h"
 #include "models/estimate/interval.h"
 #include "models/inputs/ini.h"
 #include "models/inputs/profile.h"
 #include "models/rehearse/recording.h"
+#include "plots/csv.h"
 #include "sim/op-form.h"
 
 /* The worst run may be off three times as far as the middle one. */
@@ -522,38 +523,85 @@ check_card (const char *name, const char *csv, const SpExecuted *executed, GErro
                       executed->card, name, profile->card);
 }
 
+/* All runs of a file that have a step. */
+typedef struct {
+  SpExecuted *executed;
+  Compared *all;
+  guint n;
+} Comparison;
+
+static void
+comparison_clear (Comparison *c)
+{
+  g_clear_pointer (&c->executed, sp_executed_free);
+  g_clear_pointer (&c->all, g_free);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Comparison, comparison_clear)
+
+static gboolean
+compare_all (const Options *o, Comparison *ret, GError **error)
+{
+  gsize length;
+  g_autofree char *text = sp_read_measurements (o->rest[1], &length, error);
+
+  if (text == NULL)
+    return FALSE;
+  ret->executed = sp_executed_parse (o->rest[1], text, length, error);
+  if (ret->executed == NULL)
+    return FALSE;
+  const GPtrArray *runs = ret->executed->runs;
+  ret->all = g_new0 (Compared, MAX (runs->len, 1));
+  for (guint i = 0; i < runs->len; i++)
+    if (((const SpExecutedRun *) runs->pdata[i])->step_s->len > 0)
+      ret->all[ret->n++].run = runs->pdata[i];
+  if (ret->n == 0)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: has no run with a step", o->rest[1]);
+  if (!check_card (o->rest[0], o->rest[1], ret->executed, error))
+    return FALSE;
+  g_auto (GStrv) sets = sets_of (o, o->rest[0]);
+  for (guint i = 0; i < ret->n; i++)
+    if (!compare_run (o, ret->executed, sets, &ret->all[i], error))
+      return FALSE;
+  return TRUE;
+}
+
+GString *
+sp_calibrate_check_rows (const char *profile, const char *executed, GError **error)
+{
+  char *rest[] = { (char *) profile, (char *) executed, NULL };
+  const Options o = { .rest = rest };
+  g_auto (Comparison) c = { NULL };
+
+  if (!compare_all (&o, &c, error))
+    return NULL;
+  g_autofree char *base = g_path_get_basename (executed), *of = g_path_get_basename (profile);
+  g_autofree char *what = g_strdup_printf ("%s by the profile %s", base, of);
+  GString *text = g_string_new ("run,step_time_s,predicted_step_time_s,interval_low_s,interval_high_s,memory_bytes,"
+                                "predicted_memory_bytes,device,source\n");
+  for (guint i = 0; i < c.n; i++) {
+    const Compared *run = &c.all[i];
+    g_autoptr (GString) line = g_string_new (NULL);
+    sp_csv_append (line, run->run->program);
+    g_string_append_printf (line, ",%.9g,%.9g,%.9g,%.9g,%.0f,%.0f", run->step_s, run->predicted_s, run->interval_s[0],
+                            run->interval_s[1], run->memory_bytes, run->predicted_memory_bytes);
+    sp_csv_append (line, i == 0 ? c.executed->card : "");
+    sp_csv_append (line, i == 0 ? what : "");
+    g_string_append_printf (text, "%s\n", line->str);
+  }
+  return text;
+}
+
 gboolean
 sp_calibrate_check (char **args, GString *out, GError **error)
 {
   static const char *const wanted[] = { "PROFILE", "EXECUTED.csv", NULL };
   g_auto (Options) o = { NULL };
   double tolerance;
-  gsize length;
   SpParsed parsed = parse (args, &o, out, error);
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
   if (!sp_cli_positional (o.rest, wanted, error) || !sp_calibrate_tolerance (o.tolerance, &tolerance, error))
     return FALSE;
-  g_autofree char *text = sp_read_measurements (o.rest[1], &length, error);
-  if (text == NULL)
-    return FALSE;
-  g_autoptr (SpExecuted) executed = sp_executed_parse (o.rest[1], text, length, error);
-  if (executed == NULL)
-    return FALSE;
-  g_autoptr (GPtrArray) runs = g_ptr_array_new ();
-  for (guint i = 0; i < executed->runs->len; i++)
-    if (((const SpExecutedRun *) executed->runs->pdata[i])->step_s->len > 0)
-      g_ptr_array_add (runs, executed->runs->pdata[i]);
-  if (runs->len == 0)
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: has no run with a step", o.rest[1]);
-  if (!check_card (o.rest[0], o.rest[1], executed, error))
-    return FALSE;
-  g_auto (GStrv) sets = sets_of (&o, o.rest[0]);
-  g_autofree Compared *all = g_new0 (Compared, runs->len);
-  for (guint i = 0; i < runs->len; i++) {
-    all[i].run = runs->pdata[i];
-    if (!compare_run (&o, executed, sets, &all[i], error))
-      return FALSE;
-  }
-  return report (&o, all, runs->len, tolerance, out, error);
+  g_auto (Comparison) comparison = { NULL };
+  return compare_all (&o, &comparison, error) && report (&o, comparison.all, comparison.n, tolerance, out, error);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "calibrate/fit.h"
-#include "cli/cli.h"
+#include "cli/calibrate.h"
 #include "models/inputs/ini.h"
 
 typedef struct {
@@ -126,23 +126,23 @@ sp_find_device (const char *card)
 }
 
 static gboolean
-read_device (const Options *o, const char *card, const SpPoints *points, SpFitGiven *given, GError **error)
+read_device (char **files, const char *named, const char *card, const SpPoints *points, SpFitGiven *given,
+             GError **error)
 {
   g_autofree char *path = NULL;
 
-  if (o->device != NULL)
-    path = g_file_test (o->device, G_FILE_TEST_IS_REGULAR) ? g_strdup (o->device)
-                                                           : sp_find_shipped ("devices", o->device, error);
+  if (named != NULL)
+    path = g_file_test (named, G_FILE_TEST_IS_REGULAR) ? g_strdup (named) : sp_find_shipped ("devices", named, error);
   else if (!sp_fit_needs_device (points))
     return TRUE;
   else if (card != NULL)
     path = sp_find_device (card);
-  if (path == NULL && o->device != NULL)
+  if (path == NULL && named != NULL)
     return FALSE;
   if (path == NULL)
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
                         "%s: %s%s: expected --device NAME, whose SMs and memory rate the fit of kernels needs",
-                        o->rest[0], card != NULL ? "no shipped device is of the card " : "the files do not name a card",
+                        files[0], card != NULL ? "no shipped device is of the card " : "the files do not name a card",
                         card != NULL ? card : "");
   g_autoptr (SpDevice) device = sp_device_load (path, error);
   if (device == NULL)
@@ -151,6 +151,24 @@ read_device (const Options *o, const char *card, const SpPoints *points, SpFitGi
   given->launch_s = device->launch_s.value;
   given->memory_bytes_per_s = device->memory_bytes_per_s.value * device->memory_efficiency.value;
   return TRUE;
+}
+
+gboolean
+sp_calibrate_points (char **files, const char *device, double least, SpMeasuredSets *ret, GError **error)
+{
+  ret->sets = read_sets (files, error);
+  if (ret->sets == NULL || !read_card (ret->sets, files, &ret->card, error))
+    return FALSE;
+  ret->points = sp_points_new ((SpMeasured *const *) ret->sets->pdata, ret->sets->len);
+  sp_points_leave_below (ret->points, least);
+  return read_device (files, device, ret->card, ret->points, &ret->given, error);
+}
+
+void
+sp_measured_sets_clear (SpMeasuredSets *sets)
+{
+  g_clear_pointer (&sets->points, sp_points_free);
+  g_clear_pointer (&sets->sets, g_ptr_array_unref);
 }
 
 /* The files that an import was made of, "a.csv (kernel timings as CSV); b.txt (...)", as "a.csv and b.txt"; else the
@@ -202,8 +220,8 @@ add_comments (const Options *o, const GPtrArray *sets, SpProfile *profile)
     const SpMeasured *measured = sets->pdata[s];
     g_autofree char *names = files_of (measured, o->rest[s]);
     const char *published = sp_measured_field (measured, "published");
-    g_ptr_array_add (profile->comments, published != NULL ? g_strdup_printf ("%s, published: %s", names, published)
-                                                          : g_strdup (names));
+    g_ptr_array_add (profile->comments,
+                     published != NULL ? g_strdup_printf ("%s, published: %s", names, published) : g_strdup (names));
     for (guint i = 0; i < measured->notes->len; i++)
       g_ptr_array_add (profile->comments, g_strdup_printf ("  %s", (const char *) measured->notes->pdata[i]));
   }
@@ -274,26 +292,19 @@ sp_calibrate_fit (char **args, GString *out, GError **error)
   g_auto (Options) o = { NULL };
   guint hold_out = 0;
   double least = 0;
-  SpFitGiven given = { 0 };
-  const char *card;
+  g_auto (SpMeasuredSets) m = { NULL };
   SpParsed parsed = parse (args, &o, out, error);
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
-  if (!check (&o, &hold_out, &least, error) || !sp_fit_is_built (error))
+  if (!check (&o, &hold_out, &least, error) || !sp_fit_is_built (error) ||
+      !sp_calibrate_points (o.rest, o.device, least, &m, error))
     return FALSE;
-  g_autoptr (GPtrArray) sets = read_sets (o.rest, error);
-  if (sets == NULL || !read_card (sets, o.rest, &card, error))
-    return FALSE;
-  g_autoptr (SpPoints) points = sp_points_new ((SpMeasured *const *) sets->pdata, sets->len);
-  sp_points_leave_below (points, least);
-  if (!read_device (&o, card, points, &given, error))
-    return FALSE;
-  g_autofree char *source = source_of (o.rest, sets, card);
-  g_autoptr (SpFit) fit = sp_fit_points (points, &given,
-                                         o.name != NULL ? o.name
-                                         : card != NULL ? card
-                                                        : "measured",
-                                         card, source);
+  g_autofree char *source = source_of (o.rest, m.sets, m.card);
+  g_autoptr (SpFit) fit = sp_fit_points (m.points, &m.given,
+                                         o.name != NULL   ? o.name
+                                         : m.card != NULL ? m.card
+                                                          : "measured",
+                                         m.card, source);
   if (fit->profile->curves->len == 0) {
     g_autofree char *why =
         fit->refused->len > 0 ? g_strdup (fit->refused->pdata[0]) : g_strdup ("no row can be fitted");
@@ -301,7 +312,7 @@ sp_calibrate_fit (char **args, GString *out, GError **error)
   }
   if (o.output != NULL) {
     g_autoptr (GString) text = g_string_new (NULL);
-    add_comments (&o, sets, fit->profile);
+    add_comments (&o, m.sets, fit->profile);
     sp_profile_write (fit->profile, text);
     if (!sp_cli_write_file (o.output, text, error))
       return FALSE;
@@ -312,6 +323,6 @@ sp_calibrate_fit (char **args, GString *out, GError **error)
   add_lines ("notes", fit->notes, out);
   for (guint which = 0; o.hold_out != NULL && which < SP_N_HOLD_OUTS; which++)
     if (hold_out == which || hold_out == SP_N_HOLD_OUTS)
-      add_held_out (points, &given, (SpHoldOut) which, out);
+      add_held_out (m.points, &m.given, (SpHoldOut) which, out);
   return TRUE;
 }

@@ -7,6 +7,7 @@
  * there. calibrate-all.c has the order, calibrate-layouts.c what is executed, calibrate-measure.c the other program.
  */
 
+#include "calibrate/fit.h"
 #include "cli/cli.h"
 
 G_BEGIN_DECLS
@@ -42,5 +43,26 @@ typedef struct {
 GPtrArray *sp_trials_new (const char *target, int gpus, GError **error);
 /* Whether `target` is such a name, for who has others too. */
 gboolean sp_is_calibrated (const char *target);
+
+/* --- calibrate-fit.c ---------------------------------------------------------------------------------------------- */
+
+/* Measured CSVs of one card as points to fit. */
+typedef struct {
+  GPtrArray *sets;  /* SpMeasured * */
+  const char *card; /* of the sets; NULL: none names one */
+  SpPoints *points;
+  SpFitGiven given;
+} SpMeasuredSets;
+
+void sp_measured_sets_clear (SpMeasuredSets *sets);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SpMeasuredSets, sp_measured_sets_clear)
+/* `device` is a file or a shipped name; NULL: by the card. Transfers of less than `least` bytes are left out. `ret` is
+ * blank, and to be cleared whatever comes of it. */
+gboolean sp_calibrate_points (char **files, const char *device, double least, SpMeasuredSets *ret, GError **error);
+
+/* --- calibrate-check.c -------------------------------------------------------------------------------------------- */
+
+/* Predicted beside executed, a row a run: the CSV of plot accuracy (plots/accuracy.c). */
+GString *sp_calibrate_check_rows (const char *profile, const char *executed, GError **error);
 
 G_END_DECLS

@@ -37,7 +37,10 @@ gboolean sp_command_calibrate (char **args, GString *out, GError **error);
 gboolean sp_command_export (char **args, GString *out, GError **error);
 gboolean sp_command_import (char **args, GString *out, GError **error);
 gboolean sp_command_plan (char **args, GString *out, GError **error);
+gboolean sp_command_plot (char **args, GString *out, GError **error);
+gboolean sp_command_report (char **args, GString *out, GError **error);
 gboolean sp_command_show (char **args, GString *out, GError **error);
+gboolean sp_command_sweep (char **args, GString *out, GError **error);
 
 /* --- options.c ---------------------------------------------------------------------------------------------------- */
 
@@ -129,6 +132,11 @@ void sp_result_text (const SpEstimate *estimate, SpMfuConvention convention, GSt
  * The paths of `scenario` must be set. */
 void sp_result_group_json (JsonBuilder *builder, const SpScenario *scenario, const char *group);
 void sp_result_layout_json (JsonBuilder *builder, const SpLayout *layout, const SpRun *run);
+
+/* --- plan.c ------------------------------------------------------------------------------------------------------- */
+
+/* A layout in a line, with the order of its axes where that is not the usual one. Free with g_free. */
+char *sp_plan_layout_text (const SpLayout *layout, const SpArchitecture *arch);
 
 /* --- rehearse.c --------------------------------------------------------------------------------------------------- */
 

@@ -24,6 +24,9 @@ typedef struct {
 static const Command commands[] = {
   { "run", sp_command_run, "what one scenario costs: memory, bytes on links, step time, tokens/s, MFU" },
   { "plan", sp_command_plan, "the layouts that fit a model on a cluster, best first" },
+  { "sweep", sp_command_sweep, "a scenario with some of its keys at many values, as a CSV" },
+  { "plot", sp_command_plot, "a figure of a sweep or a scenario, drawn by gnuplot" },
+  { "report", sp_command_report, "a scenario in one page of HTML: layouts, time, memory, what it rests on" },
   { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, flame or Calculon as a scenario" },
   { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan or flame" },
   { "calibrate", sp_command_calibrate, "measurements: import them, fit curves to them, check predictions against runs" },

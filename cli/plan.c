@@ -406,9 +406,8 @@ order_text (const SpLayout *layout, const SpOrder *order)
   return g_strdup (text->str);
 }
 
-/* With the order of axes where it is not the usual one. */
-static char *
-layout_text (const SpLayout *layout, const SpArchitecture *arch)
+char *
+sp_plan_layout_text (const SpLayout *layout, const SpArchitecture *arch)
 {
   const SpLayout usual = SP_LAYOUT_DEFAULT;
   g_autofree char *text = sp_layout_describe (layout, arch);
@@ -450,7 +449,7 @@ add_row (SpTable *table, guint rank, const SpPlanEntry *entry, const SpArchitect
   sp_table_take (table, sp_text_gib (e->memory.total_bytes));
   sp_table_take (table, sp_text_percent (e->memory.total_bytes / e->capacity_bytes));
   sp_table_take (table, g_strdup_printf ("%d", entry->run.micro_batch));
-  sp_table_take (table, layout_text (&entry->layout, arch));
+  sp_table_take (table, sp_plan_layout_text (&entry->layout, arch));
 }
 
 static void
@@ -481,7 +480,7 @@ add_nearest (const SpPlan *plan, const SpArchitecture *arch, GString *out)
   if (!plan->has_nearest)
     return;
   const SpPlanEntry *entry = &plan->nearest;
-  g_autofree char *layout = layout_text (&entry->layout, arch);
+  g_autofree char *layout = sp_plan_layout_text (&entry->layout, arch);
   g_autofree char *lacks = sp_text_bytes (lacks_bytes (entry));
   g_autofree char *exact = sp_text_count (lacks_bytes (entry));
   g_autofree char *capacity = sp_text_bytes (entry->estimate.capacity_bytes);

@@ -8,7 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 for framework in flash-loss-in-place lasp-authors; do
-  "$here/../build/seqpar" run linear-llama3-1b-lasp2 --engine simulate --set lasp-version=1 \
+  "${SEQPAR:-$here/../build/seqpar}" run linear-llama3-1b-lasp2 --engine simulate --set lasp-version=1 \
     --set "framework=$framework" --trace "$folder/trace.json" > "$folder/report"
   # One event a line: process (rank + 1), begin and duration in microseconds, layer, phase.
   sed -n 's/.*"ph":"X","pid":\([0-9]*\),.*"ts":\([0-9.]*\),"dur":\([0-9.]*\),"cat":"lasp","name":"receive","args":{"layer":\([0-9]*\),"phase":"\([a-z]*\)".*/\1 \2 \3 \4 \5/p' \

@@ -378,6 +378,8 @@ note_memory (SpEngine *e, SpRole *role)
     sp_memory_peak_at (&role->memory, e->now);
   } else
     role->peak_op = G_MAXUINT32;
+  if (e->options->trace != NULL)
+    sp_trace_list_memory (e->options->trace, role->report->rank, e->now, role->memory.item_by_class);
 }
 
 /* FALSE: it waits before the item. */

@@ -20,6 +20,18 @@ sp_engine_own_flow (SpEngine *e, guint32 flow, guint32 owner)
   g_array_index (e->flow_owner, guint32, flow) = owner;
 }
 
+static void
+note_bytes (const SpEngine *e, const SpTransfer *t, const guint32 *links, guint n, double bytes)
+{
+  double *of_axis = e->options->link_bytes;
+
+  if (of_axis == NULL)
+    return;
+  of_axis += (gsize) t->op->axis * e->options->network->n_links;
+  for (guint i = 0; i < n; i++)
+    of_axis[links[i]] += bytes;
+}
+
 gboolean
 sp_engine_start_flows (SpEngine *e, guint32 number)
 {
@@ -36,6 +48,7 @@ sp_engine_start_flows (SpEngine *e, guint32 number)
     const SpLinkTier *tier = &g_array_index (network->tiers, SpLinkTier, tiers->first + i);
     double bytes = tier->bytes_per_byte * (double) t->op->bytes;
     const guint32 *links = &g_array_index (network->links, guint32, tier->first);
+    note_bytes (e, t, links, tier->n_links, bytes * tier->weight);
     sp_engine_own_flow (e, sp_flows_add (e->flows, links, tier->n_links, bytes, bytes / seconds, tier->weight), number);
   }
   return TRUE;

@@ -94,6 +94,8 @@ typedef struct {
   gboolean steps;           /* collectives as their steps, each a flow; needs a network and unfolded roles */
   const SpVariation *variation; /* or NULL: every rank and link as priced */
   SpTrace *trace;               /* or NULL */
+  double *link_bytes; /* or NULL: [SP_N_AXES][network->n_links], to which is added what collectives and messages put on
+                         each link; with `steps` those that run as steps are left out */
 } SpEngineOptions;
 
 /* What a role did. Times of one of its ranks; they overlap. */

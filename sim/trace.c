@@ -20,6 +20,8 @@ struct _SpTrace {
   int fd;             /* -1: closed */
   int failed;         /* errno of the first write that failed */
   guint64 n_events;
+  gboolean to_sink; /* and no file */
+  SpTraceSink sink;
   guint used;
   char buffer[BUFFER_BYTES];
 };
@@ -220,6 +222,8 @@ sp_trace_process (SpTrace *trace, gint32 process, gint32 order, const char *name
 void
 sp_trace_thread (SpTrace *trace, gint32 process, gint32 thread, gint32 order, const char *name)
 {
+  if (trace->to_sink)
+    return;
   put_metadata (trace, process, thread, "thread_name", name, 0);
   put_metadata (trace, process, thread, "thread_sort_index", NULL, order);
 }
@@ -227,6 +231,11 @@ sp_trace_thread (SpTrace *trace, gint32 process, gint32 thread, gint32 order, co
 void
 sp_trace_role (SpTrace *trace, gint32 rank, gint32 stage, gint32 n_alike)
 {
+  if (trace->to_sink) {
+    if (trace->sink.role != NULL)
+      trace->sink.role (rank, stage, n_alike, trace->sink.data);
+    return;
+  }
   g_autofree char *alike = n_alike > 0 ? g_strdup_printf (", +%d alike", n_alike) : g_strdup ("");
   g_autofree char *name = g_strdup_printf ("rank %d (stage %d%s)", rank, stage, alike);
 
@@ -257,6 +266,11 @@ sp_trace_slice (SpTrace *trace, gint32 process, gint32 thread, SpTime begin, SpT
                 const char *name, const SpTraceArg *args, guint n_args)
 {
   g_assert (duration >= 0);
+  if (trace->to_sink) {
+    if (trace->sink.slice != NULL)
+      trace->sink.slice (process, thread, begin, duration, category, name, trace->sink.data);
+    return;
+  }
   open_phase (trace, "X\"", process);
   put_thread (trace, thread);
   put_date (trace, begin);
@@ -284,6 +298,8 @@ void
 sp_trace_arrow_begin (SpTrace *trace, guint64 id, gint32 process, gint32 thread, SpTime at, const char *category,
                       const char *name)
 {
+  if (trace->to_sink)
+    return;
   open_phase (trace, "s\"", process);
   put_arrow (trace, id, thread, at, category, name);
 }
@@ -293,6 +309,8 @@ void
 sp_trace_arrow_end (SpTrace *trace, guint64 id, gint32 process, gint32 thread, SpTime at, const char *category,
                     const char *name)
 {
+  if (trace->to_sink)
+    return;
   open_phase (trace, "f\",\"bp\":\"e\"", process);
   put_arrow (trace, id, thread, at, category, name);
 }
@@ -320,9 +338,18 @@ sp_trace_memory (SpTrace *trace, gint32 process, SpTime at, const gint64 *by_cla
 {
   const char *names[SP_CLASS_RESERVED];
 
+  if (trace->to_sink)
+    return;
   for (guint c = 0; c < SP_CLASS_RESERVED; c++)
     names[c] = sp_class_name ((SpClass) c);
   sp_trace_counter (trace, process, at, "memory", names, by_class, SP_CLASS_RESERVED);
+}
+
+void
+sp_trace_list_memory (SpTrace *trace, gint32 process, SpTime at, const gint64 *by_class)
+{
+  if (trace->to_sink && trace->sink.memory != NULL)
+    trace->sink.memory (process, at, by_class, trace->sink.data);
 }
 
 guint64
@@ -362,8 +389,20 @@ sp_trace_open (const char *path, GError **error)
   trace->fd = fd;
   trace->failed = 0;
   trace->n_events = 0;
+  trace->to_sink = FALSE;
   trace->used = 0;
   put (trace, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
+  return trace;
+}
+
+SpTrace *
+sp_trace_new (const SpTraceSink *sink)
+{
+  SpTrace *trace = g_new0 (SpTrace, 1);
+
+  trace->fd = -1;
+  trace->to_sink = TRUE;
+  trace->sink = *sink;
   return trace;
 }
 

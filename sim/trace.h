@@ -30,6 +30,19 @@ typedef struct _SpTrace SpTrace;
 
 /* NULL: the file cannot be made (G_FILE_ERROR). */
 SpTrace *sp_trace_open (const char *path, GError **error);
+
+/* Who draws a timeline and wants no file: the calls are handed on. Each may be NULL. */
+typedef struct {
+  void (*role) (gint32 rank, gint32 stage, gint32 n_alike, gpointer data);
+  void (*slice) (gint32 rank, gint32 thread, SpTime begin, SpTime duration, const char *category, const char *name,
+                 gpointer data);
+  /* Of the list that begins: what lives at its fullest moment, by SpClass. */
+  void (*memory) (gint32 rank, SpTime at, const gint64 *by_class, gpointer data);
+  gpointer data;
+} SpTraceSink;
+/* Borrows nothing. Not to be closed. */
+SpTrace *sp_trace_new (const SpTraceSink *sink);
+
 /* Completes the file. FALSE, with an error and without a file, if it could not be written whole. To be freed all the
  * same. */
 gboolean sp_trace_close (SpTrace *trace, GError **error);
@@ -66,6 +79,8 @@ void sp_trace_counter (SpTrace *trace, gint32 process, SpTime at, const char *na
                        const gint64 *values, guint n);
 /* Live bytes by SpClass, without RESERVED: a counter "memory". */
 void sp_trace_memory (SpTrace *trace, gint32 process, SpTime at, const gint64 *by_class);
+/* For a sink alone: the most that lives within the list that begins at this date. */
+void sp_trace_list_memory (SpTrace *trace, gint32 process, SpTime at, const gint64 *by_class);
 
 /* So far. */
 guint64 sp_trace_n_events (const SpTrace *trace);

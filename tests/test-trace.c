@@ -356,6 +356,48 @@ add (const char *path, void (*test) (Place *place, gconstpointer data))
   g_test_add (path, Place, NULL, set_up, test, tear_down);
 }
 
+/* --- a sink ------------------------------------------------------------------------------------------------------- */
+
+static void
+say_role (gint32 rank, gint32 stage, gint32 n_alike, gpointer data)
+{
+  g_string_append_printf (data, "role %d %d %d\n", rank, stage, n_alike);
+}
+
+static void
+say_slice (gint32 rank, gint32 thread, SpTime begin, SpTime duration, const char *category, const char *name,
+           gpointer data)
+{
+  g_string_append_printf (data, "slice %d %d %d %d %s %s\n", rank, thread, (int) begin, (int) duration, category, name);
+}
+
+static void
+say_memory (gint32 rank, SpTime at, const gint64 *by_class, gpointer data)
+{
+  g_string_append_printf (data, "memory %d %d %d\n", rank, (int) at, (int) by_class[SP_CLASS_LOGITS]);
+}
+
+/* The calls in their order; what a file alone has is dropped, as is what nobody asked for. */
+static void
+test_sink (void)
+{
+  g_autoptr (GString) said = g_string_new (NULL);
+  const SpTraceSink sink = { say_role, say_slice, say_memory, said }, deaf = { .data = said };
+  const gint64 bytes[SP_N_CLASSES] = { [SP_CLASS_LOGITS] = 7 };
+  const SpTraceSink *const sinks[] = { &sink, &deaf };
+
+  for (guint i = 0; i < G_N_ELEMENTS (sinks); i++) {
+    g_autoptr (SpTrace) trace = sp_trace_new (sinks[i]);
+    sp_trace_role (trace, 3, 1, 15);
+    sp_trace_slice (trace, 3, 0, 10, 20, "forward", "gemm", NULL, 0);
+    sp_trace_memory (trace, 3, 10, bytes);
+    sp_trace_list_memory (trace, 3, 10, bytes);
+    sp_trace_arrow_begin (trace, 1, 3, 0, 10, "ring", "message");
+    sp_trace_arrow_end (trace, 1, 4, 0, 20, "ring", "message");
+  }
+  g_assert_cmpstr (said->str, ==, "role 3 1 15\nslice 3 0 10 20 forward gemm\nmemory 3 10 7\n");
+}
+
 int
 main (int argc, char **argv)
 {
@@ -373,5 +415,6 @@ main (int argc, char **argv)
   add ("/trace/no-folder", test_no_folder);
   add ("/trace/full", test_full);
   g_test_add_func ("/trace/device", test_device);
+  g_test_add_func ("/trace/sink", test_sink);
   return g_test_run ();
 }

@@ -68,6 +68,7 @@ G_LOCK_DEFINE_STATIC (files_read);
 
 typedef struct {
   guint64 device, inode;
+  char *path; /* as it was read first */
 } FileId;
 
 static gboolean
@@ -82,16 +83,34 @@ find_file (const GStatBuf *status)
 }
 
 static void
-remember_file (const GStatBuf *status)
+remember_file (const char *path, const GStatBuf *status)
 {
-  const FileId id = { (guint64) status->st_dev, (guint64) status->st_ino };
+  FileId id = { (guint64) status->st_dev, (guint64) status->st_ino, NULL };
 
   G_LOCK (files_read);
   if (files_read == NULL)
     files_read = g_array_new (FALSE, FALSE, sizeof (FileId));
-  if (!find_file (status))
+  if (!find_file (status)) {
+    id.path = g_strdup (path);
     g_array_append_val (files_read, id);
+  }
   G_UNLOCK (files_read);
+}
+
+char *
+sp_inputs_digest (void)
+{
+  g_autoptr (GChecksum) sum = g_checksum_new (G_CHECKSUM_SHA256);
+
+  G_LOCK (files_read);
+  for (guint i = 0; files_read != NULL && i < files_read->len; i++) {
+    g_autofree char *text = NULL;
+    gsize length = 0;
+    if (g_file_get_contents (g_array_index (files_read, FileId, i).path, &text, &length, NULL))
+      g_checksum_update (sum, (const guchar *) text, (gssize) length);
+  }
+  G_UNLOCK (files_read);
+  return g_strdup (g_checksum_get_string (sum));
 }
 
 gboolean
@@ -132,7 +151,7 @@ read_bytes (const char *path, gint64 most_mib, gsize *ret_length, GError **error
     sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: %s", path, problem);
     return NULL;
   }
-  remember_file (&status);
+  remember_file (path, &status);
   if (ret_length != NULL)
     *ret_length = length;
   return g_steal_pointer (&text);

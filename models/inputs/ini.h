@@ -81,6 +81,9 @@ char *sp_read_measurements (const char *path, gsize *ret_length, GError **error)
 char *sp_read_input_bytes (const char *path, gsize *ret_length, GError **error);
 /* Whether `path` is a file that this process has read by one of them, under whatever name: links are seen through. */
 gboolean sp_was_read (const char *path);
+/* A checksum of what is in all files that this process has read by them, in the order of the first reads. Free with
+ * g_free. */
+char *sp_inputs_digest (void);
 /* These checks alone, of a text. */
 gboolean sp_check_input (const char *path, const char *text, gsize length, GError **error);
 /* A value as messages show it: at most 60 characters, no control characters, valid UTF-8. */

@@ -223,6 +223,7 @@ run_samples (const SpProgram *program, const SpPrices *prices, SpEngineOptions *
     else
       sp_simulation_free (run);
     options->trace = NULL;
+    options->link_bytes = NULL;
     variation->seed++;
   }
   qsort (ret->sample_s, ret->n_samples, sizeof *ret->sample_s, compare_doubles);
@@ -240,7 +241,7 @@ run_traced (const SpProgram *program, const SpPrices *prices, SpEngineOptions *o
     if (trace == NULL)
       return FALSE;
   }
-  options->trace = trace;
+  options->trace = trace != NULL ? trace : asked->trace;
   return run_samples (program, prices, options, variation, asked, ret, error) &&
          (trace == NULL || sp_trace_close (trace, error));
 }
@@ -270,6 +271,8 @@ simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, co
                               .gpus_per_node = estimator->cluster->gpus_per_node,
                               .network = ret->network,
                               .variation = &variation };
+  if (asked->counts_links)
+    options.link_bytes = ret->link_bytes = g_new0 (double, (gsize) SP_N_AXES * ret->network->n_links);
   if (!run_traced (program, &prices.prices, &options, &variation, asked, ret, error))
     return FALSE;
   double estimated_s = ret->result.step_time_s;
@@ -300,5 +303,6 @@ sp_simulated_clear (SpSimulated *simulated)
   g_clear_pointer (&simulated->network, sp_network_free);
   g_clear_pointer (&simulated->topology, sp_topology_free);
   g_clear_pointer (&simulated->sample_s, g_free);
+  g_clear_pointer (&simulated->link_bytes, g_free);
   g_clear_pointer (&simulated->peak, g_array_unref);
 }

@@ -26,6 +26,8 @@ typedef struct {
   gboolean unfolded;      /* every rank on its own */
   guint samples;          /* runs with seeds seed, seed + 1 ...; 0 counts as 1 */
   const char *trace_path; /* of the first sample, or NULL */
+  SpTrace *trace;         /* of the first sample in the path's place, or NULL */
+  gboolean counts_links;  /* fills link_bytes */
 } SpSimulateOptions;
 
 typedef struct {
@@ -38,6 +40,7 @@ typedef struct {
   guint n_samples;
   gint32 role;    /* whose times the break-down gives */
   gint32 fullest; /* role with the most memory */
+  double *link_bytes; /* [SP_N_AXES][network->n_links] of the first sample; NULL unless it was asked for */
   GArray *peak;   /* SpLiveBuffer: what it held at its peak, merged by sp_memory_merge() */
 } SpSimulated;
 
