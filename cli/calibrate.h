@@ -60,6 +60,14 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SpMeasuredSets, sp_measured_sets_clear)
  * blank, and to be cleared whatever comes of it. */
 gboolean sp_calibrate_points (char **files, const char *device, double least, SpMeasuredSets *ret, GError **error);
 
+/* --- calibrate-memory.c ------------------------------------------------------------------------------------------- */
+
+/* Bytes that the fullest card has in use while the program runs, without scratch of kernels: buffers as simulated, the
+ * context and the communicators that its rank makes, by the profile (what is reserved, where it has no context). `seed` is
+ * the recordings'; no byte depends on it. */
+gboolean sp_predict_memory (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated, guint64 seed,
+                            double *ret_bytes, GError **error);
+
 /* --- calibrate-check.c -------------------------------------------------------------------------------------------- */
 
 /* Predicted beside executed, a row a run: the CSV of plot accuracy (plots/accuracy.c). */
