@@ -29,6 +29,26 @@ struct Boxed {
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
+/* For what is read or written once: keys and values that the states' pass left in the L2 are to stay there. */
+static __device__ inline uint64_t
+policy_once (void)
+{
+  uint64_t policy;
+
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+  return policy;
+}
+
+/* As copy_box. */
+static __device__ inline void
+copy_box_once (uint32_t to, const CUtensorMap *map, int column, int vector, int token, uint32_t barrier)
+{
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, "
+               "{%3, %4, %5}], [%2], %6;\n" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(column), "r"(vector), "r"(token), "l"(policy_once ())
+               : "memory");
+}
+
 /* One thread. */
 template <typename F>
 static __device__ inline void
@@ -44,7 +64,7 @@ produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
     barrier_expect (full, F::stage);
 #pragma unroll
     for (int i = 0; i < F::D / 64; i++)
-      copy_box (to + i * PANEL, &a.queries, 64 * i, vector, token, full);
+      copy_box_once (to + i * PANEL, &a.queries, 64 * i, vector, token, full);
 #pragma unroll
     for (int i = 0; i < F::D / 64; i++)
       copy_box (to + F::key_bytes + i * PANEL, &a.keys, 64 * i, vector, token, full);
@@ -57,9 +77,9 @@ produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
 static __device__ inline void
 store_box (const CUtensorMap *map, uint32_t from, int column, int vector, int token)
 {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n"
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3, %4}], [%1], %5;\n"
                "cp.async.bulk.commit_group;\n" ::"l"(map),
-               "r"(from), "r"(column), "r"(vector), "r"(token)
+               "r"(from), "r"(column), "r"(vector), "r"(token), "l"(policy_once ())
                : "memory");
 }
 

@@ -176,6 +176,7 @@ __launch_bounds__ (F::threads, BLOCKS) output_kernel (Forward a)
   for (int chunk = 0; chunk < end; chunk++) {
     uint32_t z_tile = tiles + chunk % 2 * stage, x_tile = z_tile + F::key_bytes, y_tile = x_tile + F::key_bytes;
     int tokens = p.tokens - chunk * CHUNK;
+    Outputs<F> out = {};
 
     copy_wait<0> ();
     __syncthreads (); /* the chunk is there, and the one before has been read */
@@ -187,31 +188,20 @@ __launch_bounds__ (F::threads, BLOCKS) output_kernel (Forward a)
       factor = decay2 (p.slope2, tokens);
     }
     score_chunk<F> (z_tile, x_tile, scores, tokens, p.slope2);
-    __syncthreads (); /* the scores are there */
-#pragma unroll
-    for (int part = 0; part < F::parts; part++) {
-      Outputs<F> out = {};
-
-      state_read (out, state, z_tile, part);
-      outputs_decay (out, p.slope2, part);
-#pragma unroll
-      for (int token = 0; token < (part + 1) * F::part; token += 16) {
-        uint32_t v[F::tiles][4];
-
-        values_load<F> (v, y_tile, token);
-        scores_read (out, v, scores, token, part);
-      }
-      outputs_store (a, p, out, staged, p.first + chunk * CHUNK + part * F::part, tokens - part * F::part);
-    }
+    state_read (out, state, z_tile);
+    outputs_decay (out, p.slope2, 0);
     state_decay (state, factor);
+    __syncthreads (); /* the scores are there */
 #pragma unroll
     for (int token = 0; token < CHUNK; token += 16) {
       uint32_t v[F::tiles][4], weighed[F::tiles][4];
 
       values_load<F> (v, y_tile, token);
+      scores_read (out, v, scores, token);
       values_weighed<F> (v, weights, token, weighed);
       state_add (state, weighed, x_tile, token);
     }
+    outputs_store (a, p, out, staged, p.first + chunk * CHUNK, tokens);
   }
   if (a.after != nullptr && p.first + p.tokens == a.m)
     state_store (a, p, state, a.after + state_at (a, p, 0));
@@ -331,20 +321,11 @@ forward (SpDevShape s, const Cut &cut, const float *slopes, SpDevTensor q, SpDev
                    : run<Form<256, 16, 8>, 3, 1> (a, cut, state_in, stream);
 }
 
-static bool
-forward_is_legal (SpDevShape s, std::initializer_list<SpDevTensor> tiles, SpDevTensor o)
-{
-  for (SpDevTensor t : tiles)
-    if (is_present (t) && (t.dtype != SP_DEV_BF16 || !is_aligned (t.data, 16)))
-      return false;
-  return s.k % 8 == 0 && s.n % 8 == 0 && s.k <= 256 && s.n <= 256 && s.batch * s.heads <= 65535 && are_floats ({ o });
-}
-
 cudaError_t
 sp_dev_linear_forward (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                        const float *state_in, SpDevTensor o, float *state, void *scratch, cudaStream_t stream)
 {
-  if (!forward_is_legal (shape, { q, keys, values }, o))
+  if (!linear_is_legal (shape, { q, keys, values }, o))
     return cudaErrorInvalidValue;
   if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0)
     return cudaSuccess;

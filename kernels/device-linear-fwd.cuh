@@ -30,12 +30,19 @@ struct Forward {
 /* The outputs by device-linear-fwd-sm90.cu: compute capability 9, keys of up to 128 features. */
 cudaError_t linear_outputs_sm90 (const Forward &f, int64_t segments, cudaStream_t stream);
 
+static inline bool
+linear_is_legal (SpDevShape s, std::initializer_list<SpDevTensor> tiles, SpDevTensor o)
+{
+  for (SpDevTensor t : tiles)
+    if (is_present (t) && (t.dtype != SP_DEV_BF16 || !is_aligned (t.data, 16)))
+      return false;
+  return s.k % 8 == 0 && s.n % 8 == 0 && s.k <= 256 && s.n <= 256 && s.batch * s.heads <= 65535 && are_floats ({ o });
+}
+
 template <int D_, int R_, int W_> struct Form {
   static constexpr int D = D_, R = R_, W = W_;
   static constexpr int C = R * W, threads = 32 * W, tiles = R / 16; /* of 16 columns */
-  /* Of a chunk's tokens, one after the other, where the state leaves no registers for the outputs of all. */
-  static constexpr int parts = R * D > 2048 ? 2 : 1, part = CHUNK / parts;
-  static constexpr int key_row = 2 * D, value_row = 2 * C; /* bytes */
+  static constexpr int key_row = 2 * D, value_row = 2 * C;          /* bytes */
   static constexpr int key_bytes = CHUNK * key_row, value_bytes = CHUNK * value_row;
   static constexpr int score_row = 2 * CHUNK, score_bytes = CHUNK * score_row;
   static constexpr int weight_bytes = 2 * CHUNK * 2;
@@ -226,7 +233,7 @@ template <typename F>
 static __device__ inline void
 score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, float slope2)
 {
-  float s[2][4] = {};
+  float s[2][4] = {}, odd[2][4] = {}; /* sums over every other 16 features: products wait for those before them */
   int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 
 #pragma unroll
@@ -235,15 +242,15 @@ score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, fl
 
     fragment_a (a, z_tile, 16 * i, k);
     fragment_b_transposed (b, x_tile, 16 * j, k);
-    mma (s[0], a, b[0], b[1]);
-    mma (s[1], a, b[2], b[3]);
+    mma (k % 32 == 0 ? s[0] : odd[0], a, b[0], b[1]);
+    mma (k % 32 == 0 ? s[1] : odd[1], a, b[2], b[3]);
   }
 #pragma unroll
   for (int n = 0; n < 2; n++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       int distance = 16 * (i - j) + g + e / 2 * 8 - index_of (n, e);
-      s[n][e] = distance >= 0 ? s[n][e] * decay2 (slope2, distance) : 0;
+      s[n][e] = distance >= 0 ? (s[n][e] + odd[n][e]) * decay2 (slope2, distance) : 0;
     }
 #pragma unroll
   for (int n = 0; n < 2; n++)
@@ -266,50 +273,64 @@ score_chunk (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int tokens, floa
   }
 }
 
-/* Of a part. */
 template <typename F> struct Outputs {
-  float o[F::tiles][F::part / 8][4];
+  float o[F::tiles][CHUNK / 8][4];
 };
 
-/* o^T = S^T z^T */
+/* 16 features of the state as an operand. */
 template <typename F>
 static __device__ inline void
-state_read (Outputs<F> &out, const State<F> &state, uint32_t z_tile, int part)
+state_operand (const State<F> &state, int k, uint32_t a[F::tiles][4])
 {
 #pragma unroll
-  for (int k = 0; k < F::D / 8; k += 2) {
-    uint32_t a[F::tiles][4], b[4];
+  for (int i = 0; i < F::tiles; i++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      a[i][e] = bf16_pair (state.s[i][2 * k + e / 2][e % 2 * 2], state.s[i][2 * k + e / 2][e % 2 * 2 + 1]);
+}
 
+/* o^T += S^T z^T of 16 features */
+template <typename F>
+static __device__ inline void
+outputs_add (Outputs<F> &out, const uint32_t a[F::tiles][4], uint32_t z_tile, int k)
+{
 #pragma unroll
-    for (int i = 0; i < F::tiles; i++)
+  for (int n = 0; n < CHUNK / 8; n += 2) {
+    uint32_t b[4];
+
+    fragment_b_transposed (b, z_tile, 8 * n, 16 * k);
 #pragma unroll
-      for (int e = 0; e < 4; e++)
-        a[i][e] = bf16_pair (state.s[i][k + e / 2][e % 2 * 2], state.s[i][k + e / 2][e % 2 * 2 + 1]);
-#pragma unroll
-    for (int n = 0; n < F::part / 8; n += 2) {
-      fragment_b_transposed (b, z_tile, part * F::part + 8 * n, 8 * k);
-#pragma unroll
-      for (int i = 0; i < F::tiles; i++) {
-        mma (out.o[i][n], a[i], b[0], b[1]);
-        mma (out.o[i][n + 1], a[i], b[2], b[3]);
-      }
+    for (int i = 0; i < F::tiles; i++) {
+      mma (out.o[i][n], a[i], b[0], b[1]);
+      mma (out.o[i][n + 1], a[i], b[2], b[3]);
     }
   }
 }
 
-/* What comes from the state before the chunk decays with the token. */
 template <typename F>
 static __device__ inline void
-outputs_decay (Outputs<F> &out, float slope2, int part)
+state_read (Outputs<F> &out, const State<F> &state, uint32_t z_tile)
 {
-  int first = part * F::part + 1;
+#pragma unroll
+  for (int k = 0; k < F::D / 16; k++) {
+    uint32_t a[F::tiles][4];
 
+    state_operand (state, k, a);
+    outputs_add<F> (out, a, z_tile, k);
+  }
+}
+
+/* What comes from the state `before` tokens before the chunk decays with the token. */
+template <typename F>
+static __device__ inline void
+outputs_decay (Outputs<F> &out, float slope2, int before)
+{
   asm volatile("" : "+f"(slope2)); /* the weights are not worth registers for a whole loop */
-  float w[2] = { decay2 (slope2, first + index_of (0, 0)), decay2 (slope2, first + index_of (0, 1)) };
+  float w[2] = { decay2 (slope2, before + 1 + index_of (0, 0)), decay2 (slope2, before + 1 + index_of (0, 1)) };
   float step = decay2 (slope2, 8);
 
 #pragma unroll
-  for (int n = 0; n < F::part / 8; n++) {
+  for (int n = 0; n < CHUNK / 8; n++) {
 #pragma unroll
     for (int i = 0; i < F::tiles; i++)
 #pragma unroll
@@ -323,13 +344,13 @@ outputs_decay (Outputs<F> &out, float slope2, int part)
 /* o^T += y^T P^T for 16 keys, and the queries that see them */
 template <typename F>
 static __device__ inline void
-scores_read (Outputs<F> &out, const uint32_t v[F::tiles][4], uint32_t scores, int token, int part)
+scores_read (Outputs<F> &out, const uint32_t v[F::tiles][4], uint32_t scores, int token)
 {
 #pragma unroll
-  for (int n = max (token - part * F::part, 0) / 8; n < F::part / 8; n += 2) {
+  for (int n = token / 8; n < CHUNK / 8; n += 2) {
     uint32_t b[4];
 
-    fragment_b_transposed (b, scores, part * F::part + 8 * n, token);
+    fragment_b_transposed (b, scores, 8 * n, token);
 #pragma unroll
     for (int i = 0; i < F::tiles; i++) {
       mma (out.o[i][n], v[i], b[0], b[1]);
@@ -392,11 +413,13 @@ outputs_store_bf16 (const Forward &a, const Place &p, const Outputs<F> &out, uin
   constexpr int together = 2 / F::tiles;                         /* of 8 tokens: four matrices */
   int lane = threadIdx.x % 32, piece = lane % pieces;
   int column = (int) threadIdx.x / 32 * F::R + piece * 8;
-  int64_t stride = a.batch * a.heads * a.c, at = element_of (a, p, first, a.c) + p.column + column;
+  int64_t stride = a.batch * a.heads * a.c, at = element_of (a, p, first + lane / pieces, a.c) + p.column + column;
+
+  asm volatile("" : "+l"(at)); /* nor are places of outputs */
 
   staged += threadIdx.x / 32 * F::staged_bytes;
 #pragma unroll
-  for (int half = 0; half < F::part / 32; half++) {
+  for (int half = 0; half < CHUNK / 32; half++) {
 #pragma unroll
     for (int n = 0; n < 4; n += together) {
       uint32_t r[4];
@@ -410,16 +433,15 @@ outputs_store_bf16 (const Forward &a, const Place &p, const Outputs<F> &out, uin
     }
     __syncwarp ();
 #pragma unroll
-    for (int row = 0; row < 32; row += rows) {
-      int own = row + lane / pieces, token = 32 * half + own;
-      if (token < tokens && p.column + column < a.c)
-        store_piece (a, at + token * stride, load_words (staged + staged_at<F> (own, piece)));
+    for (int row = 0; row < 32; row += rows, at += rows * stride) {
+      int own = row + lane / pieces;
+      if (32 * half + own < tokens && p.column + column < a.c)
+        store_piece (a, at, load_words (staged + staged_at<F> (own, piece)));
     }
     __syncwarp ();
   }
 }
 
-/* Of a part that begins at token `first`; `tokens` of it are there. */
 template <typename F>
 static __device__ inline void
 outputs_store (const Forward &a, const Place &p, const Outputs<F> &out, uint32_t staged, int64_t first, int tokens)
@@ -428,19 +450,18 @@ outputs_store (const Forward &a, const Place &p, const Outputs<F> &out, uint32_t
     outputs_store_bf16 (a, p, out, staged, first, tokens);
     return;
   }
+  float *to = (float *) a.o.data + element_of (a, p, first + index_of (0, 0), a.c) + p.column + column_of<F::R> (0, 0);
+  int64_t stride = a.batch * a.heads * a.c;
+
+  asm volatile("" : "+l"(to));
 #pragma unroll
-  for (int n = 0; n < F::part / 8; n++)
+  for (int n = 0; n < CHUNK / 8; n++, to += 6 * stride)
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-      int token = index_of (n, e);
-      float *to = (float *) a.o.data + element_of (a, p, first + token, a.c) + p.column;
+    for (int e = 0; e < 2; e++, to += stride)
 #pragma unroll
       for (int i = 0; i < F::tiles; i++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-          int column = column_of<F::R> (i, 2 * half);
-          if (token < tokens && p.column + column < a.c)
-            to[column] = out.o[i][n][2 * half + e];
-        }
-    }
+        for (int half = 0; half < 2; half++)
+          if (index_of (n, e) < tokens && p.column + column_of<F::R> (i, 2 * half) < a.c)
+            to[16 * i + 8 * half] = out.o[i][n][2 * half + e];
 }

@@ -80,11 +80,14 @@ load_tile (uint32_t tile, const uint16_t *from, int64_t stride, int rows, int co
 {
   constexpr int pieces = B / 16, step = THREADS / pieces; /* rows at once */
   static_assert (THREADS % pieces == 0 && 64 % step == 0);
-  int row = threadIdx.x / pieces, piece = threadIdx.x % pieces;
+  int thread = threadIdx.x;
+
+  asm volatile("" : "+r"(thread)); /* what follows from it is not worth registers for a whole loop */
+  int row = thread / pieces, piece = thread % pieces;
   bool is_column = piece * 8 < columns;
   const uint16_t *at = from + row * stride + piece * 8;
 
-#pragma unroll
+#pragma unroll 4
   for (int i = 0; i < 64; i += step, at += step * stride) {
     bool is_valid = is_column && row + i < rows;
     copy_16_at (tile + swizzled (row + i, piece), is_valid ? at : from, is_valid);
