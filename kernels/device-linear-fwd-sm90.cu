@@ -29,26 +29,6 @@ struct Boxed {
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-/* For what is read or written once: keys and values that the states' pass left in the L2 are to stay there. */
-static __device__ inline uint64_t
-policy_once (void)
-{
-  uint64_t policy;
-
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-  return policy;
-}
-
-/* As copy_box. */
-static __device__ inline void
-copy_box_once (uint32_t to, const CUtensorMap *map, int column, int vector, int token, uint32_t barrier)
-{
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, "
-               "{%3, %4, %5}], [%2], %6;\n" ::"r"(to),
-               "l"(map), "r"(barrier), "r"(column), "r"(vector), "r"(token), "l"(policy_once ())
-               : "memory");
-}
-
 /* One thread. */
 template <typename F>
 static __device__ inline void
@@ -64,7 +44,7 @@ produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
     barrier_expect (full, F::stage);
 #pragma unroll
     for (int i = 0; i < F::D / 64; i++)
-      copy_box_once (to + i * PANEL, &a.queries, 64 * i, vector, token, full);
+      copy_box (to + i * PANEL, &a.queries, 64 * i, vector, token, full);
 #pragma unroll
     for (int i = 0; i < F::D / 64; i++)
       copy_box (to + F::key_bytes + i * PANEL, &a.keys, 64 * i, vector, token, full);
@@ -77,9 +57,9 @@ produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
 static __device__ inline void
 store_box (const CUtensorMap *map, uint32_t from, int column, int vector, int token)
 {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3, %4}], [%1], %5;\n"
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n"
                "cp.async.bulk.commit_group;\n" ::"l"(map),
-               "r"(from), "r"(column), "r"(vector), "r"(token), "l"(policy_once ())
+               "r"(from), "r"(column), "r"(vector), "r"(token)
                : "memory");
 }
 
@@ -145,7 +125,6 @@ scores_keep (const float (&s)[8][4], uint32_t scores, float slope2)
 static __device__ inline void
 outputs_keep (const float (&o)[8][4], uint32_t staged)
 {
-#if __CUDA_ARCH__ >= 900
   int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
 
 #pragma unroll
@@ -156,7 +135,6 @@ outputs_keep (const float (&o)[8][4], uint32_t staged)
                  "r"(bf16_pair (o[n + 1][0], o[n + 1][1])), "r"(bf16_pair (o[n + 1][2], o[n + 1][3]))
                  : "memory");
   }
-#endif
 }
 
 /* Straight from registers, for what no box takes. */
@@ -263,10 +241,8 @@ template <typename F> struct Consumer {
     for (int k = 0; k < F::D / 16; k++)
       wgmma<false> (s, descriptor (z, k / 4 * PANEL + k % 4 * 32), descriptor (x, k / 4 * PANEL + k % 4 * 32), k > 0);
     wgmma_commit ();
-    wgmma_wait<1> (); /* the state after the chunk before */
+    wgmma_wait<1> (); /* nothing is left of the chunk before: without this the compiler waits for all */
     wgmma_hold (state);
-    if (chunk > 0)
-      release (chunk - 1);
 #pragma unroll
     for (int n = 0; n < F::D / 16; n++)
 #pragma unroll
@@ -323,6 +299,7 @@ template <typename F> struct Consumer {
     store (o, p.first + chunk * CHUNK, tokens);
     wgmma_wait<0> ();
     wgmma_hold (state);
+    release (chunk);
   }
 };
 
@@ -330,7 +307,6 @@ template <typename F>
 static __global__ void
 __launch_bounds__ (F::threads, F::blocks) group_output_kernel (const __grid_constant__ Boxed a)
 {
-#if __CUDA_ARCH__ >= 900
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   uint32_t shared = shared_address (dynamic);
   Place p = place_of (a.f, F::C);
@@ -380,7 +356,6 @@ __launch_bounds__ (F::threads, F::blocks) group_output_kernel (const __grid_cons
         after[at] = s;
     });
   }
-#endif
 }
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
@@ -395,6 +370,10 @@ map_of (CUtensorMap *map, const void *data, int64_t m, int64_t vectors, int64_t 
   static Encode encode = nullptr;
   cuuint64_t sizes[3] = { (cuuint64_t) size, (cuuint64_t) vectors, (cuuint64_t) m };
   cuuint64_t strides[2] = { (cuuint64_t) size * 2, (cuuint64_t) (size * vectors) * 2 };
+  /* No wider than a head's row, lest a fetch reach into another's. */
+  CUtensorMapL2promotion fetch = size % 128 == 0  ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                                 : size % 64 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                                  : CU_TENSOR_MAP_L2_PROMOTION_NONE;
   cuuint32_t box[3] = { 64, 1, CHUNK }, steps[3] = { 1, 1, 1 };
 
   if (encode == nullptr) {
@@ -408,7 +387,7 @@ map_of (CUtensorMap *map, const void *data, int64_t m, int64_t vectors, int64_t 
     encode = (Encode) entry;
   }
   return encode (map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *) data, sizes, strides, box, steps,
-                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, fetch,
                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

@@ -148,9 +148,8 @@ __launch_bounds__ (F::threads, BLOCKS) output_kernel (Forward a)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   constexpr int stage = 2 * F::key_bytes + F::value_bytes;
-  uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic), scores = tiles + 2 * stage,
-           staged = scores + F::score_bytes;
-  uint32_t weights = staged + F::W * F::staged_bytes;
+  uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic), scores = tiles + 2 * stage;
+  uint32_t staged = scores + F::score_bytes, weights = staged + F::W * F::staged_bytes;
   Place p = place_of (a, F::C);
   State<F> state = {};
   float factor = decay2 (p.slope2, CHUNK);
@@ -251,16 +250,12 @@ cut_of (SpDevShape s, bool by_groups)
   return cut;
 }
 
-static Cut
-cut_here (SpDevShape s)
-{
-  return cut_of (s, s.k <= 128 && has_groups ());
-}
-
+/* Enough for either way, so that it can be asked where there is no card. */
 size_t
 linear_forward_scratch (SpDevShape s)
 {
-  return (size_t) (cut_here (s).segments * s.batch * s.heads * s.k * s.n) * sizeof (float);
+  return (size_t) (max (cut_of (s, true).segments, cut_of (s, false).segments) * s.batch * s.heads * s.k * s.n) *
+         sizeof (float);
 }
 
 template <typename F, int STAGES, int BLOCKS>
@@ -329,7 +324,8 @@ sp_dev_linear_forward (SpDevShape shape, const float *slopes, SpDevTensor q, SpD
     return cudaErrorInvalidValue;
   if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0)
     return cudaSuccess;
-  return forward (shape, cut_here (shape), slopes, q, keys, values, state_in, o, state, scratch, stream);
+  return forward (shape, cut_of (shape, shape.k <= 128 && has_groups ()), slopes, q, keys, values, state_in, o, state,
+                  scratch, stream);
 }
 
 cudaError_t

@@ -39,6 +39,7 @@ linear_is_legal (SpDevShape s, std::initializer_list<SpDevTensor> tiles, SpDevTe
   return s.k % 8 == 0 && s.n % 8 == 0 && s.k <= 256 && s.n <= 256 && s.batch * s.heads <= 65535 && are_floats ({ o });
 }
 
+/* Of a block of W warps. */
 template <int D_, int R_, int W_> struct Form {
   static constexpr int D = D_, R = R_, W = W_;
   static constexpr int C = R * W, threads = 32 * W, tiles = R / 16; /* of 16 columns */
@@ -415,7 +416,7 @@ outputs_store_bf16 (const Forward &a, const Place &p, const Outputs<F> &out, uin
   int column = (int) threadIdx.x / 32 * F::R + piece * 8;
   int64_t stride = a.batch * a.heads * a.c, at = element_of (a, p, first + lane / pieces, a.c) + p.column + column;
 
-  asm volatile("" : "+l"(at)); /* nor are places of outputs */
+  asm volatile("" : "+l"(at)); /* as the weights */
 
   staged += threadIdx.x / 32 * F::staged_bytes;
 #pragma unroll
@@ -453,7 +454,7 @@ outputs_store (const Forward &a, const Place &p, const Outputs<F> &out, uint32_t
   float *to = (float *) a.o.data + element_of (a, p, first + index_of (0, 0), a.c) + p.column + column_of<F::R> (0, 0);
   int64_t stride = a.batch * a.heads * a.c;
 
-  asm volatile("" : "+l"(to));
+  asm volatile("" : "+l"(to)); /* as the weights */
 #pragma unroll
   for (int n = 0; n < CHUNK / 8; n++, to += 6 * stride)
 #pragma unroll

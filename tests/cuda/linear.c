@@ -134,6 +134,54 @@ test_forward (void)
     }
 }
 
+/* Twice in a graph, the second over what the first left. */
+static cudaError_t
+forward_captured (const Shape *s, const SpDevTensor in[3], SpDevTensor o, float *state, void *scratch)
+{
+  cudaStream_t stream;
+  cudaGraph_t graph = NULL;
+  cudaGraphExec_t exec = NULL;
+  cudaError_t error = cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking), ended;
+
+  if (error != cudaSuccess)
+    return error;
+  error = cudaStreamBeginCapture (stream, cudaStreamCaptureModeThreadLocal);
+  for (int i = 0; i < 2 && error == cudaSuccess; i++)
+    error = sp_dev_linear_forward (s->dev, s->dev_slopes, in[0], in[1], in[2], NULL, o, state, scratch, stream);
+  ended = cudaStreamEndCapture (stream, &graph);
+  error = error == cudaSuccess ? ended : error;
+  if (error == cudaSuccess)
+    error = cudaGraphInstantiate (&exec, graph, 0);
+  if (error == cudaSuccess)
+    error = cudaGraphLaunch (exec, stream);
+  if (error == cudaSuccess)
+    error = cudaStreamSynchronize (stream);
+  if (exec != NULL)
+    cudaGraphExecDestroy (exec);
+  if (graph != NULL)
+    cudaGraphDestroy (graph);
+  cudaStreamDestroy (stream);
+  return error;
+}
+
+static void
+test_forward_captured (void)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (shapes); i++) {
+    SpCase *c = linear_case (SP_CASE_TENSOR, "linear-forward, captured", i, 0);
+    Shape s = shape_of (c, i);
+    SpDevTensor in[3], o, state;
+    const double *q_in = sp_case_in (c, "q", SP_DEV_BF16, s.keys, 1, &in[0]);
+    const double *k_in = sp_case_in (c, "keys", SP_DEV_BF16, s.keys, 1, &in[1]);
+    const double *v_in = sp_case_in (c, "values", SP_DEV_BF16, s.values, 1, &in[2]);
+    double *o_out = sp_case_out (c, "o", SP_DEV_BF16, s.values, &o);
+    double *state_out = sp_case_out (c, "state", SP_DEV_FP32, s.state, &state);
+    void *scratch = sp_case_scratch (c, sp_dev_linear_scratch_bytes (s.dev));
+    sp_ref_linear_local (s.ref, s.slopes, q_in, k_in, v_in, o_out, state_out);
+    SP_CASE_RUN (c, forward_captured (&s, in, o, state.data, scratch));
+  }
+}
+
 /* Variant 1: the gradients alone, 2: that of the state alone, 3: both. */
 static void
 test_local_bwd (void)
@@ -248,6 +296,7 @@ sp_add_linear_cases (void)
 {
   sp_case_add ("/kernels/linear-local", test_local);
   sp_case_add ("/kernels/linear-forward", test_forward);
+  sp_case_add ("/kernels/linear-forward-captured", test_forward_captured);
   sp_case_add ("/kernels/linear-local-bwd", test_local_bwd);
   sp_case_add ("/kernels/linear-inter", test_inter);
   sp_case_add ("/kernels/linear-inter-bwd", test_inter_bwd);
