@@ -18,7 +18,7 @@ static const SpRefShape shapes[] = {
   { .m = 130, .k = 128, .n = 256, .batch = 1, .heads = 1 }, { .m = 100, .k = 256, .n = 72, .batch = 1, .heads = 2 },
   { .m = 1024, .k = 16, .n = 16, .batch = 1, .heads = 2 },  { .m = 1025, .k = 64, .n = 32, .batch = 1, .heads = 2 },
   { .m = 2500, .k = 32, .n = 64, .batch = 2, .heads = 2 },  { .m = 1000, .k = 128, .n = 256, .batch = 1, .heads = 3 },
-  { .m = 300, .k = 256, .n = 256, .batch = 1, .heads = 2 }, { .m = 600, .k = 16, .n = 24, .batch = 4, .heads = 40 },
+  { .m = 300, .k = 256, .n = 256, .batch = 1, .heads = 2 }, { .m = 300, .k = 8, .n = 16, .batch = 2, .heads = 80 },
 };
 
 typedef struct {
@@ -90,12 +90,13 @@ test_local (void)
     }
 }
 
-/* Variant 1: the output alone, 2: the state alone, 3: both; 5 to 7: the same from a state, which is written over. */
+/* Variant 3: output and state, misaligned; from a state, which is written over, 5: the output alone, 6: the state alone,
+ * 7: both. */
 static void
 test_forward (void)
 {
   for (guint i = 0; i < G_N_ELEMENTS (shapes); i++)
-    for (int variant = 1; variant < 8; variant++) {
+    for (int variant = 3; variant < 8; variant++) {
       if (variant == 4)
         continue;
       SpCase *c = linear_case (SP_CASE_TENSOR, "linear-forward", i, variant);
@@ -123,7 +124,7 @@ test_forward (void)
       } else if (variant & 4) {
         before = state_out = sp_case_in_out (c, "state", SP_DEV_FP32, s.state, 4, &state);
         in = state.data;
-      } else if (variant & 2)
+      } else
         state_out = sp_case_out (c, "state", SP_DEV_FP32, s.state, &state);
       if (before != NULL)
         sp_ref_linear_inter (s.ref, s.slopes, q_in, before, o_out);
