@@ -117,13 +117,6 @@ apply (SpDevShape s, bool values_are_x, bool from_end, const float *slopes, SpDe
 }
 
 cudaError_t
-sp_dev_linear_inter (SpDevShape shape, const float *slopes, SpDevTensor q, const float *state_in, SpDevTensor o,
-                     cudaStream_t stream)
-{
-  return apply (shape, false, false, slopes, q, state_in, o, stream);
-}
-
-cudaError_t
 sp_dev_linear_inter_bwd (SpDevShape shape, const float *slopes, SpDevTensor keys, SpDevTensor values, SpDevTensor d_o,
                          const float *state_in, const float *dstate_out, SpDevTensor dq, SpDevTensor dkeys,
                          SpDevTensor dvalues, cudaStream_t stream)

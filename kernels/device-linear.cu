@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear attention with a decay. All of it is one form: with keys x[D], values y[C] and queries z[D], in the order of
- * tokens or against it,
+ * Linear attention's backward with a decay. All of it is one form: with keys x[D], values y[C] and queries z[D], in the
+ * order of tokens or against it,
  *     o_i   = sum over j up to i of lambda^|i-j| (z_i . x_j) y_j
  *     state = sum over j of lambda^(distance to the end) x_j y_j^T
- * which is the forward with (z, x, y) = (q, k, v), dq with (dO, v, k), and, against the order, dk with (v, dO, q), dv
- * with (k, q, dO), whose state is dM but for one lambda.
+ * which is dq with (z, x, y) = (dO, v, k), and, against the order, dk with (v, dO, q), dv with (k, q, dO), whose state is
+ * dM but for one lambda.
  *
  * Tokens are cut in chunks of 64, and these in segments. First the state of each segment alone, then the chain of
  * segments, then the outputs: a block goes through the chunks of a segment from the state before it, which it has in
  * fp32 in registers. Within a chunk o comes from the products z x^T, decayed, and from the state. Blocks have 64 of the
  * C columns each.
  */
+#include "kernels/device-linear-fwd.h"
 #include "kernels/device-tile.cuh"
 
 #define SEGMENT 1024 /* tokens */
@@ -364,7 +365,10 @@ linear (const Linear &a, float *last, int64_t power, cudaStream_t stream)
 size_t
 sp_dev_linear_scratch_bytes (SpDevShape shape)
 {
-  return (size_t) (segments_of (shape.m) * shape.batch * shape.heads * shape.k * shape.n) * sizeof (float);
+  size_t forward = linear_forward_scratch (shape);
+  size_t backward = (size_t) (segments_of (shape.m) * shape.batch * shape.heads * shape.k * shape.n) * sizeof (float);
+
+  return forward > backward ? forward : backward;
 }
 
 static bool
@@ -392,17 +396,6 @@ linear_of (SpDevShape s, bool values_are_keys, bool reverse, const float *slopes
            (const uint16_t *) values.data,
            o,
            (float *) scratch };
-}
-
-cudaError_t
-sp_dev_linear_local (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
-                     SpDevTensor o, float *state, void *scratch, cudaStream_t stream)
-{
-  if (!linear_is_legal (shape, { q, keys, values }, { o }))
-    return cudaErrorInvalidValue;
-  if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0)
-    return cudaSuccess;
-  return linear (linear_of (shape, false, false, slopes, q, keys, values, o, scratch), state, 0, stream);
 }
 
 cudaError_t

@@ -190,14 +190,21 @@ cudaError_t sp_dev_attention_by_row (int64_t m, int64_t heads, int64_t hidden, c
 cudaError_t sp_dev_attention_stand_in (int64_t rows, int64_t k, SpDevTensor d_o, const float *delta, SpDevTensor o,
                                        cudaStream_t stream);
 
-/* --- linear attention with a decay: device-linear.cu -------------------------------------------------------------- */
+/* --- linear attention with a decay: device-linear*.cu ------------------------------------------------------------- */
 
-/* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256. Chunks of 64 tokens by tensor cores; the chain of
- * states is cut in segments of 1024 tokens, whose states are the scratch. */
-size_t sp_dev_linear_scratch_bytes (SpDevShape shape); /* of local and local_bwd */
-/* Either output may be absent (o.data, state NULL); without o q is not read. */
+/* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256. Chunks of 64 tokens by tensor cores. The chain of
+ * states is cut in segments, as many as fill an H100, and the states of these are the scratch; the backward's are of
+ * 1024 tokens. */
+size_t sp_dev_linear_scratch_bytes (SpDevShape shape); /* of local, forward and local_bwd */
+/* Either output may be absent (o.data, state NULL); without o q is not read. What has decayed to nothing in fp32 is not
+ * read for states: steep slopes take less time. */
 cudaError_t sp_dev_linear_local (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys,
                                  SpDevTensor values, SpDevTensor o, float *state, void *scratch, cudaStream_t stream);
+/* Both phases at once, of a sequence that is whole here: local, inter and state_update. state_in is the state before the
+ * tokens, [batch,heads,k,n] (NULL: zero), state that after them; it may be the memory of state_in. */
+cudaError_t sp_dev_linear_forward (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys,
+                                   SpDevTensor values, const float *state_in, SpDevTensor o, float *state,
+                                   void *scratch, cudaStream_t stream);
 cudaError_t sp_dev_linear_inter (SpDevShape shape, const float *slopes, SpDevTensor q, const float *state_in,
                                  SpDevTensor o, cudaStream_t stream);
 /* dq, dkeys and dvalues may be absent together (dq.data NULL), and keys and values are then not read; so may dstate. */

@@ -24,6 +24,7 @@ typedef struct {
   int32_t *positions; /* 0, 1, 2 .. */
   int32_t *ids;       /* below 32768, in any order */
   float *slopes;      /* of 16 heads */
+  float *no_slopes;   /* zeros */
   double *total;
 } Arena;
 
@@ -244,6 +245,14 @@ linear_forward (const Arena *a, int64_t m)
                               a->memory + 8 * SLOT, NULL);
 }
 
+/* From a state and to one, without decay: nothing is forgotten, and all is read that can be. */
+static cudaError_t
+linear_whole (const Arena *a, int64_t m)
+{
+  return sp_dev_linear_forward (linear_shape (m), a->no_slopes, half (a, 0), half (a, 1), half (a, 2), floats (a, 4),
+                                half (a, 3), floats (a, 5), a->memory + 8 * SLOT, NULL);
+}
+
 static cudaError_t
 linear_backward (const Arena *a, int64_t m)
 {
@@ -254,13 +263,17 @@ linear_backward (const Arena *a, int64_t m)
 static cudaError_t
 linear_inter (const Arena *a, int64_t m)
 {
-  return sp_dev_linear_inter (linear_shape (m), a->slopes, half (a, 0), floats (a, 1), half (a, 2), NULL);
+  return sp_dev_linear_inter (linear_shape (m), a->no_slopes, half (a, 0), floats (a, 1), half (a, 2), NULL);
 }
 
 #define LINEAR(m)                                                                                                      \
   static cudaError_t linear_forward_##m (const Arena *a)                                                               \
   {                                                                                                                    \
     return linear_forward (a, m);                                                                                      \
+  }                                                                                                                    \
+  static cudaError_t linear_whole_##m (const Arena *a)                                                                 \
+  {                                                                                                                    \
+    return linear_whole (a, m);                                                                                        \
   }                                                                                                                    \
   static cudaError_t linear_backward_##m (const Arena *a)                                                              \
   {                                                                                                                    \
@@ -284,10 +297,12 @@ LINEAR (131072)
 
 #define LINEAR_ROWS(m)                                                                                                 \
   { "linear-local", #m " tokens, 16 x 128", 8 * TOKENS (m), CHUNK (m) + 2 * STATE (m), linear_forward_##m },           \
+      { "linear-forward", #m " tokens, 16 x 128, no decay", 8 * TOKENS (m), CHUNK (m) + 2 * STATE (m),                 \
+        linear_whole_##m },                                                                                            \
       { "linear-local-bwd", #m " tokens, 16 x 128", 14 * TOKENS (m), 2.5 * CHUNK (m) + 5 * STATE (m),                  \
         linear_backward_##m },                                                                                         \
   {                                                                                                                    \
-    "linear-inter", #m " tokens, 16 x 128", 6 * TOKENS (m), STATE (m), linear_inter_##m                                \
+    "linear-inter", #m " tokens, 16 x 128, no decay", 6 * TOKENS (m), STATE (m), linear_inter_##m                      \
   }
 
 static const Bench benches[] = {
@@ -363,6 +378,7 @@ fill (Arena *a)
   for (int i = 0; i < 16; i++)
     slopes[i] = 1.0f / (float) (2 << i / 2);
   CHECK (cudaMemcpy (a->slopes, slopes, sizeof slopes, cudaMemcpyHostToDevice));
+  CHECK (cudaMemset (a->no_slopes, 0, sizeof slopes));
   CHECK (cudaMemset (a->total, 0, sizeof *a->total));
 }
 
@@ -421,6 +437,7 @@ main (int argc, char **argv)
   CHECK (cudaMalloc ((void **) &a.positions, POSITIONS * sizeof (int32_t)));
   CHECK (cudaMalloc ((void **) &a.ids, POSITIONS * sizeof (int32_t)));
   CHECK (cudaMalloc ((void **) &a.slopes, 16 * sizeof (float)));
+  CHECK (cudaMalloc ((void **) &a.no_slopes, 16 * sizeof (float)));
   CHECK (cudaMalloc ((void **) &a.total, sizeof *a.total));
   fill (&a);
 
@@ -434,6 +451,7 @@ main (int argc, char **argv)
   cudaFree (a.positions);
   cudaFree (a.ids);
   cudaFree (a.slopes);
+  cudaFree (a.no_slopes);
   cudaFree (a.total);
   return 0;
 }

@@ -168,6 +168,8 @@ test_refused (void)
                    cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_linear_local (uneven, x, half, half, half, half, NULL, memory, NULL), ==,
                    cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_linear_forward (shape, x, half, odd, half, NULL, half, NULL, memory, NULL), ==,
+                   cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_linear_inter (wide, x, half, x, half, NULL), ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_glu (SP_DEV_SILU, 2, 2, ids, half, NULL), ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_copy (4, ids, half, NULL), ==, cudaErrorInvalidValue);

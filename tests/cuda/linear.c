@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear attention with a decay: chunks of 64 tokens, segments of 1024, and sizes around both. */
+/* Linear attention with a decay: chunks of 64 tokens, and sizes around them; few heads are cut in many segments, many in
+ * none, and the steepest slopes forget what is a few hundred tokens away. */
 #include "tests/cuda/case.h"
 
 #include <math.h>
@@ -16,7 +17,8 @@ static const SpRefShape shapes[] = {
   { .m = 200, .k = 128, .n = 128, .batch = 1, .heads = 3 }, { .m = 129, .k = 96, .n = 96, .batch = 2, .heads = 1 },
   { .m = 130, .k = 128, .n = 256, .batch = 1, .heads = 1 }, { .m = 100, .k = 256, .n = 72, .batch = 1, .heads = 2 },
   { .m = 1024, .k = 16, .n = 16, .batch = 1, .heads = 2 },  { .m = 1025, .k = 64, .n = 32, .batch = 1, .heads = 2 },
-  { .m = 2500, .k = 32, .n = 64, .batch = 2, .heads = 2 },
+  { .m = 2500, .k = 32, .n = 64, .batch = 2, .heads = 2 },  { .m = 1000, .k = 128, .n = 256, .batch = 1, .heads = 3 },
+  { .m = 300, .k = 256, .n = 256, .batch = 1, .heads = 2 }, { .m = 300, .k = 8, .n = 16, .batch = 2, .heads = 80 },
 };
 
 typedef struct {
@@ -88,6 +90,99 @@ test_local (void)
     }
 }
 
+/* Variant 3: output and state, misaligned; from a state, which is written over, 5: the output alone, 6: the state alone,
+ * 7: both. */
+static void
+test_forward (void)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (shapes); i++)
+    for (int variant = 3; variant < 8; variant++) {
+      if (variant == 4)
+        continue;
+      SpCase *c = linear_case (SP_CASE_TENSOR, "linear-forward", i, variant);
+      Shape s = shape_of (c, i);
+      SpDevTensor q, k, v, o, state;
+      const double *q_in = sp_case_in (c, "q", SP_DEV_BF16, s.keys, 1, &q);
+      const double *k_in = sp_case_in (c, "keys", SP_DEV_BF16, s.keys, 1, &k);
+      const double *v_in = sp_case_in (c, "values", SP_DEV_BF16, s.values, 1, &v);
+      double *o_out, *own = sp_case_numbers (c, s.state), *before = NULL, *state_out = NULL;
+      const float *in = NULL;
+      if (variant == 3)
+        sp_case_misalign (c); /* outputs alone may be */
+      if (variant & 1)
+        o_out = sp_case_out (c, "o", any (), s.values, &o);
+      else {
+        sp_case_in_absent (&o);
+        o_out = sp_case_numbers (c, s.values);
+      }
+      sp_case_in_absent (&state);
+      sp_ref_linear_local (s.ref, s.slopes, q_in, k_in, v_in, o_out, own);
+      if (variant == 5) {
+        before = (double *) sp_case_in (c, "state_in", SP_DEV_FP32, s.state, 4, &state);
+        in = state.data;
+        state.data = NULL;
+      } else if (variant & 4) {
+        before = state_out = sp_case_in_out (c, "state", SP_DEV_FP32, s.state, 4, &state);
+        in = state.data;
+      } else
+        state_out = sp_case_out (c, "state", SP_DEV_FP32, s.state, &state);
+      if (before != NULL)
+        sp_ref_linear_inter (s.ref, s.slopes, q_in, before, o_out);
+      if (state_out != NULL)
+        sp_ref_state_update (s.ref, s.slopes, before, own, state_out);
+      void *scratch = sp_case_scratch (c, sp_dev_linear_scratch_bytes (s.dev));
+      SP_CASE_RUN (c, sp_dev_linear_forward (s.dev, s.dev_slopes, q, k, v, in, o, state.data, scratch, NULL));
+    }
+}
+
+/* Twice in a graph, the second over what the first left. */
+static cudaError_t
+forward_captured (const Shape *s, const SpDevTensor in[3], SpDevTensor o, float *state, void *scratch)
+{
+  cudaStream_t stream;
+  cudaGraph_t graph = NULL;
+  cudaGraphExec_t exec = NULL;
+  cudaError_t error = cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking), ended;
+
+  if (error != cudaSuccess)
+    return error;
+  error = cudaStreamBeginCapture (stream, cudaStreamCaptureModeThreadLocal);
+  for (int i = 0; i < 2 && error == cudaSuccess; i++)
+    error = sp_dev_linear_forward (s->dev, s->dev_slopes, in[0], in[1], in[2], NULL, o, state, scratch, stream);
+  ended = cudaStreamEndCapture (stream, &graph);
+  error = error == cudaSuccess ? ended : error;
+  if (error == cudaSuccess)
+    error = cudaGraphInstantiate (&exec, graph, 0);
+  if (error == cudaSuccess)
+    error = cudaGraphLaunch (exec, stream);
+  if (error == cudaSuccess)
+    error = cudaStreamSynchronize (stream);
+  if (exec != NULL)
+    cudaGraphExecDestroy (exec);
+  if (graph != NULL)
+    cudaGraphDestroy (graph);
+  cudaStreamDestroy (stream);
+  return error;
+}
+
+static void
+test_forward_captured (void)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (shapes); i++) {
+    SpCase *c = linear_case (SP_CASE_TENSOR, "linear-forward, captured", i, 0);
+    Shape s = shape_of (c, i);
+    SpDevTensor in[3], o, state;
+    const double *q_in = sp_case_in (c, "q", SP_DEV_BF16, s.keys, 1, &in[0]);
+    const double *k_in = sp_case_in (c, "keys", SP_DEV_BF16, s.keys, 1, &in[1]);
+    const double *v_in = sp_case_in (c, "values", SP_DEV_BF16, s.values, 1, &in[2]);
+    double *o_out = sp_case_out (c, "o", SP_DEV_BF16, s.values, &o);
+    double *state_out = sp_case_out (c, "state", SP_DEV_FP32, s.state, &state);
+    void *scratch = sp_case_scratch (c, sp_dev_linear_scratch_bytes (s.dev));
+    sp_ref_linear_local (s.ref, s.slopes, q_in, k_in, v_in, o_out, state_out);
+    SP_CASE_RUN (c, forward_captured (&s, in, o, state.data, scratch));
+  }
+}
+
 /* Variant 1: the gradients alone, 2: that of the state alone, 3: both. */
 static void
 test_local_bwd (void)
@@ -138,6 +233,8 @@ test_inter (void)
     SpDevTensor q, state, o;
     const double *q_in = sp_case_in (c, "q", SP_DEV_BF16, s.keys, 1, &q);
     const double *state_in = sp_case_in (c, "state", SP_DEV_FP32, s.state, 1, &state);
+    if (i % 2 == 1)
+      sp_case_misalign (c);
     sp_ref_linear_inter (s.ref, s.slopes, q_in, state_in, sp_case_in_out (c, "o", any (), s.values, 1, &o));
     SP_CASE_RUN (c, sp_dev_linear_inter (s.dev, s.dev_slopes, q, state.data, o, NULL));
   }
@@ -199,6 +296,8 @@ void
 sp_add_linear_cases (void)
 {
   sp_case_add ("/kernels/linear-local", test_local);
+  sp_case_add ("/kernels/linear-forward", test_forward);
+  sp_case_add ("/kernels/linear-forward-captured", test_forward_captured);
   sp_case_add ("/kernels/linear-local-bwd", test_local_bwd);
   sp_case_add ("/kernels/linear-inter", test_inter);
   sp_case_add ("/kernels/linear-inter-bwd", test_inter_bwd);

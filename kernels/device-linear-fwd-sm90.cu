@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The outputs of linear attention's forward by warpgroup products and TMA of sm_90a, for keys of up to 128 features. A
+ * block is one warp that copies and a warpgroup for each 64 columns of the values. These need nothing from each other:
+ * each computes all scores within a chunk, and so each waits for products while the other computes.
+ *
+ * As in device-linear-fwd.cuh all is turned: the state S^T[64,D] and the outputs o^T[64,64] are what products accumulate,
+ * and S^T is an operand of the outputs as it lies in registers.
+ */
+#include "kernels/device-linear-fwd.cuh"
+#include "kernels/device-wgmma.cuh"
+
+template <int D_, int G_> struct Group {
+  static constexpr int D = D_, G = G_, C = 64 * G, threads = 128 * (G + 1);
+  static constexpr int key_bytes = D / 64 * PANEL, value_bytes = G * PANEL, stage = 2 * key_bytes + value_bytes;
+  static constexpr int blocks = D == 64 && G == 1 ? 2 : 1; /* of an SM */
+  static constexpr int stages = blocks == 2 ? 3 : 4;
+  /* For each warpgroup: scores, outputs on their way, weights. */
+  static constexpr int scores = stages * stage, staged = scores + G * PANEL, weights = staged + G * PANEL;
+  static constexpr int barriers = weights + G * 4 * CHUNK, bytes = barriers + 2 * stages * 8;
+  static_assert (bytes <= 227 * 1024 / blocks);
+};
+
+struct Boxed {
+  CUtensorMap queries, keys, values, o;
+  bool is_boxed; /* o is bf16 and aligned to 16 bytes */
+  Forward f;
+};
+
+/* --- copies ------------------------------------------------------------------------------------------------------- */
+
+/* One thread. */
+template <typename F>
+static __device__ inline void
+produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
+{
+  int vector = p.b * (int) a.f.heads + p.h;
+
+  for (int chunk = 0; chunk < chunks; chunk++) {
+    int stage = chunk % F::stages, token = (int) p.first + chunk * CHUNK;
+    uint32_t full = shared + F::barriers + 8 * stage, empty = full + 8 * F::stages, to = shared + stage * F::stage;
+
+    barrier_wait (empty, chunk / F::stages % 2 ^ 1);
+    barrier_expect (full, F::stage);
+#pragma unroll
+    for (int i = 0; i < F::D / 64; i++)
+      copy_box (to + i * PANEL, &a.queries, 64 * i, vector, token, full);
+#pragma unroll
+    for (int i = 0; i < F::D / 64; i++)
+      copy_box (to + F::key_bytes + i * PANEL, &a.keys, 64 * i, vector, token, full);
+#pragma unroll
+    for (int i = 0; i < F::G; i++)
+      copy_box (to + 2 * F::key_bytes + i * PANEL, &a.values, p.column + 64 * i, vector, token, full);
+  }
+}
+
+static __device__ inline void
+store_box (const CUtensorMap *map, uint32_t from, int column, int vector, int token)
+{
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n"
+               "cp.async.bulk.commit_group;\n" ::"l"(map),
+               "r"(from), "r"(column), "r"(vector), "r"(token)
+               : "memory");
+}
+
+/* Until what this thread stores has been read, or is there. */
+static __device__ inline void
+store_wait (void)
+{
+  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
+}
+
+static __device__ inline void
+store_wait_all (void)
+{
+  asm volatile("cp.async.bulk.wait_group 0;\n" ::: "memory");
+}
+
+/* --- a warpgroup -------------------------------------------------------------------------------------------------- */
+
+template <int N>
+static __device__ inline void
+hold_operand (uint32_t (&a)[N][4])
+{
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      asm volatile("" : "+r"(a[i][e])::"memory");
+}
+
+/* 2^x, 0 if that is no normal number. */
+static __device__ inline float
+power_of_2 (float x)
+{
+  float y;
+
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/* Scores of 64 queries by 64 keys decayed by distance, zero where the key comes after, to shared memory. */
+static __device__ inline void
+scores_keep (const float (&s)[8][4], uint32_t scores, float slope2)
+{
+  int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  int ahead = 16 * warp + g - 2 * t; /* distance of s[0][0] */
+  float exponent = -slope2 * (float) ahead;
+
+#pragma unroll
+  for (int n = 0; n < 8; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      float x[2];
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        int further = 8 * n + j - 4 * e;
+        x[j] = ahead >= further ? s[n][e + j] * power_of_2 (exponent + slope2 * (float) further) : 0;
+      }
+      store_word (scores + swizzled (16 * warp + g + 4 * e, n) + 4 * t, bf16_pair (x[0], x[1]));
+    }
+}
+
+/* The outputs, turned back, to shared memory: rows of 64 columns. */
+static __device__ inline void
+outputs_keep (const float (&o)[8][4], uint32_t staged)
+{
+  int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+
+#pragma unroll
+  for (int n = 0; n < 8; n += 2) {
+    uint32_t at = staged + swizzled ((n + lane / 16) * 8 + lane % 8, 2 * warp + lane / 8 % 2);
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(at),
+                 "r"(bf16_pair (o[n][0], o[n][1])), "r"(bf16_pair (o[n][2], o[n][3])),
+                 "r"(bf16_pair (o[n + 1][0], o[n + 1][1])), "r"(bf16_pair (o[n + 1][2], o[n + 1][3]))
+                 : "memory");
+  }
+}
+
+/* Straight from registers, for what no box takes. */
+static __device__ inline void
+outputs_store_each (const Forward &a, const Place &p, const float (&o)[8][4], int column, int64_t first, int tokens)
+{
+#pragma unroll
+  for (int n = 0; n < 8; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      if (index_of (n, e) < tokens && column + e / 2 * 8 < a.c)
+        store1 (a.o, element_of (a, p, first + index_of (n, e), a.c) + column + e / 2 * 8, o[n][e]);
+}
+
+template <typename F> struct Consumer {
+  const Boxed &a;
+  const Place &p;
+  uint32_t shared, scores, staged, weights;
+  int group, warp; /* of the block, of the group */
+  int column;      /* this thread's first, of all */
+  float factor;    /* lambda^64 */
+  float state[F::D / 8][4];
+
+  template <typename G> __device__ void state_each (G g)
+  {
+#pragma unroll
+    for (int n = 0; n < F::D / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        int row = index_of (n, e), at = column + e / 2 * 8;
+        g (state[n][e], row < a.f.d && at < a.f.c, row * a.f.c + at);
+      }
+  }
+
+  __device__ void release (int chunk) const
+  {
+    __syncwarp ();
+    if (threadIdx.x % 32 == 0)
+      barrier_arrive (shared + F::barriers + 8 * (F::stages + chunk % F::stages));
+  }
+
+  /* Whether the state after a chunk is of any use. */
+  __device__ bool goes_on (int chunk, int chunks) const
+  {
+    return chunk + 1 < chunks || (a.f.after != nullptr && p.first + p.tokens == a.f.m);
+  }
+
+  __device__ void values_load (uint32_t y_tile, uint32_t (&v)[4][4], uint32_t (&weighed)[4][4]) const
+  {
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      fragment_a_transposed (v[k], y_tile + group * PANEL, 16 * k, 16 * warp);
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        uint32_t at = weights + 2 * (16 * k + 8 * half) + threadIdx.x % 4 * 4;
+        uint32_t high = load_word (at), low = load_word (at + 2 * CHUNK);
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          weighed[k][2 * half + e] = weigh (v[k][2 * half + e], high, low);
+      }
+    }
+  }
+
+  __device__ void outputs_decay (float (&o)[8][4]) const
+  {
+    float w[2] = { decay2 (p.slope2, index_of (0, 0) + 1), decay2 (p.slope2, index_of (0, 1) + 1) };
+    float step = decay2 (p.slope2, 8);
+
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        o[n][e] *= w[e % 2];
+      w[0] *= step;
+      w[1] *= step;
+    }
+  }
+
+  __device__ void store (float (&o)[8][4], int64_t first, int tokens) const
+  {
+    if (!a.is_boxed) {
+      outputs_store_each (a.f, p, o, column, first, tokens);
+      named_barrier (1 + group, 128); /* all have read the scores */
+      return;
+    }
+    outputs_keep (o, staged);
+    fence_async ();
+    named_barrier (1 + group, 128);
+    if (threadIdx.x % 128 == 0)
+      store_box (&a.o, staged, p.column + 64 * group, p.b * (int) a.f.heads + p.h, (int) first);
+  }
+
+  __device__ void step (int chunk, int chunks)
+  {
+    int stage = chunk % F::stages, tokens = p.tokens - chunk * CHUNK;
+    uint32_t z_tile = shared + stage * F::stage, x_tile = z_tile + F::key_bytes, y_tile = x_tile + F::key_bytes;
+    Operand z = operand (z_tile, PANEL), x = operand (x_tile, PANEL);
+    uint32_t s_operand[F::D / 16][4], v[4][4], weighed[4][4];
+    float s[8][4], o[8][4];
+
+    barrier_wait (shared + F::barriers + 8 * stage, chunk / F::stages % 2);
+    wgmma_fence ();
+#pragma unroll
+    for (int k = 0; k < F::D / 16; k++)
+      wgmma<false> (s, descriptor (z, k / 4 * PANEL + k % 4 * 32), descriptor (x, k / 4 * PANEL + k % 4 * 32), k > 0);
+    wgmma_commit ();
+    wgmma_wait<1> (); /* nothing is left of the chunk before: without this the compiler waits for all */
+    wgmma_hold (state);
+#pragma unroll
+    for (int n = 0; n < F::D / 16; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        s_operand[n][e] = bf16_pair (state[2 * n + e / 2][e % 2 * 2], state[2 * n + e / 2][e % 2 * 2 + 1]);
+    hold_operand (s_operand);
+    wgmma_fence ();
+#pragma unroll
+    for (int k = 0; k < F::D / 16; k++)
+      wgmma<false> (o, s_operand[k], descriptor (z, k / 4 * PANEL + k % 4 * 32), k > 0);
+    wgmma_commit ();
+    wgmma_wait<1> ();
+    wgmma_hold (s);
+    scores_keep (s, scores, p.slope2);
+    if (tokens < CHUNK) {
+      if (threadIdx.x % 128 < 32)
+        weights_set (weights, p.slope2, tokens);
+      factor = decay2 (p.slope2, tokens);
+    }
+    fence_async ();
+    if (threadIdx.x % 128 == 0)
+      store_wait ();
+    named_barrier (1 + group, 128); /* the scores are there, and the last outputs have left */
+    values_load (y_tile, v, weighed);
+    wgmma_wait<0> ();
+    wgmma_hold (o);
+    hold_operand (s_operand);
+    outputs_decay (o);
+    wgmma_hold (o);
+    hold_operand (v);
+    wgmma_fence ();
+    Operand y = operand (scores, PANEL);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      wgmma<false> (o, v[k], descriptor (y, 32 * k), 1);
+    wgmma_commit ();
+    if (goes_on (chunk, chunks)) {
+#pragma unroll
+      for (int n = 0; n < F::D / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          state[n][e] *= factor;
+      wgmma_hold (state);
+      hold_operand (weighed);
+      wgmma_fence ();
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        wgmma<true> (state, weighed[k], descriptor (x, 16 * k * 128), 1);
+      wgmma_commit ();
+      wgmma_wait<1> ();
+    } else
+      wgmma_wait<0> ();
+    wgmma_hold (o);
+    store (o, p.first + chunk * CHUNK, tokens);
+    wgmma_wait<0> ();
+    wgmma_hold (state);
+    release (chunk);
+  }
+};
+
+template <typename F>
+static __global__ void
+__launch_bounds__ (F::threads, F::blocks) group_output_kernel (const __grid_constant__ Boxed a)
+{
+  extern __shared__ __align__ (1024) unsigned char dynamic[];
+  uint32_t shared = shared_address (dynamic);
+  Place p = place_of (a.f, F::C);
+  int chunks = (p.tokens + CHUNK - 1) / CHUNK;
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < F::stages; i++) {
+      barrier_init (shared + F::barriers + 8 * i, 1);
+      barrier_init (shared + F::barriers + 8 * (F::stages + i), 4 * F::G);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+    fence_async ();
+  }
+  __syncthreads ();
+  if (threadIdx.x >= 128 * F::G) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;\n");
+    if (threadIdx.x == 128 * F::G)
+      produce<F> (a, p, shared, chunks);
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(F::G == 1 ? 224 : 240));
+  int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
+  Consumer<F> c = { a,
+                    p,
+                    shared,
+                    shared + F::scores + group * PANEL,
+                    shared + F::staged + group * PANEL,
+                    shared + F::weights + group * 4 * CHUNK,
+                    group,
+                    warp,
+                    p.column + 64 * group + 16 * warp + (int) threadIdx.x % 32 / 4,
+                    decay2 (p.slope2, CHUNK),
+                    {} };
+  asm volatile("griddepcontrol.wait;\n" ::: "memory"); /* the states are there */
+  const float *before = a.f.before != nullptr ? a.f.before + state_at (a.f, p, p.segment) - p.column : nullptr;
+  c.state_each ([&] (float &s, bool is_there, int64_t at) { s = before != nullptr && is_there ? before[at] : 0; });
+  if (threadIdx.x % 128 < 32)
+    weights_set (c.weights, p.slope2, CHUNK);
+  for (int chunk = 0; chunk < chunks; chunk++)
+    c.step (chunk, chunks);
+  if (threadIdx.x % 128 == 0)
+    store_wait_all ();
+  if (a.f.after != nullptr && p.first + p.tokens == a.f.m) {
+    float *after = a.f.after + state_at (a.f, p, 0) - p.column;
+    c.state_each ([&] (float &s, bool is_there, int64_t at) {
+      if (is_there)
+        after[at] = s;
+    });
+  }
+}
+
+/* --- launches ----------------------------------------------------------------------------------------------------- */
+
+/* Of a tensor [m,vectors,size] of bf16, in boxes of 64 tokens by 64 columns. */
+static bool
+map_of (CUtensorMap *map, const void *data, int64_t m, int64_t vectors, int64_t size)
+{
+  typedef CUresult (*Encode) (CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  static Encode encode = nullptr;
+  cuuint64_t sizes[3] = { (cuuint64_t) size, (cuuint64_t) vectors, (cuuint64_t) m };
+  cuuint64_t strides[2] = { (cuuint64_t) size * 2, (cuuint64_t) (size * vectors) * 2 };
+  /* No wider than a head's row, lest a fetch reach into another's. */
+  CUtensorMapL2promotion fetch = size % 128 == 0  ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                                 : size % 64 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                                  : CU_TENSOR_MAP_L2_PROMOTION_NONE;
+  cuuint32_t box[3] = { 64, 1, CHUNK }, steps[3] = { 1, 1, 1 };
+
+  if (encode == nullptr) {
+    cudaDriverEntryPointQueryResult found;
+    void *entry = nullptr;
+
+    if (cudaGetDriverEntryPointByVersion ("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) !=
+            cudaSuccess ||
+        found != cudaDriverEntryPointSuccess)
+      return false;
+    encode = (Encode) entry;
+  }
+  return encode (map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *) data, sizes, strides, box, steps,
+                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, fetch,
+                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+template <typename F>
+static cudaError_t
+run_outputs (const Boxed &a, int64_t segments, cudaStream_t stream)
+{
+  cudaLaunchConfig_t config = {};
+  cudaLaunchAttribute early = {};
+  cudaError_t error =
+      cudaFuncSetAttribute (group_output_kernel<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::bytes);
+
+  if (error != cudaSuccess)
+    return error;
+  config.gridDim = dim3 ((unsigned) div_up (a.f.c, F::C), (unsigned) (a.f.batch * a.f.heads), (unsigned) segments);
+  config.blockDim = dim3 (F::threads);
+  config.dynamicSmemBytes = F::bytes;
+  config.stream = stream;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = segments > 1 ? 1 : 0; /* after the chain, which says when */
+  return cudaLaunchKernelEx (&config, group_output_kernel<F>, a);
+}
+
+cudaError_t
+linear_outputs_sm90 (const Forward &f, int64_t segments, cudaStream_t stream)
+{
+  int64_t vectors = f.batch * f.heads;
+  Boxed a = {};
+
+  a.f = f;
+  a.is_boxed = f.is_wide && f.o.dtype == SP_DEV_BF16;
+  if (!map_of (&a.queries, f.queries, f.m, vectors, f.d) || !map_of (&a.keys, f.keys, f.m, vectors, f.d) ||
+      !map_of (&a.values, f.values, f.m, vectors, f.c) || (a.is_boxed && !map_of (&a.o, f.o.data, f.m, vectors, f.c)))
+    return cudaErrorInvalidValue;
+  if (f.d <= 64)
+    return f.c <= 64 ? run_outputs<Group<64, 1>> (a, segments, stream)
+                     : run_outputs<Group<64, 2>> (a, segments, stream);
+  return f.c <= 64 ? run_outputs<Group<128, 1>> (a, segments, stream)
+                   : run_outputs<Group<128, 2>> (a, segments, stream);
+}
