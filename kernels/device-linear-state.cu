@@ -123,22 +123,6 @@ sp_dev_linear_inter (SpDevShape shape, const float *slopes, SpDevTensor q, const
   return apply (shape, false, false, slopes, q, state_in, o, stream);
 }
 
-cudaError_t
-sp_dev_linear_inter_bwd (SpDevShape shape, const float *slopes, SpDevTensor keys, SpDevTensor values, SpDevTensor d_o,
-                         const float *state_in, const float *dstate_out, SpDevTensor dq, SpDevTensor dkeys,
-                         SpDevTensor dvalues, cudaStream_t stream)
-{
-  cudaError_t error = cudaSuccess;
-
-  if (state_in != nullptr)
-    error = apply (shape, true, false, slopes, d_o, state_in, dq, stream);
-  if (error == cudaSuccess && dstate_out != nullptr)
-    error = apply (shape, true, true, slopes, values, dstate_out, dkeys, stream);
-  if (error == cudaSuccess && dstate_out != nullptr)
-    error = apply (shape, false, true, slopes, keys, dstate_out, dvalues, stream);
-  return error;
-}
-
 /* --- the chain ---------------------------------------------------------------------------------------------------- */
 
 /* By elements of a state [batch,heads,size]. */

@@ -404,23 +404,3 @@ sp_dev_linear_local (SpDevShape shape, const float *slopes, SpDevTensor q, SpDev
     return cudaSuccess;
   return linear (linear_of (shape, false, false, slopes, q, keys, values, o, scratch), state, 0, stream);
 }
-
-cudaError_t
-sp_dev_linear_local_bwd (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
-                         SpDevTensor d_o, SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues, float *dstate,
-                         void *scratch, cudaStream_t stream)
-{
-  cudaError_t error = cudaSuccess;
-
-  if (!linear_is_legal (shape, { q, keys, values, d_o }, { dq, dkeys, dvalues }))
-    return cudaErrorInvalidValue;
-  if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0)
-    return cudaSuccess;
-  if (is_present (dq))
-    error = linear (linear_of (shape, true, false, slopes, d_o, values, keys, dq, scratch), nullptr, 0, stream);
-  if (error == cudaSuccess && is_present (dkeys))
-    error = linear (linear_of (shape, true, true, slopes, values, d_o, q, dkeys, scratch), nullptr, 0, stream);
-  if (error == cudaSuccess)
-    error = linear (linear_of (shape, false, true, slopes, keys, q, d_o, dvalues, scratch), dstate, 1, stream);
-  return error;
-}
