@@ -18,7 +18,7 @@ static const SpRefShape shapes[] = {
   { .m = 130, .k = 128, .n = 256, .batch = 1, .heads = 1 }, { .m = 100, .k = 256, .n = 72, .batch = 1, .heads = 2 },
   { .m = 1024, .k = 16, .n = 16, .batch = 1, .heads = 2 },  { .m = 1025, .k = 64, .n = 32, .batch = 1, .heads = 2 },
   { .m = 2500, .k = 32, .n = 64, .batch = 2, .heads = 2 },  { .m = 1100, .k = 128, .n = 128, .batch = 1, .heads = 1 },
-  { .m = 2100, .k = 32, .n = 32, .batch = 2, .heads = 8 },  { .m = 8200, .k = 16, .n = 16, .batch = 1, .heads = 4 },
+  { .m = 2100, .k = 16, .n = 16, .batch = 2, .heads = 8 },  { .m = 8200, .k = 8, .n = 8, .batch = 1, .heads = 4 },
   { .m = 32800, .k = 8, .n = 8, .batch = 1, .heads = 1 },   { .m = 400, .k = 96, .n = 192, .batch = 1, .heads = 1 },
   { .m = 300, .k = 256, .n = 256, .batch = 1, .heads = 1 },
 };
