@@ -458,7 +458,7 @@ __launch_bounds__ (F::threads) gradient_kernel (Gradients a)
     __syncthreads ();
     float factor = power (p.slope2, tokens);
     state_each (state, [&] (float &s, int, int) { s *= factor; });
-#pragma unroll
+#pragma unroll 2
     for (int token = 0; token < CHUNK; token += 16) {
       uint32_t v[F::tiles][4];
 
