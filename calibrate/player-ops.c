@@ -364,6 +364,12 @@ linear_scratch (const SpCommand *command)
 }
 
 static gint64
+linear_bwd_scratch (const SpCommand *command)
+{
+  return (gint64) sp_dev_linear_bwd_scratch_bytes (sp_player_shape (NULL, command));
+}
+
+static gint64
 norm_scratch (const SpCommand *command)
 {
   return (gint64) sp_dev_norm_bwd_scratch_bytes (M, N);
@@ -414,7 +420,7 @@ static const struct {
   [SP_OP_ATTENTION_BWD] = { sp_player_attention_bwd, sp_player_attention_scratch },
   [SP_OP_LINEAR_LOCAL] = { linear_local, linear_scratch },
   [SP_OP_LINEAR_INTER] = { linear_inter },
-  [SP_OP_LINEAR_LOCAL_BWD] = { linear_local_bwd, linear_scratch },
+  [SP_OP_LINEAR_LOCAL_BWD] = { linear_local_bwd, linear_bwd_scratch },
   [SP_OP_LINEAR_INTER_BWD] = { linear_inter_bwd },
   [SP_OP_STATE_UPDATE] = { state_update },
   [SP_OP_STATE_PREFIX] = { state_prefix },

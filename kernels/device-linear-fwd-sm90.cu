@@ -54,22 +54,7 @@ produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
   }
 }
 
-static __device__ inline void
-store_box (const CUtensorMap *map, uint32_t from, int column, int vector, int token)
-{
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n"
-               "cp.async.bulk.commit_group;\n" ::"l"(map),
-               "r"(from), "r"(column), "r"(vector), "r"(token)
-               : "memory");
-}
-
-/* Until what this thread stores has been read, or is there. */
-static __device__ inline void
-store_wait (void)
-{
-  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
-}
-
+/* Until what this thread stores is there. */
 static __device__ inline void
 store_wait_all (void)
 {
@@ -223,8 +208,10 @@ template <typename F> struct Consumer {
     outputs_keep (o, staged);
     fence_async ();
     named_barrier (1 + group, 128);
-    if (threadIdx.x % 128 == 0)
-      store_box (&a.o, staged, p.column + 64 * group, p.b * (int) a.f.heads + p.h, (int) first);
+    if (threadIdx.x % 128 == 0) {
+      store_box (&a.o, p.column + 64 * group, p.b * (int) a.f.heads + p.h, (int) first, staged);
+      store_commit ();
+    }
   }
 
   __device__ void step (int chunk, int chunks)
@@ -264,7 +251,7 @@ template <typename F> struct Consumer {
     }
     fence_async ();
     if (threadIdx.x % 128 == 0)
-      store_wait ();
+      store_wait_read ();
     named_barrier (1 + group, 128); /* the scores are there, and the last outputs have left */
     values_load (y_tile, v, weighed);
     wgmma_wait<0> ();

@@ -252,7 +252,7 @@ cut_of (SpDevShape s, bool by_groups)
 
 /* Enough for either way, so that it can be asked where there is no card. */
 size_t
-linear_forward_scratch (SpDevShape s)
+sp_dev_linear_scratch_bytes (SpDevShape s)
 {
   return (size_t) (max (cut_of (s, true).segments, cut_of (s, false).segments) * s.batch * s.heads * s.k * s.n) *
          sizeof (float);

@@ -8,7 +8,6 @@
  * within a chunk are shared: 16 by 16 of them at a time are some warp's.
  */
 
-#include "kernels/device-linear-fwd.h"
 #include "kernels/device-private.cuh"
 #include "kernels/device-swizzle.cuh"
 

@@ -64,6 +64,13 @@ named_barrier (int id, int threads)
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* Counts for those who wait there, and goes on. */
+static __device__ inline void
+named_barrier_arrive (int id, int threads)
+{
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+
 /* Writes to shared memory before this are seen by products and TMA after it. */
 static __device__ inline void
 fence_async (void)
@@ -81,6 +88,28 @@ copy_box (uint32_t to, const CUtensorMap *map, int column, int vector, int token
                "[%2];\n" ::"r"(to),
                "l"(map), "r"(barrier), "r"(column), "r"(vector), "r"(token)
                : "memory");
+}
+
+/* The same box from shared memory; parts that the tensor does not have are left out. */
+static __device__ inline void
+store_box (const CUtensorMap *map, int column, int vector, int token, uint32_t from)
+{
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n" ::"l"(map),
+               "r"(from), "r"(column), "r"(vector), "r"(token)
+               : "memory");
+}
+
+static __device__ inline void
+store_commit (void)
+{
+  asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
+
+/* Until what this thread stores has been read from shared memory. */
+static __device__ inline void
+store_wait_read (void)
+{
+  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
 
 /* --- products ----------------------------------------------------------------------------------------------------- */
@@ -141,10 +170,10 @@ wgmma_hold (float (&d)[N][4])
 #define D32 D4 (0), D4 (1), D4 (2), D4 (3), D4 (4), D4 (5), D4 (6), D4 (7)
 #define D64 D32, D4 (8), D4 (9), D4 (10), D4 (11), D4 (12), D4 (13), D4 (14), D4 (15)
 #define R32                                                                                                            \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "    \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "     \
   "%24, %25, %26, %27, %28, %29, %30, %31"
 #define R64                                                                                                            \
-  R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, "   \
+  R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, "    \
       "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 /* d[64,8 N] = a b, plus d if `add`; a by rows. */

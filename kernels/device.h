@@ -192,10 +192,9 @@ cudaError_t sp_dev_attention_stand_in (int64_t rows, int64_t k, SpDevTensor d_o,
 
 /* --- linear attention with a decay: device-linear*.cu ------------------------------------------------------------- */
 
-/* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256. Chunks of 64 tokens by tensor cores. The chain of
- * states is cut in segments, as many as fill an H100, and the states of these are the scratch; the backward's are of
- * 1024 tokens. */
-size_t sp_dev_linear_scratch_bytes (SpDevShape shape); /* of local, forward and local_bwd */
+/* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256. Chunks of 64 tokens by tensor cores. The forward's
+ * chain of states is cut in segments, as many as fill an H100, and the states of these are the scratch. */
+size_t sp_dev_linear_scratch_bytes (SpDevShape shape); /* of local and forward */
 /* Either output may be absent (o.data, state NULL); without o q is not read. What has decayed to nothing in fp32 is not
  * read for states: steep slopes take less time. */
 cudaError_t sp_dev_linear_local (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys,
@@ -207,6 +206,16 @@ cudaError_t sp_dev_linear_forward (SpDevShape shape, const float *slopes, SpDevT
                                    void *scratch, cudaStream_t stream);
 cudaError_t sp_dev_linear_inter (SpDevShape shape, const float *slopes, SpDevTensor q, const float *state_in,
                                  SpDevTensor o, cudaStream_t stream);
+size_t sp_dev_linear_bwd_scratch_bytes (SpDevShape shape); /* of linear_bwd and linear_local_bwd */
+/* Local and inter at once, and the chain: from the state before these tokens and the gradient of the one after them to
+ * the gradients, and to that of the state before. Any of the states may be NULL: zero, or not wanted. The rest as
+ * linear_local_bwd. On compute capability 9.0, up to 128 features, with outputs of bf16 aligned to 16 bytes, each of the
+ * two chains reads its tensors once, and blocks hand on states of fp32 less two bits; else there are passes over segments.
+ */
+cudaError_t sp_dev_linear_bwd (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys,
+                               SpDevTensor values, SpDevTensor d_o, const float *state_in, const float *dstate_out,
+                               SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues, float *dstate_in, void *scratch,
+                               cudaStream_t stream);
 /* dq, dkeys and dvalues may be absent together (dq.data NULL), and keys and values are then not read; so may dstate. */
 cudaError_t sp_dev_linear_local_bwd (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys,
                                      SpDevTensor values, SpDevTensor d_o, SpDevTensor dq, SpDevTensor dkeys,

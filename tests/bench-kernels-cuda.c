@@ -260,6 +260,22 @@ linear_backward (const Arena *a, int64_t m)
                                   half (a, 4), half (a, 5), half (a, 6), NULL, a->memory + 8 * SLOT, NULL);
 }
 
+/* With the states of neighbours, and to them. */
+static cudaError_t
+linear_whole_backward (const Arena *a, int64_t m)
+{
+  return sp_dev_linear_bwd (linear_shape (m), a->slopes, half (a, 0), half (a, 1), half (a, 2), half (a, 3),
+                            floats (a, 0), floats (a, 1), half (a, 4), half (a, 5), half (a, 6), floats (a, 7),
+                            a->memory + 8 * SLOT, NULL);
+}
+
+static cudaError_t
+linear_inter_backward (const Arena *a, int64_t m)
+{
+  return sp_dev_linear_inter_bwd (linear_shape (m), a->slopes, half (a, 1), half (a, 2), half (a, 3), floats (a, 0),
+                                  floats (a, 1), half (a, 4), half (a, 5), half (a, 6), NULL);
+}
+
 static cudaError_t
 linear_inter (const Arena *a, int64_t m)
 {
@@ -279,9 +295,17 @@ linear_inter (const Arena *a, int64_t m)
   {                                                                                                                    \
     return linear_backward (a, m);                                                                                     \
   }                                                                                                                    \
+  static cudaError_t linear_whole_backward_##m (const Arena *a)                                                        \
+  {                                                                                                                    \
+    return linear_whole_backward (a, m);                                                                               \
+  }                                                                                                                    \
   static cudaError_t linear_inter_##m (const Arena *a)                                                                 \
   {                                                                                                                    \
     return linear_inter (a, m);                                                                                        \
+  }                                                                                                                    \
+  static cudaError_t linear_inter_backward_##m (const Arena *a)                                                        \
+  {                                                                                                                    \
+    return linear_inter_backward (a, m);                                                                               \
   }
 LINEAR (8192)
 LINEAR (32768)
@@ -301,8 +325,11 @@ LINEAR (131072)
         linear_whole_##m },                                                                                            \
       { "linear-local-bwd", #m " tokens, 16 x 128", 14 * TOKENS (m), 2.5 * CHUNK (m) + 5 * STATE (m),                  \
         linear_backward_##m },                                                                                         \
+      { "linear-bwd", #m " tokens, 16 x 128", 14 * TOKENS (m), 2.5 * CHUNK (m) + 5 * STATE (m),                        \
+        linear_whole_backward_##m },                                                                                   \
+      { "linear-inter", #m " tokens, 16 x 128, no decay", 6 * TOKENS (m), STATE (m), linear_inter_##m },               \
   {                                                                                                                    \
-    "linear-inter", #m " tokens, 16 x 128, no decay", 6 * TOKENS (m), STATE (m), linear_inter_##m                      \
+    "linear-inter-bwd", #m " tokens, 16 x 128", 18 * TOKENS (m), 3 * STATE (m), linear_inter_backward_##m              \
   }
 
 static const Bench benches[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear attention with a decay: chunks of 64 tokens, and sizes around them; few heads are cut in many segments, many in
- * none, and the steepest slopes forget what is a few hundred tokens away. */
+/* Linear attention with a decay: chunks of 64 tokens, segments of several, and sizes around both. Few heads are cut in
+ * many segments, many in few, and the steepest slopes forget what is a few hundred tokens away. */
 #include "tests/cuda/case.h"
 
 #include <math.h>
@@ -17,8 +17,11 @@ static const SpRefShape shapes[] = {
   { .m = 200, .k = 128, .n = 128, .batch = 1, .heads = 3 }, { .m = 129, .k = 96, .n = 96, .batch = 2, .heads = 1 },
   { .m = 130, .k = 128, .n = 256, .batch = 1, .heads = 1 }, { .m = 100, .k = 256, .n = 72, .batch = 1, .heads = 2 },
   { .m = 1024, .k = 16, .n = 16, .batch = 1, .heads = 2 },  { .m = 1025, .k = 64, .n = 32, .batch = 1, .heads = 2 },
-  { .m = 2500, .k = 32, .n = 64, .batch = 2, .heads = 2 },  { .m = 1000, .k = 128, .n = 256, .batch = 1, .heads = 3 },
-  { .m = 300, .k = 256, .n = 256, .batch = 1, .heads = 2 }, { .m = 300, .k = 8, .n = 16, .batch = 2, .heads = 80 },
+  { .m = 2500, .k = 32, .n = 64, .batch = 2, .heads = 2 },  { .m = 1100, .k = 128, .n = 128, .batch = 1, .heads = 1 },
+  { .m = 2100, .k = 16, .n = 16, .batch = 2, .heads = 8 },  { .m = 8200, .k = 8, .n = 8, .batch = 1, .heads = 4 },
+  { .m = 32800, .k = 8, .n = 8, .batch = 1, .heads = 1 },   { .m = 400, .k = 96, .n = 192, .batch = 1, .heads = 1 },
+  { .m = 300, .k = 256, .n = 256, .batch = 1, .heads = 1 }, { .m = 1000, .k = 128, .n = 256, .batch = 1, .heads = 3 },
+  { .m = 300, .k = 8, .n = 16, .batch = 2, .heads = 80 },
 };
 
 typedef struct {
@@ -183,44 +186,100 @@ test_forward_captured (void)
   }
 }
 
-/* Variant 1: the gradients alone, 2: that of the state alone, 3: both. */
+typedef struct {
+  SpDevTensor q, k, v, d, dq, dk, dv;
+  const double *q_in, *k_in, *v_in, *d_in;
+  double *dq_out, *dk_out, *dv_out;
+} Gradients;
+
+/* Outputs of bf16 have kernels of their own; of any dtype they may be mixed. */
+static Gradients
+gradients (SpCase *c, const Shape *s, gboolean are_bf16)
+{
+  Gradients g;
+
+  g.q_in = sp_case_in (c, "q", SP_DEV_BF16, s->keys, 1, &g.q);
+  g.k_in = sp_case_in (c, "keys", SP_DEV_BF16, s->keys, 1, &g.k);
+  g.v_in = sp_case_in (c, "values", SP_DEV_BF16, s->values, 1, &g.v);
+  g.d_in = sp_case_in (c, "d_o", SP_DEV_BF16, s->values, 1, &g.d);
+  g.dq_out = sp_case_out (c, "dq", are_bf16 ? SP_DEV_BF16 : any (), s->keys, &g.dq);
+  g.dk_out = sp_case_out (c, "dkeys", are_bf16 ? SP_DEV_BF16 : any (), s->keys, &g.dk);
+  g.dv_out = sp_case_out (c, "dvalues", are_bf16 ? SP_DEV_BF16 : any (), s->values, &g.dv);
+  return g;
+}
+
+/* The gradient of the state alone. */
+static Gradients
+no_gradients (SpCase *c, const Shape *s)
+{
+  Gradients g;
+
+  g.q_in = sp_case_in (c, "q", SP_DEV_BF16, s->keys, 1, &g.q);
+  g.d_in = sp_case_in (c, "d_o", SP_DEV_BF16, s->values, 1, &g.d);
+  g.k_in = sp_case_numbers (c, s->keys);
+  g.v_in = sp_case_numbers (c, s->values);
+  g.dq_out = sp_case_numbers (c, s->keys);
+  g.dk_out = sp_case_numbers (c, s->keys);
+  g.dv_out = sp_case_numbers (c, s->values);
+  sp_case_in_absent (&g.k);
+  sp_case_in_absent (&g.v);
+  sp_case_in_absent (&g.dq);
+  sp_case_in_absent (&g.dk);
+  sp_case_in_absent (&g.dv);
+  return g;
+}
+
+/* Variant 1: the gradients alone, 2: that of the state alone, 3: both; 5 and 7: outputs of bf16. */
 static void
 test_local_bwd (void)
 {
+  static const int variants[] = { 1, 2, 3, 5, 7 };
+
   for (guint i = 0; i < G_N_ELEMENTS (shapes); i++)
-    for (int variant = 1; variant < 4; variant++) {
+    for (guint j = 0; j < G_N_ELEMENTS (variants); j++) {
+      int variant = variants[j];
       SpCase *c = linear_case (SP_CASE_TENSOR, "linear-local-bwd", i, variant);
       Shape s = shape_of (c, i);
-      SpDevTensor q, k, v, d, dq, dk, dv, dstate;
-      const double *q_in = sp_case_in (c, "q", SP_DEV_BF16, s.keys, 1, &q);
-      const double *d_in = sp_case_in (c, "d_o", SP_DEV_BF16, s.values, 1, &d);
-      const double *k_in, *v_in;
-      double *dq_out, *dk_out, *dv_out, *dstate_out = NULL;
-      if (variant & 1) {
-        k_in = sp_case_in (c, "keys", SP_DEV_BF16, s.keys, 1, &k);
-        v_in = sp_case_in (c, "values", SP_DEV_BF16, s.values, 1, &v);
-        dq_out = sp_case_out (c, "dq", any (), s.keys, &dq);
-        dk_out = sp_case_out (c, "dkeys", any (), s.keys, &dk);
-        dv_out = sp_case_out (c, "dvalues", any (), s.values, &dv);
-      } else {
-        k_in = sp_case_numbers (c, s.keys);
-        v_in = sp_case_numbers (c, s.values);
-        dq_out = sp_case_numbers (c, s.keys);
-        dk_out = sp_case_numbers (c, s.keys);
-        dv_out = sp_case_numbers (c, s.values);
-        sp_case_in_absent (&k);
-        sp_case_in_absent (&v);
-        sp_case_in_absent (&dq);
-        sp_case_in_absent (&dk);
-        sp_case_in_absent (&dv);
-      }
+      Gradients g = variant & 1 ? gradients (c, &s, variant & 4) : no_gradients (c, &s);
+      SpDevTensor dstate;
+      double *dstate_out = NULL;
       sp_case_in_absent (&dstate);
       if (variant & 2)
         dstate_out = sp_case_out (c, "dstate", SP_DEV_FP32, s.state, &dstate);
-      void *scratch = sp_case_scratch (c, sp_dev_linear_scratch_bytes (s.dev));
-      sp_ref_linear_local_bwd (s.ref, s.slopes, q_in, k_in, v_in, d_in, dq_out, dk_out, dv_out, dstate_out);
-      SP_CASE_RUN (c,
-                   sp_dev_linear_local_bwd (s.dev, s.dev_slopes, q, k, v, d, dq, dk, dv, dstate.data, scratch, NULL));
+      void *scratch = sp_case_scratch (c, sp_dev_linear_bwd_scratch_bytes (s.dev));
+      sp_ref_linear_local_bwd (s.ref, s.slopes, g.q_in, g.k_in, g.v_in, g.d_in, g.dq_out, g.dk_out, g.dv_out,
+                               dstate_out);
+      SP_CASE_RUN (c, sp_dev_linear_local_bwd (s.dev, s.dev_slopes, g.q, g.k, g.v, g.d, g.dq, g.dk, g.dv, dstate.data,
+                                               scratch, NULL));
+    }
+}
+
+/* Local, inter and the chain at once. Variant 1: with the state before, 2: with the gradient after, 4: outputs of bf16,
+ * 8: without those. The gradient of the state before is always wanted. */
+static void
+test_bwd (void)
+{
+  static const int variants[] = { 3, 5, 6, 7, 10 };
+
+  for (guint i = 0; i < G_N_ELEMENTS (shapes); i++)
+    for (guint j = 0; j < G_N_ELEMENTS (variants); j++) {
+      int variant = variants[j];
+      SpCase *c = linear_case (SP_CASE_TENSOR, "linear-bwd", i, variant);
+      Shape s = shape_of (c, i);
+      Gradients g = variant & 8 ? no_gradients (c, &s) : gradients (c, &s, variant & 4);
+      SpDevTensor before, after, dstate;
+      const double *b =
+          variant & 1 ? sp_case_in (c, "state", SP_DEV_FP32, s.state, 1, &before) : sp_case_in_absent (&before);
+      const double *a =
+          variant & 2 ? sp_case_in (c, "dstate", SP_DEV_FP32, s.state, 1, &after) : sp_case_in_absent (&after);
+      double *dstate_out = sp_case_out (c, "dstate-in", SP_DEV_FP32, s.state, &dstate);
+      void *scratch = sp_case_scratch (c, sp_dev_linear_bwd_scratch_bytes (s.dev));
+      sp_ref_linear_local_bwd (s.ref, s.slopes, g.q_in, g.k_in, g.v_in, g.d_in, g.dq_out, g.dk_out, g.dv_out,
+                               dstate_out);
+      sp_ref_linear_inter_bwd (s.ref, s.slopes, g.k_in, g.v_in, g.d_in, b, a, g.dq_out, g.dk_out, g.dv_out);
+      sp_ref_state_update (s.ref, s.slopes, a, dstate_out, dstate_out);
+      SP_CASE_RUN (c, sp_dev_linear_bwd (s.dev, s.dev_slopes, g.q, g.k, g.v, g.d, before.data, after.data, g.dq, g.dk,
+                                         g.dv, dstate.data, scratch, NULL));
     }
 }
 
@@ -299,6 +358,7 @@ sp_add_linear_cases (void)
   sp_case_add ("/kernels/linear-forward", test_forward);
   sp_case_add ("/kernels/linear-forward-captured", test_forward_captured);
   sp_case_add ("/kernels/linear-local-bwd", test_local_bwd);
+  sp_case_add ("/kernels/linear-bwd", test_bwd);
   sp_case_add ("/kernels/linear-inter", test_inter);
   sp_case_add ("/kernels/linear-inter-bwd", test_inter_bwd);
   sp_case_add ("/kernels/linear-chain", test_chain);

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Pieces of device-linear-bwd-sm90.cu: its items, the copies to shared memory, the states. */
+
+#include "kernels/device-linear-bwd.cuh"
+#include "kernels/device-mma.cuh"
+#include "kernels/device-wgmma.cuh"
+
+#define WARPS 8
+#define CONSUMERS (WARPS * 32)
+#define THREADS (CONSUMERS + 128)
+#define CHUNK 64
+#define SIZE 128 /* features */
+#define HALF_BYTES (CHUNK * 64 * 2)
+#define TILE_BYTES (2 * HALF_BYTES)
+#define STATE_HALF (SIZE * 64 * 2)
+#define STATE_BYTES (2 * STATE_HALF)
+#define TILES 12
+#define MOST_BLOCKS 240 /* a place is told from 512 turns of its chain; two items a block may be under way */
+#define BARRIERS 32
+#define SHARED_BYTES (TILES * TILE_BYTES + STATE_BYTES + BARRIERS * 8 + 2 * POWERS * 4 + 1024)
+#define STATE_FLOATS (SIZE * SIZE)
+#define PLACES 2                 /* of a chain, for a state each */
+#define PLACE (STATE_FLOATS / 4) /* in vectors of four */
+#define LOG2_E 1.4426950408889634f
+
+/* Barriers: full and empty by tile, of which pairs use the first's; of the items; of E's state, which both warpgroups
+ * read and write. */
+enum { FULL = 0, EMPTY = TILES, ITEM_FULL = 24, ITEM_EMPTY = 26, WRITTEN = 28, READ = 29, ITEMS = 30 };
+
+struct Bwd {
+  CUtensorMap q, keys, values, d_o, dq, dkeys, dvalues;
+  int m, vectors, heads, dk, dv; /* vectors: batch * heads */
+  int segments, items, segment;  /* segment: tokens */
+  bool has_dq, has_dkv, has_e;
+  const float *slopes, *state_in, *dstate_out;
+  float *dstate_in;
+  int *ticket;
+  uint4 *places;
+};
+
+/* An item. */
+struct Item {
+  bool reverse;
+  int vector, step, first, tokens, chunks;
+};
+
+static __device__ inline Item
+item_of (const Bwd &a, int i)
+{
+  Item x;
+  int chains = (int) a.has_dq + (int) a.has_e, segment;
+
+  x.reverse = chains == 2 ? i % 2 : a.has_e;
+  i /= chains;
+  x.vector = i % a.vectors;
+  x.step = i / a.vectors;
+  segment = x.reverse ? a.segments - 1 - x.step : x.step;
+  x.first = segment * a.segment;
+  x.tokens = min (a.m - x.first, a.segment);
+  x.chunks = (x.tokens + CHUNK - 1) / CHUNK;
+  return x;
+}
+
+static __device__ inline int
+chunk_of (const Item &x, int step)
+{
+  return x.reverse ? x.chunks - 1 - step : step;
+}
+
+/* Where the chunk that is the step-th has what the state is made of: a pair of tiles. The last few of what an item reads
+ * for the state stay there for its gradients; the others come again. */
+static __device__ inline int
+kept_of (const Item &x)
+{
+  return x.reverse ? 3 : 4;
+}
+
+static __device__ inline int
+pair_of (const Item &x, int step)
+{
+  return 2 * ((x.chunks - 1 - step % kept_of (x)) % kept_of (x));
+}
+
+/* And where the others are: a pair of keys and values, or dO alone. */
+static __device__ inline int
+other_of (const Item &x, int step)
+{
+  return x.reverse ? 6 + step % 3 * 2 : 8 + step % 4;
+}
+
+/* Whether what the segment adds to the state is wanted. */
+static __device__ inline bool
+is_handed_on (const Bwd &a, const Item &x)
+{
+  return x.step + 1 < a.segments || (x.reverse && a.dstate_in != nullptr);
+}
+
+/* --- copies ------------------------------------------------------------------------------------------------------- */
+
+static __device__ inline void
+load_tile (uint32_t to, const CUtensorMap *map, const Item &x, int chunk, uint32_t barrier)
+{
+  copy_box (to, map, 0, x.vector, x.first + chunk * CHUNK, barrier);
+  copy_box (to + HALF_BYTES, map, 64, x.vector, x.first + chunk * CHUNK, barrier);
+}
+
+/* One thread's. */
+struct Copies {
+  const Bwd &a;
+  uint32_t tiles, barriers, phase; /* bit b: parity of what empty barrier b waits for */
+
+  __device__ inline void wait_empty (int tile)
+  {
+    barrier_wait (barriers + 8 * (EMPTY + tile), phase >> tile & 1);
+  }
+
+  /* A tile, and the next where there are two. */
+  __device__ inline void load (const Item &x, int step, int tile, const CUtensorMap *first, const CUtensorMap *second)
+  {
+    uint32_t full = barriers + 8 * (FULL + tile), to = tiles + tile * TILE_BYTES;
+
+    wait_empty (tile);
+    phase ^= 1u << tile;
+    if (second != nullptr && tile >= 8)
+      wait_empty (tile + 1); /* which an item of the first chain may have had alone */
+    barrier_expect (full, second != nullptr ? 2 * TILE_BYTES : TILE_BYTES);
+    load_tile (to, first, x, chunk_of (x, step), full);
+    if (second != nullptr)
+      load_tile (to + TILE_BYTES, second, x, chunk_of (x, step), full);
+  }
+
+  __device__ inline void load_pair (const Item &x, int step, int tile)
+  {
+    load (x, step, tile, x.reverse ? &a.q : &a.keys, x.reverse ? &a.d_o : &a.values);
+  }
+
+  /* For the state from the last chunk to the first, for gradients from the first. */
+  __device__ inline void item (const Item &x)
+  {
+    int kept = kept_of (x);
+    bool is_given = is_handed_on (a, x);
+
+    for (int i = 0; is_given && i < x.chunks; i++)
+      load_pair (x, x.chunks - 1 - i, 2 * (i % kept));
+    for (int step = 0; (!x.reverse || a.has_dkv) && step < x.chunks; step++) {
+      if (!is_given || step >= kept)
+        load_pair (x, step, pair_of (x, step));
+      load (x, step, other_of (x, step), x.reverse ? &a.keys : &a.d_o, x.reverse ? &a.values : nullptr);
+    }
+  }
+};
+
+static __device__ void
+produce (const Bwd &a, uint32_t tiles, uint32_t barriers, int *items)
+{
+  Copies copies = { a, tiles, barriers, 0xffffffffu };
+
+  for (int n = 0;; n++) {
+    int i = atomicAdd (a.ticket, 1) + 1, at = n % 2;
+
+    barrier_wait (barriers + 8 * (ITEM_EMPTY + at), n / 2 % 2 ^ 1);
+    items[at] = i < a.items ? i : -1;
+    barrier_arrive (barriers + 8 * (ITEM_FULL + at));
+    if (i >= a.items)
+      return;
+    copies.item (item_of (a, i));
+  }
+}
+
+/* --- states ------------------------------------------------------------------------------------------------------- */
+
+typedef float State[16][4]; /* of a warpgroup's 64 rows: 16 rows a warp */
+
+static __device__ inline uint32_t
+pack (float low, float high)
+{
+  uint32_t r;
+
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
+static __device__ inline float
+power (float slope2, int distance)
+{
+  return exp2f (-slope2 * (float) distance);
+}
+
+/* What threads know of their place. */
+struct Lane {
+  int warp, group, row, pair; /* warp of 8, warpgroup, row of 64, first column of 8 */
+};
+
+/* A head's powers of lambda by distance, 0 where it is negative; in shared memory, for each warpgroup. */
+#define NEGATIVE 72
+#define POWERS 148
+
+static __device__ inline void
+set_powers (float *powers, float slope2, const Lane &l)
+{
+  named_barrier (1 + l.group, 128); /* those of the item before have been read */
+  for (int i = threadIdx.x % 128; i < POWERS; i += 128)
+    powers[i] = i < NEGATIVE ? 0 : power (slope2, i - NEGATIVE);
+  named_barrier (1 + l.group, 128);
+}
+
+typedef uint32_t Fragments[4][4]; /* of a warp's 16 rows of x^T, 64 tokens */
+
+static __device__ inline void
+weigh_tokens (Fragments &x, uint32_t tile, bool reverse, const float *powers, float more, const Lane &l)
+{
+  int lane = threadIdx.x % 32, matrix = lane / 8, token = matrix / 2 * 8 + lane % 8,
+      piece = l.warp % 4 * 2 + matrix % 2;
+  uint32_t at = tile + l.group * HALF_BYTES + token * 128 + ((piece ^ token % 8) << 4);
+  float weights[4];
+
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int r = l.pair + i % 2 + i / 2 * 8;
+    weights[i] = powers[NEGATIVE + (reverse ? r + 1 : 15 - r)] * more;
+  }
+#pragma unroll
+  for (int k = 0; k < 4; k++) {
+    float step = powers[NEGATIVE + 16 * (reverse ? k : 3 - k)];
+    uint32_t raw[4];
+
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(raw[0]), "=r"(raw[1]), "=r"(raw[2]), "=r"(raw[3])
+                 : "r"(at + k * 2048)
+                 : "memory");
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      x[k][i] = pack (bf16_at (raw[i], 0) * (weights[i / 2 * 2] * step),
+                      bf16_at (raw[i], 1) * (weights[i / 2 * 2 + 1] * step));
+  }
+}
+
+/* state += x^T y of a chunk; starts it. */
+static __device__ inline void
+add_tokens (State &state, const Fragments &x, uint32_t y_tile)
+{
+  Operand y = operand (y_tile, HALF_BYTES);
+
+  wgmma_hold (state);
+  wgmma_fence ();
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    wgmma<true> (state, x[k], descriptor (y, k * 2048), 1);
+  wgmma_commit ();
+}
+
+static __device__ inline void
+scale (State &state, float factor)
+{
+#pragma unroll
+  for (int j = 0; j < 16; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      state[j][e] *= factor;
+}
+
+/* To shared memory, in bf16. */
+static __device__ inline void
+store_state (const State &state, uint32_t to, const Lane &l)
+{
+  int lane = threadIdx.x % 32, matrix = lane / 8, row = l.warp * 16 + matrix % 2 * 8 + lane % 8;
+
+#pragma unroll
+  for (int j = 0; j < 16; j += 2) {
+    int piece = j % 8 + matrix / 2;
+
+    store_matrices (to + j / 8 * STATE_HALF + row * 128 + ((piece ^ row % 8) << 4), pack (state[j][0], state[j][1]),
+                    pack (state[j][2], state[j][3]), pack (state[j + 1][0], state[j + 1][1]),
+                    pack (state[j + 1][2], state[j + 1][3]));
+  }
+  fence_async ();
+}
+
+/* f (pair of floats, index of the first) over a state [dk,dv] in device memory. */
+template <typename F>
+static __device__ inline void
+state_each (const Bwd &a, State &state, const Lane &l, F f)
+{
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int j = 0; j < 16; j++) {
+      int row = l.group * 64 + l.row + 8 * i, column = 8 * j + l.pair;
+
+      f (state[j][2 * i], state[j][2 * i + 1], row < a.dk && column < a.dv, row * a.dv + column);
+    }
+}
+
+/* What is written to a place in a chain's turn is told from what was there before by the last two bits of each float,
+ * which are the turn's: so a state needs no flag, and no fence before one. Vectors of 16 bytes are read and written
+ * whole. */
+struct Mark {
+  uint32_t bits[4];
+};
+
+static __device__ inline Mark
+mark_of (int step)
+{
+  Mark mark;
+
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    mark.bits[i] = step / PLACES >> 2 * i & 3;
+  return mark;
+}
+
+static __device__ inline void
+load_place (float (&x)[4], const uint4 *place)
+{
+  asm volatile("{\n"
+               ".reg .b128 all;\n"
+               ".reg .b64 low, high;\n"
+               "ld.relaxed.gpu.global.b128 all, [%4];\n"
+               "mov.b128 {low, high}, all;\n"
+               "mov.b64 {%0, %1}, low;\n"
+               "mov.b64 {%2, %3}, high;\n"
+               "}\n"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "l"(place)
+               : "memory");
+}
+
+static __device__ inline void
+store_place (uint4 *place, const float (&x)[4], const Mark &mark)
+{
+  uint32_t w[4];
+
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    w[i] = (__float_as_uint (x[i]) & ~3u) | mark.bits[i];
+  asm volatile("{\n"
+               ".reg .b128 all;\n"
+               ".reg .b64 low, high;\n"
+               "mov.b64 low, {%1, %2};\n"
+               "mov.b64 high, {%3, %4};\n"
+               "mov.b128 all, {low, high};\n"
+               "st.relaxed.gpu.global.b128 [%0], all;\n"
+               "}\n" ::"l"(place),
+               "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+               : "memory");
+}
+
+static __device__ inline uint32_t
+marks_off (const float (&x)[4], const Mark &mark)
+{
+  uint32_t off = 0;
+
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    off |= (__float_as_uint (x[i]) ^ mark.bits[i]) & 3;
+  return off;
+}
+
+/* The state before the first segment. */
+static __device__ inline void
+first_state (const Bwd &a, const Item &x, State &state, const Lane &l)
+{
+  const float *in = x.reverse ? a.dstate_out : a.state_in;
+
+  state_each (a, state, l, [&] (float &low, float &high, bool is_there, int i) {
+    float2 s =
+        in != nullptr && is_there ? *(const float2 *) (in + (int64_t) x.vector * a.dk * a.dv + i) : make_float2 (0, 0);
+    low = s.x;
+    high = s.y;
+  });
+}
+
+static __device__ inline void
+load_state (State &state, const uint4 *place)
+{
+#pragma unroll
+  for (int j = 0; j < 16; j++)
+    load_place (state[j], place + j * 32);
+}
+
+/* Until all of the neighbour's state is there, of which load_state had what was. */
+static __device__ inline void
+wait_state (State &state, const uint4 *from, const Mark &mark)
+{
+  for (;;) {
+    uint32_t off = 0;
+
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+      off |= marks_off (state[j], mark);
+    if (__all_sync (0xffffffffu, off == 0))
+      return;
+    /* Who waits for long asks for what comes last alone. */
+    do
+      load_place (state[15], from + 15 * 32);
+    while (!__all_sync (0xffffffffu, marks_off (state[15], mark) == 0));
+    load_state (state, from);
+  }
+}
+
+/* To the neighbour, or outside. */
+static __device__ inline void
+give_state (State &own, uint4 *to, const Mark &mark)
+{
+#pragma unroll
+  for (int j = 0; j < 16; j++)
+    store_place (to + j * 32, own[j], mark);
+}
+
+static __device__ inline void
+last_state (const Bwd &a, const Item &x, State &state, const Lane &l)
+{
+  state_each (a, state, l, [&] (float &low, float &high, bool is_there, int i) {
+    if (is_there)
+      *(float2 *) (a.dstate_in + (int64_t) x.vector * a.dk * a.dv + i) = make_float2 (low, high);
+  });
+}
+
+/* --- what is full and free ---------------------------------------------------------------------------------------- */
+
+struct Block {
+  uint32_t tiles, state, barriers;
+};
+
+static __device__ inline void
+wait_full (const Block &b, uint32_t &phase, int barrier)
+{
+  barrier_wait (b.barriers + 8 * (FULL + barrier), phase >> barrier & 1);
+  phase ^= 1u << barrier;
+}
+
+static __device__ inline void
+set_free (const Block &b, int barrier)
+{
+  if (threadIdx.x % 32 == 0)
+    barrier_arrive (b.barriers + 8 * (EMPTY + barrier));
+}
+
+/* `stored`, if not -1, is free as soon as outputs that lie there have been read. */
+static __device__ inline void
+set_stored_free (const Block &b, int &stored)
+{
+  if (stored >= 0 && threadIdx.x % 32 == 0) {
+    store_wait_read ();
+    barrier_arrive (b.barriers + 8 * (EMPTY + stored));
+  }
+  stored = -1;
+}
