@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Softmax attention, backward, for sm_90a, in the two kernels of device-attention-bwd.cu. In both a warp of one
+ * warpgroup fetches tiles by the TMA, and two warpgroups have 64 queries or 64 keys each; what they make of scores stays
+ * in registers and goes from there into the next product.
+ */
+#include "kernels/device-attention-wgmma.cuh"
+
+struct Maps {
+  CUtensorMap q, d_o, keys, values;
+};
+
+#define GROUPS 2
+#define THREADS (128 * (GROUPS + 1))
+
+/* --- dQ ----------------------------------------------------------------------------------------------------------- */
+
+/* K features of queries and keys, V of values. */
+template <int K, int V, int KEYS, int STAGES> struct QueryPass {
+  static constexpr int queries = 64 * GROUPS;
+  static constexpr int k_bytes = KEYS * K * 2, v_bytes = KEYS * V * 2;
+  static constexpr int do_at = queries * K * 2, k_at = do_at + queries * V * 2, v_at = k_at + STAGES * k_bytes;
+  static constexpr int state_at = v_at + STAGES * v_bytes;
+
+  struct State {
+    uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+    Step steps[STAGES];
+  };
+  static constexpr int bytes = state_at + (int) sizeof (State) + 1024; /* aligned by hand */
+};
+
+template <int K, int V, int KEYS, int STAGES>
+static __device__ inline void
+fetch_keys (const Attention &a, const Maps &maps, unsigned char *shared,
+            typename QueryPass<K, V, KEYS, STAGES>::State *state, Place place)
+{
+  typedef QueryPass<K, V, KEYS, STAGES> P;
+  int b = place.batch, q_head = b * (int) a.heads + place.head;
+  int kv = b * (int) a.kv_heads + (int) kv_head (a, place.head);
+  QueryRange range = {};
+  if (a.query_tiles != nullptr)
+    range = range_at<P::queries> (a.query_tiles + b * div_up (a.m, MASK_TILE), place.tile, (int) a.m);
+  Walk walk = walk_begin ();
+  bool is_whole = false, leads = threadIdx.x % 32 == 0;
+  Turn<STAGES> turn = { 0, 1 };
+
+  if (leads) {
+    barrier_expect (&state->q_full, P::k_at);
+    tile_fetch<K, P::queries> (shared, &maps.q, &state->q_full, q_head, place.tile * P::queries);
+    tile_fetch<V, P::queries> (shared + P::do_at, &maps.d_o, &state->q_full, q_head, place.tile * P::queries);
+  }
+  for (int j = 0; j >= 0; turn.next ()) {
+    j = walk_next<KEYS> (walk, a.key_tiles, a.n, range, &is_whole);
+    if (leads) {
+      uint64_t *k_full = &state->k_full[turn.stage], *v_full = &state->v_full[turn.stage];
+      barrier_wait (&state->k_empty[turn.stage], turn.phase);
+      state->steps[turn.stage] = { j, is_whole };
+      if (j < 0)
+        barrier_arrive (k_full);
+      else {
+        barrier_expect (k_full, P::k_bytes);
+        tile_fetch<K, KEYS> (shared + P::k_at + turn.stage * P::k_bytes, &maps.keys, k_full, kv, j * KEYS);
+        barrier_wait (&state->v_empty[turn.stage], turn.phase);
+        barrier_expect (v_full, P::v_bytes);
+        tile_fetch<V, KEYS> (shared + P::v_at + turn.stage * P::v_bytes, &maps.values, v_full, kv, j * KEYS);
+      }
+    }
+    __syncwarp ();
+  }
+}
+
+/* p of hidden pairs is 0. */
+template <int KEYS>
+static __device__ inline void
+hide_keys (const Attention &a, float (&p)[KEYS / 2], const Interval see[2], int tile)
+{
+#pragma unroll
+  for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      int32_t position = key_position (a, tile * KEYS + j * 8 + (int) threadIdx.x % 4 * 2 + e);
+      if (!sees (see[0], position))
+        p[4 * j + e] = 0;
+      if (!sees (see[1], position))
+        p[4 * j + 2 + e] = 0;
+    }
+}
+
+template <int K, int V, int KEYS, int STAGES>
+static __device__ inline void
+gather_keys (const Attention &a, unsigned char *shared, typename QueryPass<K, V, KEYS, STAGES>::State *state,
+             Place place)
+{
+  typedef QueryPass<K, V, KEYS, STAGES> P;
+  int group = threadIdx.x / 128 - 1, b = place.batch, h = place.head;
+  int64_t row = (int64_t) place.tile * P::queries + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  Interval see[2] = { interval_of (a, b, row), interval_of (a, b, row + 8) };
+  float lse[2] = { lse_log2 (a, row, b, h), lse_log2 (a, row + 8, b, h) };
+  float delta[2] = { delta_of (a, row, b, h), delta_of (a, row + 8, b, h) };
+  float dq[K / 2] = {}, s[KEYS / 2], dp[KEYS / 2], scale_log2 = a.scale * LOG2_E;
+  uint32_t p[KEYS / 4], at = place_in_shared (shared), own = at + group * 64 * 128;
+  bool leads = threadIdx.x % 32 == 0;
+  Turn<STAGES> turn = {};
+  int before = -1; /* the stage of the keys that dq is being summed with */
+
+  barrier_wait (&state->q_full, 0);
+  for (;; turn.next ()) {
+    barrier_wait (&state->k_full[turn.stage], turn.phase);
+    Step step = state->steps[turn.stage];
+    if (step.tile < 0)
+      break;
+    hold (s);
+    products_begin ();
+    product_by_features<K, P::queries, KEYS> (s, own, at + P::k_at + turn.stage * P::k_bytes);
+    products_commit ();
+    products_wait<1> ();
+    hold (dq);
+    hold (p);
+    if (leads && before >= 0)
+      barrier_arrive (&state->k_empty[before]);
+    before = turn.stage;
+
+    barrier_wait (&state->v_full[turn.stage], turn.phase);
+    hold (dp);
+    products_begin ();
+    product_by_features<V, P::queries, KEYS> (dp, own + P::do_at, at + P::v_at + turn.stage * P::v_bytes);
+    products_commit ();
+    products_wait<1> ();
+    hold (s);
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; i++)
+      s[i] = exp2_fast (s[i] * scale_log2 - lse[i / 2 % 2]);
+    if (!step.is_whole)
+      hide_keys<KEYS> (a, s, see, step.tile);
+    products_wait<0> ();
+    hold (dp);
+    if (leads)
+      barrier_arrive (&state->v_empty[turn.stage]);
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; i++)
+      s[i] *= dp[i] - delta[i / 2 % 2];
+    pack (p, s);
+    hold (dq);
+    hold (p);
+    products_begin ();
+    product_by_rows<KEYS, K> (dq, p, at + P::k_at + turn.stage * P::k_bytes, true);
+    products_commit ();
+  }
+  products_wait<0> ();
+  hold (dq);
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    if (row + 8 * i < a.m)
+      store_row (a.dq, head_at (a, row + 8 * i, b, a.heads, h, a.k), a.k, dq, i, a.scale);
+}
+
+template <int K, int V, int KEYS, int STAGES>
+static __global__ void
+__launch_bounds__ (THREADS, 1) query_pass_kernel (Attention a, Order order, const __grid_constant__ Maps maps)
+{
+  typedef QueryPass<K, V, KEYS, STAGES> P;
+  extern __shared__ unsigned char dynamic[];
+  unsigned char *shared = tiles_begin (dynamic);
+  typename P::State *state = (typename P::State *) (shared + P::state_at);
+  Place place = place_of (order, blockIdx.x);
+
+  place.tile = order.tiles - 1 - place.tile; /* the last queries first: under a causal mask they have most to do */
+  if (threadIdx.x == 0) {
+    barrier_init (&state->q_full, 1);
+    for (int i = 0; i < STAGES; i++) {
+      barrier_init (&state->k_full[i], 1);
+      barrier_init (&state->v_full[i], 1);
+      barrier_init (&state->k_empty[i], 4 * GROUPS);
+      barrier_init (&state->v_empty[i], 4 * GROUPS);
+    }
+    barrier_init_end ();
+  }
+  __syncthreads ();
+  if (threadIdx.x < 128) {
+    registers_give<40> ();
+    if (threadIdx.x < 32)
+      fetch_keys<K, V, KEYS, STAGES> (a, maps, shared, state, place);
+  } else {
+    registers_take<232> ();
+    gather_keys<K, V, KEYS, STAGES> (a, shared, state, place);
+  }
+}
+
+/* --- dK and dV ---------------------------------------------------------------------------------------------------- */
+
+/* Scores stand here with keys in rows: s^T = K Q^T. */
+template <int K, int V, int QUERIES, int STAGES> struct KeyPass {
+  static constexpr int keys = 64 * GROUPS;
+  static constexpr int q_bytes = QUERIES * K * 2, do_bytes = QUERIES * V * 2;
+  static constexpr int v_at = keys * K * 2, q_at = v_at + keys * V * 2, do_at = q_at + STAGES * q_bytes;
+  static constexpr int state_at = do_at + STAGES * do_bytes;
+
+  struct State {
+    float lse[STAGES][QUERIES], delta[STAGES][QUERIES];
+    uint64_t kv_full, full[STAGES], empty[STAGES];
+    Step steps[STAGES];
+    KeyRange range;
+  };
+  static constexpr int bytes = state_at + (int) sizeof (State) + 1024; /* aligned by hand */
+};
+
+/* Goes through the queries of all heads that share the keys' head. */
+struct QueryWalk {
+  Walk walk;
+  int head, left;
+};
+
+static __device__ inline QueryWalk
+query_walk_begin (const Attention &a, Place place)
+{
+  int first = (int) div_up (place.head * a.heads, a.kv_heads);
+
+  return { walk_begin (), place.batch * (int) a.heads + first,
+           (int) div_up ((place.head + 1) * a.heads, a.kv_heads) - first };
+}
+
+template <int QUERIES>
+static __device__ inline int
+query_walk_next (QueryWalk &w, const Attention &a, int batch, const KeyRange &range, bool *ret_whole)
+{
+  for (;;) {
+    const QueryRange *tiles = a.query_tiles ? a.query_tiles + batch * div_up (a.m, MASK_TILE) : nullptr;
+    int tile = walk_next<QUERIES> (w.walk, tiles, a.m, range, ret_whole);
+    if (tile >= 0 || --w.left <= 0)
+      return tile;
+    w.head++;
+    w.walk = walk_begin ();
+  }
+}
+
+template <int K, int V, int QUERIES, int STAGES>
+static __device__ inline void
+fetch_queries (const Attention &a, const Maps &maps, unsigned char *shared,
+               typename KeyPass<K, V, QUERIES, STAGES>::State *state, Place place)
+{
+  typedef KeyPass<K, V, QUERIES, STAGES> P;
+  QueryWalk walk = query_walk_begin (a, place);
+  bool is_whole = false;
+  Turn<STAGES> turn = { 0, 1 };
+
+  if (threadIdx.x == 0) {
+    int kv = place.batch * (int) a.kv_heads + place.head;
+    barrier_expect (&state->kv_full, P::q_at);
+    tile_fetch<K, P::keys> (shared, &maps.keys, &state->kv_full, kv, place.tile * P::keys);
+    tile_fetch<V, P::keys> (shared + P::v_at, &maps.values, &state->kv_full, kv, place.tile * P::keys);
+  }
+  for (int i = 0; i >= 0; turn.next ()) {
+    i = query_walk_next<QUERIES> (walk, a, place.batch, state->range, &is_whole);
+    if (threadIdx.x == 0) {
+      uint64_t *full = &state->full[turn.stage];
+      barrier_wait (&state->empty[turn.stage], turn.phase);
+      state->steps[turn.stage] = { i, is_whole };
+      if (i < 0)
+        barrier_arrive (full);
+      else {
+        barrier_expect (full, P::q_bytes + P::do_bytes);
+        tile_fetch<K, QUERIES> (shared + P::q_at + turn.stage * P::q_bytes, &maps.q, full, walk.head, i * QUERIES);
+        tile_fetch<V, QUERIES> (shared + P::do_at + turn.stage * P::do_bytes, &maps.d_o, full, walk.head, i * QUERIES);
+      }
+    }
+    __syncwarp ();
+  }
+}
+
+/* A second warp, for what is known of each query. */
+template <int K, int V, int QUERIES, int STAGES>
+static __device__ inline void
+fetch_rows (const Attention &a, typename KeyPass<K, V, QUERIES, STAGES>::State *state, Place place)
+{
+  QueryWalk walk = query_walk_begin (a, place);
+  bool is_whole;
+  Turn<STAGES> turn = { 0, 1 };
+
+  for (int i = 0; i >= 0; turn.next ()) {
+    i = query_walk_next<QUERIES> (walk, a, place.batch, state->range, &is_whole);
+    barrier_wait (&state->empty[turn.stage], turn.phase);
+    if (i >= 0)
+#pragma unroll 1
+      for (int row = threadIdx.x % 32; row < QUERIES; row += 32) {
+        int64_t at = (i * QUERIES + row) * (a.batch * a.heads) + walk.head;
+        bool is_there = i * QUERIES + row < a.m;
+        state->lse[turn.stage][row] = is_there ? a.lse_in[at] * LOG2_E : INFINITY; /* p = 0 where there is none */
+        state->delta[turn.stage][row] = is_there ? a.delta[at] : 0;
+      }
+    __syncwarp ();
+    if (threadIdx.x % 32 == 0)
+      barrier_arrive (&state->full[turn.stage]);
+  }
+}
+
+template <int QUERIES>
+static __device__ inline void
+hide_queries (const Attention &a, float (&p)[QUERIES / 2], const int32_t positions[2], int b, int tile)
+{
+#pragma unroll
+  for (int j = 0; j < QUERIES / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      Interval see = interval_of (a, b, tile * QUERIES + j * 8 + (int) threadIdx.x % 4 * 2 + e);
+      if (!sees (see, positions[0]))
+        p[4 * j + e] = 0;
+      if (!sees (see, positions[1]))
+        p[4 * j + 2 + e] = 0;
+    }
+}
+
+template <int K, int V, int QUERIES, int STAGES>
+static __device__ inline void
+gather_queries (const Attention &a, unsigned char *shared, typename KeyPass<K, V, QUERIES, STAGES>::State *state,
+                Place place)
+{
+  typedef KeyPass<K, V, QUERIES, STAGES> P;
+  int group = threadIdx.x / 128 - 1, b = place.batch, t = threadIdx.x % 4;
+  int64_t row = (int64_t) place.tile * P::keys + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  int32_t positions[2] = { key_position (a, row), key_position (a, row + 8) };
+  float dk[K / 2] = {}, dv[V / 2] = {}, s[QUERIES / 2], dp[QUERIES / 2], scale_log2 = a.scale * LOG2_E;
+  uint32_t p[QUERIES / 4], at = place_in_shared (shared), own = at + group * 64 * 128;
+  bool leads = threadIdx.x % 32 == 0;
+  Turn<STAGES> turn = {};
+
+  barrier_wait (&state->kv_full, 0);
+  for (;; turn.next ()) {
+    barrier_wait (&state->full[turn.stage], turn.phase);
+    Step step = state->steps[turn.stage];
+    uint32_t q_at = at + P::q_at + turn.stage * P::q_bytes, do_at = at + P::do_at + turn.stage * P::do_bytes;
+    if (step.tile < 0)
+      break;
+    hold (s);
+    hold (dp);
+    products_begin ();
+    product_by_features<K, P::keys, QUERIES> (s, own, q_at);
+    products_commit ();
+    product_by_features<V, P::keys, QUERIES> (dp, own + P::v_at, do_at);
+    products_commit ();
+    products_wait<1> ();
+    hold (s);
+#pragma unroll
+    for (int j = 0; j < QUERIES / 8; j++) {
+      float2 lse = *(const float2 *) &state->lse[turn.stage][8 * j + 2 * t];
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        s[4 * j + e] = exp2_fast (s[4 * j + e] * scale_log2 - (e % 2 ? lse.y : lse.x));
+    }
+    if (!step.is_whole)
+      hide_queries<QUERIES> (a, s, positions, b, step.tile);
+    pack (p, s);
+    hold (dv);
+    hold (p);
+    products_begin ();
+    product_by_rows<QUERIES, V> (dv, p, do_at, true);
+    products_commit ();
+    products_wait<1> ();
+    hold (dp);
+#pragma unroll
+    for (int j = 0; j < QUERIES / 8; j++) {
+      float2 delta = *(const float2 *) &state->delta[turn.stage][8 * j + 2 * t];
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        s[4 * j + e] *= dp[4 * j + e] - (e % 2 ? delta.y : delta.x);
+    }
+    products_wait<0> ();
+    hold (dv);
+    hold (p);
+    pack (p, s);
+    hold (dk);
+    hold (p);
+    products_begin ();
+    product_by_rows<QUERIES, K> (dk, p, q_at, true);
+    products_commit ();
+    products_wait<0> ();
+    hold (dk);
+    hold (p);
+    if (leads)
+      barrier_arrive (&state->empty[turn.stage]);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    if (row + 8 * i < a.n) {
+      store_row (a.dkeys, head_at (a, row + 8 * i, b, a.kv_heads, place.head, a.k), a.k, dk, i, a.scale);
+      store_row (a.dvalues, head_at (a, row + 8 * i, b, a.kv_heads, place.head, a.v), a.v, dv, i, 1);
+    }
+}
+
+template <int K, int V, int QUERIES, int STAGES>
+static __global__ void
+__launch_bounds__ (THREADS, 1) key_pass_kernel (Attention a, Order order, const __grid_constant__ Maps maps)
+{
+  typedef KeyPass<K, V, QUERIES, STAGES> P;
+  extern __shared__ unsigned char dynamic[];
+  unsigned char *shared = tiles_begin (dynamic);
+  typename P::State *state = (typename P::State *) (shared + P::state_at);
+  Place place = place_of (order, blockIdx.x);
+
+  if (threadIdx.x == 0) {
+    if (a.key_tiles != nullptr)
+      state->range = range_at<P::keys> (a.key_tiles, place.tile, (int) a.n);
+    barrier_init (&state->kv_full, 1);
+    for (int i = 0; i < STAGES; i++) {
+      barrier_init (&state->full[i], 2);
+      barrier_init (&state->empty[i], 4 * GROUPS);
+    }
+    barrier_init_end ();
+  }
+  __syncthreads ();
+  if (threadIdx.x < 128) {
+    registers_give<24> ();
+    if (threadIdx.x < 32)
+      fetch_queries<K, V, QUERIES, STAGES> (a, maps, shared, state, place);
+    else if (threadIdx.x < 64)
+      fetch_rows<K, V, QUERIES, STAGES> (a, state, place);
+  } else {
+    registers_take<240> ();
+    gather_queries<K, V, QUERIES, STAGES> (a, shared, state, place);
+  }
+}
+
+/* --- both --------------------------------------------------------------------------------------------------------- */
+
+static cudaError_t
+maps_of (Maps *maps, const Attention &a, int query_rows, int key_rows)
+{
+  cudaError_t error = map_of (&maps->q, a.q, a.m, a.batch * a.heads, a.k, query_rows);
+
+  if (error == cudaSuccess)
+    error = map_of (&maps->d_o, a.d_o, a.m, a.batch * a.heads, a.v, query_rows);
+  if (error == cudaSuccess)
+    error = map_of (&maps->keys, a.keys, a.n, a.batch * a.kv_heads, a.k, key_rows);
+  if (error == cudaSuccess)
+    error = map_of (&maps->values, a.values, a.n, a.batch * a.kv_heads, a.v, key_rows);
+  return error;
+}
+
+template <int K, int V, int KEYS, int KEY_STAGES, int QUERIES, int QUERY_STAGES>
+static cudaError_t
+backward (const Attention &a, cudaStream_t stream)
+{
+  typedef QueryPass<K, V, KEYS, KEY_STAGES> Queries;
+  typedef KeyPass<K, V, QUERIES, QUERY_STAGES> Keys;
+  int64_t bytes = 2 * (a.k + a.v), sharing = a.heads / a.kv_heads;
+  Order queries = order_of (div_up (a.m, Queries::queries), a.heads, a.batch, a.n * bytes, sharing);
+  Order keys = order_of (div_up (a.n, Keys::keys), a.kv_heads, a.batch, a.m * bytes * sharing, 1);
+  Maps maps;
+  cudaError_t error = maps_of (&maps, a, Queries::queries, KEYS);
+
+  if (error == cudaSuccess)
+    error = launch (query_pass_kernel<K, V, KEYS, KEY_STAGES>, dim3 ((unsigned) (queries.tiles * queries.pairs)),
+                    THREADS, Queries::bytes, stream, a, queries, maps);
+  if (error == cudaSuccess)
+    error = maps_of (&maps, a, QUERIES, Keys::keys);
+  if (error == cudaSuccess)
+    error = launch (key_pass_kernel<K, V, QUERIES, QUERY_STAGES>, dim3 ((unsigned) (keys.tiles * keys.pairs)), THREADS,
+                    Keys::bytes, stream, a, keys, maps);
+  return error;
+}
+
+cudaError_t
+sp_attention_bwd_sm90 (const Attention &a, cudaStream_t stream)
+{
+  return a.k <= 64 && a.v <= 64 ? backward<64, 64, 128, 2, 64, 3> (a, stream)
+                                : backward<128, 128, 128, 2, 64, 3> (a, stream);
+}
