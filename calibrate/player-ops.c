@@ -376,6 +376,12 @@ attention_scratch (const SpCommand *command)
 }
 
 static gint64
+attention_bwd_scratch (const SpCommand *command)
+{
+  return (gint64) sp_dev_attention_bwd_scratch_bytes (shape_of (NULL, command));
+}
+
+static gint64
 linear_scratch (const SpCommand *command)
 {
   return (gint64) sp_dev_linear_scratch_bytes (shape_of (NULL, command));
@@ -429,7 +435,7 @@ static const struct {
   [SP_OP_ATTENTION] = { attention, attention_scratch },
   [SP_OP_ATTENTION_MERGE] = { attention_merge },
   [SP_OP_ATTENTION_DELTA] = { attention_delta },
-  [SP_OP_ATTENTION_BWD] = { attention_bwd, attention_scratch },
+  [SP_OP_ATTENTION_BWD] = { attention_bwd, attention_bwd_scratch },
   [SP_OP_LINEAR_LOCAL] = { linear_local, linear_scratch },
   [SP_OP_LINEAR_INTER] = { linear_inter },
   [SP_OP_LINEAR_LOCAL_BWD] = { linear_local_bwd, linear_scratch },

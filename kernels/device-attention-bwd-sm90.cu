@@ -26,7 +26,7 @@ template <int K, int V, int KEYS, int STAGES> struct QueryPass {
     uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
     Step steps[STAGES];
   };
-  static constexpr int bytes = state_at + (int) sizeof (State) + 1024; /* aligned by hand */
+  static constexpr int bytes = state_at + (int) sizeof (State);
 };
 
 template <int K, int V, int KEYS, int STAGES>
@@ -75,15 +75,9 @@ static __device__ inline void
 hide_keys (const Attention &a, float (&p)[KEYS / 2], const Interval see[2], int tile)
 {
 #pragma unroll
-  for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      int32_t position = key_position (a, tile * KEYS + j * 8 + (int) threadIdx.x % 4 * 2 + e);
-      if (!sees (see[0], position))
-        p[4 * j + e] = 0;
-      if (!sees (see[1], position))
-        p[4 * j + 2 + e] = 0;
-    }
+  for (int j = 0; j < KEYS / 2; j++)
+    if (!sees (see[j / 2 % 2], key_position (a, tile * KEYS + j / 4 * 8 + (int) threadIdx.x % 4 * 2 + j % 2)))
+      p[j] = 0;
 }
 
 template <int K, int V, int KEYS, int STAGES>
@@ -98,7 +92,7 @@ gather_keys (const Attention &a, unsigned char *shared, typename QueryPass<K, V,
   float lse[2] = { lse_log2 (a, row, b, h), lse_log2 (a, row + 8, b, h) };
   float delta[2] = { delta_of (a, row, b, h), delta_of (a, row + 8, b, h) };
   float dq[K / 2] = {}, s[KEYS / 2], dp[KEYS / 2], scale_log2 = a.scale * LOG2_E;
-  uint32_t p[KEYS / 4], at = place_in_shared (shared), own = at + group * 64 * 128;
+  uint32_t p[KEYS / 4], at = shared_at (shared), own = at + group * 64 * 128;
   bool leads = threadIdx.x % 32 == 0;
   Turn<STAGES> turn = {};
   int before = -1; /* the stage of the keys that dq is being summed with */
@@ -159,8 +153,7 @@ static __global__ void
 __launch_bounds__ (THREADS, 1) query_pass_kernel (Attention a, Order order, const __grid_constant__ Maps maps)
 {
   typedef QueryPass<K, V, KEYS, STAGES> P;
-  extern __shared__ unsigned char dynamic[];
-  unsigned char *shared = tiles_begin (dynamic);
+  extern __shared__ __align__ (1024) unsigned char shared[];
   typename P::State *state = (typename P::State *) (shared + P::state_at);
   Place place = place_of (order, blockIdx.x);
 
@@ -197,14 +190,17 @@ template <int K, int V, int QUERIES, int STAGES> struct KeyPass {
 
   struct State {
     float lse[STAGES][QUERIES], delta[STAGES][QUERIES];
-    uint64_t kv_full, full[STAGES], empty[STAGES];
+    Interval see[STAGES][QUERIES];                                /* where not all is seen */
+    uint64_t kv_full, full[STAGES], empty[STAGES], ready[STAGES]; /* ready: steps and heads */
     Step steps[STAGES];
+    int heads[STAGES];
     KeyRange range;
+    Place place;
   };
-  static constexpr int bytes = state_at + (int) sizeof (State) + 1024; /* aligned by hand */
+  static constexpr int bytes = state_at + (int) sizeof (State);
 };
 
-/* Goes through the queries of all heads that share the keys' head. */
+/* Goes through the queries of a split's heads. */
 struct QueryWalk {
   Walk walk;
   int head, left;
@@ -213,24 +209,25 @@ struct QueryWalk {
 static __device__ inline QueryWalk
 query_walk_begin (const Attention &a, Place place)
 {
-  int first = (int) div_up (place.head * a.heads, a.kv_heads);
+  int heads, first = heads_of (a, place.head, blockIdx.y, &heads);
 
-  return { walk_begin (), place.batch * (int) a.heads + first,
-           (int) div_up ((place.head + 1) * a.heads, a.kv_heads) - first };
+  return { walk_begin (), place.batch * (int) a.heads + first, heads };
 }
 
 template <int QUERIES>
 static __device__ inline int
 query_walk_next (QueryWalk &w, const Attention &a, int batch, const KeyRange &range, bool *ret_whole)
 {
-  for (;;) {
+  while (w.left > 0) {
     const QueryRange *tiles = a.query_tiles ? a.query_tiles + batch * div_up (a.m, MASK_TILE) : nullptr;
     int tile = walk_next<QUERIES> (w.walk, tiles, a.m, range, ret_whole);
-    if (tile >= 0 || --w.left <= 0)
+    if (tile >= 0)
       return tile;
+    w.left--;
     w.head++;
     w.walk = walk_begin ();
   }
+  return -1;
 }
 
 template <int K, int V, int QUERIES, int STAGES>
@@ -255,6 +252,8 @@ fetch_queries (const Attention &a, const Maps &maps, unsigned char *shared,
       uint64_t *full = &state->full[turn.stage];
       barrier_wait (&state->empty[turn.stage], turn.phase);
       state->steps[turn.stage] = { i, is_whole };
+      state->heads[turn.stage] = walk.head;
+      barrier_arrive (&state->ready[turn.stage]);
       if (i < 0)
         barrier_arrive (full);
       else {
@@ -267,92 +266,103 @@ fetch_queries (const Attention &a, const Maps &maps, unsigned char *shared,
   }
 }
 
-/* A second warp, for what is known of each query. */
+/* A second warp follows, for what is known of each query. Beyond the last all is 0, and so are its gradients then. */
 template <int K, int V, int QUERIES, int STAGES>
 static __device__ inline void
-fetch_rows (const Attention &a, typename KeyPass<K, V, QUERIES, STAGES>::State *state, Place place)
+fetch_rows (const Attention &a, typename KeyPass<K, V, QUERIES, STAGES>::State *state)
 {
-  QueryWalk walk = query_walk_begin (a, place);
-  bool is_whole;
-  Turn<STAGES> turn = { 0, 1 };
+  Turn<STAGES> turn = {};
 
-  for (int i = 0; i >= 0; turn.next ()) {
-    i = query_walk_next<QUERIES> (walk, a, place.batch, state->range, &is_whole);
-    barrier_wait (&state->empty[turn.stage], turn.phase);
-    if (i >= 0)
-#pragma unroll 1
-      for (int row = threadIdx.x % 32; row < QUERIES; row += 32) {
-        int64_t at = (i * QUERIES + row) * (a.batch * a.heads) + walk.head;
-        bool is_there = i * QUERIES + row < a.m;
-        state->lse[turn.stage][row] = is_there ? a.lse_in[at] * LOG2_E : INFINITY; /* p = 0 where there is none */
-        state->delta[turn.stage][row] = is_there ? a.delta[at] : 0;
-      }
-    __syncwarp ();
-    if (threadIdx.x % 32 == 0)
+  for (;; turn.next ()) {
+    barrier_wait (&state->ready[turn.stage], turn.phase);
+    Step step = state->steps[turn.stage];
+    if (step.tile < 0) {
       barrier_arrive (&state->full[turn.stage]);
+      return;
+    }
+#pragma unroll 1
+    for (int row = threadIdx.x % 32; row < QUERIES; row += 32) {
+      int query = step.tile * QUERIES + row;
+      bool is_there = query < a.m;
+      query = is_there ? query : 0;
+      int64_t at = query * (a.batch * a.heads) + state->heads[turn.stage];
+      copy_few_at<4> (shared_at (&state->lse[turn.stage][row]), a.lse_in + at, is_there);
+      copy_few_at<4> (shared_at (&state->delta[turn.stage][row]), a.delta + at, is_there);
+      if (!step.is_whole && a.intervals != nullptr)
+        copy_few_at<8> (shared_at (&state->see[turn.stage][row]), a.intervals + state->place.batch * a.m + query,
+                        is_there);
+    }
+    barrier_arrive_copied (&state->full[turn.stage]);
   }
 }
 
+/* The lane's first key, of a tile of those that a block has. */
+static __device__ inline int64_t
+key_row (int tile)
+{
+  return ((int64_t) tile * GROUPS + threadIdx.x / 128 - 1) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+}
+
+/* p of hidden pairs is 0. */
 template <int QUERIES>
 static __device__ inline void
-hide_queries (const Attention &a, float (&p)[QUERIES / 2], const int32_t positions[2], int b, int tile)
+hide_queries (const Attention &a, float (&p)[QUERIES / 2], const Interval *queries, int64_t row)
 {
+  int32_t positions[2] = { key_position (a, row), key_position (a, row + 8) };
+
 #pragma unroll
-  for (int j = 0; j < QUERIES / 8; j++)
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      Interval see = interval_of (a, b, tile * QUERIES + j * 8 + (int) threadIdx.x % 4 * 2 + e);
-      if (!sees (see, positions[0]))
-        p[4 * j + e] = 0;
-      if (!sees (see, positions[1]))
-        p[4 * j + 2 + e] = 0;
-    }
+  for (int j = 0; j < QUERIES / 2; j++)
+    if (!sees (queries[j / 4 * 8 + threadIdx.x % 4 * 2 + j % 2], positions[j / 2 % 2]))
+      p[j] = 0;
 }
 
 template <int K, int V, int QUERIES, int STAGES>
 static __device__ inline void
-gather_queries (const Attention &a, unsigned char *shared, typename KeyPass<K, V, QUERIES, STAGES>::State *state,
-                Place place)
+gather_queries (const Attention &a, unsigned char *shared, typename KeyPass<K, V, QUERIES, STAGES>::State *state)
 {
   typedef KeyPass<K, V, QUERIES, STAGES> P;
-  int group = threadIdx.x / 128 - 1, b = place.batch, t = threadIdx.x % 4;
-  int64_t row = (int64_t) place.tile * P::keys + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-  int32_t positions[2] = { key_position (a, row), key_position (a, row + 8) };
+  int group = threadIdx.x / 128 - 1, t = threadIdx.x % 4;
   float dk[K / 2] = {}, dv[V / 2] = {}, s[QUERIES / 2], dp[QUERIES / 2], scale_log2 = a.scale * LOG2_E;
-  uint32_t p[QUERIES / 4], at = place_in_shared (shared), own = at + group * 64 * 128;
+  uint32_t p[QUERIES / 4], at = shared_at (shared), own = at + group * 64 * 128;
   bool leads = threadIdx.x % 32 == 0;
   Turn<STAGES> turn = {};
 
-  barrier_wait (&state->kv_full, 0);
-  for (;; turn.next ()) {
-    barrier_wait (&state->full[turn.stage], turn.phase);
-    Step step = state->steps[turn.stage];
-    uint32_t q_at = at + P::q_at + turn.stage * P::q_bytes, do_at = at + P::do_at + turn.stage * P::do_bytes;
-    if (step.tile < 0)
-      break;
+  auto before = [&] (void) { return turn.stage == 0 ? STAGES - 1 : turn.stage - 1; }; /* p is of those queries */
+  auto score = [&] (void) {
     hold (s);
-    hold (dp);
     products_begin ();
-    product_by_features<K, P::keys, QUERIES> (s, own, q_at);
+    product_by_features<K, P::keys, QUERIES> (s, own, at + P::q_at + turn.stage * P::q_bytes);
     products_commit ();
-    product_by_features<V, P::keys, QUERIES> (dp, own + P::v_at, do_at);
+  };
+  auto gather_dk = [&] (void) {
+    hold (dk);
+    hold (p);
+    products_begin ();
+    product_by_rows<QUERIES, K> (dk, p, at + P::q_at + before () * P::q_bytes, true);
     products_commit ();
-    products_wait<1> ();
+  };
+  auto weigh = [&] (const Step &step) {
     hold (s);
 #pragma unroll
     for (int j = 0; j < QUERIES / 8; j++) {
       float2 lse = *(const float2 *) &state->lse[turn.stage][8 * j + 2 * t];
 #pragma unroll
       for (int e = 0; e < 4; e++)
-        s[4 * j + e] = exp2_fast (s[4 * j + e] * scale_log2 - (e % 2 ? lse.y : lse.x));
+        s[4 * j + e] = exp2_fast (s[4 * j + e] * scale_log2 - (e % 2 ? lse.y : lse.x) * LOG2_E);
     }
-    if (!step.is_whole)
-      hide_queries<QUERIES> (a, s, positions, b, step.tile);
+    if (!step.is_whole && a.intervals != nullptr)
+      hide_queries<QUERIES> (a, s, state->see[turn.stage], key_row (state->place.tile));
+  };
+  /* Ends with p as score gradients. */
+  auto gather_dv = [&] (void) {
     pack (p, s);
+    hold (dp);
     hold (dv);
     hold (p);
     products_begin ();
-    product_by_rows<QUERIES, V> (dv, p, do_at, true);
+    product_by_features<V, P::keys, QUERIES> (dp, own + P::v_at, at + P::do_at + turn.stage * P::do_bytes);
+    products_commit ();
+    product_by_rows<QUERIES, V> (dv, p, at + P::do_at + turn.stage * P::do_bytes, true);
     products_commit ();
     products_wait<1> ();
     hold (dp);
@@ -367,22 +377,45 @@ gather_queries (const Attention &a, unsigned char *shared, typename KeyPass<K, V
     hold (dv);
     hold (p);
     pack (p, s);
-    hold (dk);
-    hold (p);
-    products_begin ();
-    product_by_rows<QUERIES, K> (dk, p, q_at, true);
-    products_commit ();
+    turn.next ();
+  };
+
+  barrier_wait (&state->kv_full, 0);
+  barrier_wait (&state->full[0], 0);
+  Step step = state->steps[0];
+  if (step.tile >= 0) {
+    score ();
+    products_wait<0> ();
+    weigh (step);
+    gather_dv ();
+    for (;;) {
+      barrier_wait (&state->full[turn.stage], turn.phase);
+      step = state->steps[turn.stage];
+      if (step.tile < 0)
+        break;
+      score ();
+      gather_dk ();
+      products_wait<1> ();
+      weigh (step);
+      products_wait<0> ();
+      hold (dk);
+      hold (p);
+      if (leads)
+        barrier_arrive (&state->empty[before ()]);
+      gather_dv ();
+    }
+    gather_dk ();
     products_wait<0> ();
     hold (dk);
-    hold (p);
-    if (leads)
-      barrier_arrive (&state->empty[turn.stage]);
   }
+  Place place = state->place;
+  int64_t row = key_row (place.tile), from = (int64_t) blockIdx.y * a.n;
 #pragma unroll
   for (int i = 0; i < 2; i++)
     if (row + 8 * i < a.n) {
-      store_row (a.dkeys, head_at (a, row + 8 * i, b, a.kv_heads, place.head, a.k), a.k, dk, i, a.scale);
-      store_row (a.dvalues, head_at (a, row + 8 * i, b, a.kv_heads, place.head, a.v), a.v, dv, i, 1);
+      store_row (a.dkeys, head_at (a, from + row + 8 * i, place.batch, a.kv_heads, place.head, a.k), a.k, dk, i,
+                 a.scale);
+      store_row (a.dvalues, head_at (a, from + row + 8 * i, place.batch, a.kv_heads, place.head, a.v), a.v, dv, i, 1);
     }
 }
 
@@ -391,17 +424,18 @@ static __global__ void
 __launch_bounds__ (THREADS, 1) key_pass_kernel (Attention a, Order order, const __grid_constant__ Maps maps)
 {
   typedef KeyPass<K, V, QUERIES, STAGES> P;
-  extern __shared__ unsigned char dynamic[];
-  unsigned char *shared = tiles_begin (dynamic);
+  extern __shared__ __align__ (1024) unsigned char shared[];
   typename P::State *state = (typename P::State *) (shared + P::state_at);
   Place place = place_of (order, blockIdx.x);
 
   if (threadIdx.x == 0) {
+    state->place = place;
     if (a.key_tiles != nullptr)
       state->range = range_at<P::keys> (a.key_tiles, place.tile, (int) a.n);
     barrier_init (&state->kv_full, 1);
     for (int i = 0; i < STAGES; i++) {
-      barrier_init (&state->full[i], 2);
+      barrier_init (&state->full[i], 1 + 32);
+      barrier_init (&state->ready[i], 1);
       barrier_init (&state->empty[i], 4 * GROUPS);
     }
     barrier_init_end ();
@@ -412,10 +446,10 @@ __launch_bounds__ (THREADS, 1) key_pass_kernel (Attention a, Order order, const 
     if (threadIdx.x < 32)
       fetch_queries<K, V, QUERIES, STAGES> (a, maps, shared, state, place);
     else if (threadIdx.x < 64)
-      fetch_rows<K, V, QUERIES, STAGES> (a, state, place);
+      fetch_rows<K, V, QUERIES, STAGES> (a, state);
   } else {
     registers_take<240> ();
-    gather_queries<K, V, QUERIES, STAGES> (a, shared, state, place);
+    gather_queries<K, V, QUERIES, STAGES> (a, shared, state);
   }
 }
 
@@ -453,8 +487,9 @@ backward (const Attention &a, cudaStream_t stream)
   if (error == cudaSuccess)
     error = maps_of (&maps, a, QUERIES, Keys::keys);
   if (error == cudaSuccess)
-    error = launch (key_pass_kernel<K, V, QUERIES, QUERY_STAGES>, dim3 ((unsigned) (keys.tiles * keys.pairs)), THREADS,
-                    Keys::bytes, stream, a, keys, maps);
+    error = launch (key_pass_kernel<K, V, QUERIES, QUERY_STAGES>,
+                    dim3 ((unsigned) (keys.tiles * keys.pairs), (unsigned) a.splits), THREADS, Keys::bytes, stream, a,
+                    keys, maps);
   return error;
 }
 

@@ -5,8 +5,11 @@
  */
 #include "kernels/device-attention-tile.cuh"
 
-#define ROWS 64 /* keys or queries of a tile that a block goes through */
-#define PART 32 /* of which so many are done at once */
+#define ROWS 64      /* keys or queries of a tile that a block goes through */
+#define KEYS_PART 32 /* of which so many keys are done at once */
+#ifndef QUERIES_PART
+#define QUERIES_PART 32
+#endif
 
 /* What a pass knows of a query. Beyond the last all is 0, and then so are its gradients. */
 struct RowValues {
@@ -38,8 +41,8 @@ template <int K, int V, int MT, int WARPS, int STAGES> struct QueryPass {
 /* s = scores and dp = gradients of probabilities -> s = gradients of scores, but for the scale. */
 template <int MT>
 static __device__ inline void
-score_gradients (float (&s)[MT][PART / 2], const float (&dp)[MT][PART / 2], const RowValues *rows, const Interval *see,
-                 const int32_t *positions, bool is_whole, float scale_log2)
+score_gradients (float (&s)[MT][KEYS_PART / 2], const float (&dp)[MT][KEYS_PART / 2], const RowValues *rows,
+                 const Interval *see, const int32_t *positions, bool is_whole, float scale_log2)
 {
   int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 
@@ -48,7 +51,7 @@ score_gradients (float (&s)[MT][PART / 2], const float (&dp)[MT][PART / 2], cons
     RowValues row = rows[i / 2 * 16 + i % 2 * 8 + g];
     float lse = row.lse * LOG2_E;
 #pragma unroll
-    for (int j = 0; j < PART / 8; j++)
+    for (int j = 0; j < KEYS_PART / 8; j++)
 #pragma unroll
       for (int e = i % 2 * 2; e < i % 2 * 2 + 2; e++) {
         float p = exp2_fast (s[i / 2][4 * j + e] * scale_log2 - lse);
@@ -130,8 +133,8 @@ static __global__ void __launch_bounds__ (32 * WARPS) query_pass_kernel (Attenti
     if (STAGES == 2 && next >= 0)
       copy_keys (next, stage ^ 1, next_whole);
 #pragma unroll 1
-    for (int first = 0; first < ROWS; first += PART) {
-      float s[MT][PART / 2] = {}, dp[MT][PART / 2] = {};
+    for (int first = 0; first < ROWS; first += KEYS_PART) {
+      float s[MT][KEYS_PART / 2] = {}, dp[MT][KEYS_PART / 2] = {};
       uint32_t k_from = stage * P::k_bytes + first * Tile<K>::row_bytes;
 
       product_of_rows<K> (s, q_lane, k_lane + k_from);
@@ -160,12 +163,18 @@ static __global__ void __launch_bounds__ (32 * WARPS) query_pass_kernel (Attenti
 
 /* --- dK and dV ---------------------------------------------------------------------------------------------------- */
 
+/* Where a warp is in the queries of several heads. */
+struct QueryWalk {
+  Walk walk;
+  int head, left;
+};
+
 /*
- * A warp has 16 keys, so scores stand here with keys in rows: s^T = K Q^T. A block makes the gradients of C features of
- * the larger of K and V: with 256 both at once would not fit a thread's registers, and the scores are made twice.
+ * A warp has 16 keys, so scores stand here with keys in rows: s^T = K Q^T. A block makes the gradients of the features
+ * of one part of PARTS: of more than 128 features all would not fit a thread's registers, and the scores are made twice.
  */
-template <int K, int V, int C, int WARPS, int STAGES> struct KeyPass {
-  static constexpr int threads = 32 * WARPS, keys = 16 * WARPS, parts = K / C;
+template <int K, int V, int PARTS, int WARPS, int STAGES> struct KeyPass {
+  static constexpr int threads = 32 * WARPS, keys = 16 * WARPS;
   static constexpr int q_bytes = ROWS * Tile<K>::row_bytes, do_bytes = ROWS * Tile<V>::row_bytes;
   static constexpr int v_at = keys * Tile<K>::row_bytes, q_at = v_at + keys * Tile<V>::row_bytes;
   static constexpr int do_at = q_at + STAGES * q_bytes, kept_at = do_at + STAGES * do_bytes;
@@ -175,19 +184,18 @@ template <int K, int V, int C, int WARPS, int STAGES> struct KeyPass {
     float lse[STAGES][ROWS], delta[STAGES][ROWS];
     KeyRange range;
     Place place;
-    Walk walks[WARPS];
-    int heads[WARPS]; /* that a warp's walk is in */
+    QueryWalk walks[WARPS];
   };
   static constexpr int bytes = kept_at + (int) sizeof (Kept);
 };
 
 /* s -> p, dp -> gradients of scores; both transposed. */
 static __device__ inline void
-key_gradients (float (&s)[PART / 2], float (&dp)[PART / 2], const float *lse, const float *delta, const Interval *see,
-               const int32_t positions[2], bool is_whole, float scale_log2)
+key_gradients (float (&s)[QUERIES_PART / 2], float (&dp)[QUERIES_PART / 2], const float *lse, const float *delta,
+               const Interval *see, const int32_t positions[2], bool is_whole, float scale_log2)
 {
 #pragma unroll
-  for (int j = 0; j < PART / 8; j++)
+  for (int j = 0; j < QUERIES_PART / 8; j++)
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       int query = j * 8 + threadIdx.x % 4 * 2 + e;
@@ -203,13 +211,15 @@ key_gradients (float (&s)[PART / 2], float (&dp)[PART / 2], const float *lse, co
     }
 }
 
-template <int K, int V, int C, int WARPS, int STAGES>
+template <int K, int V, int PARTS, int WARPS, int STAGES>
 static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention a, Order order)
 {
-  typedef KeyPass<K, V, C, WARPS, STAGES> P;
+  typedef KeyPass<K, V, PARTS, WARPS, STAGES> P;
   extern __shared__ __align__ (16) unsigned char dynamic[];
   typename P::Kept *kept = (typename P::Kept *) (dynamic + P::kept_at);
-  int warp = threadIdx.x / 32, column = blockIdx.y * C;
+  constexpr int k_part = K / PARTS, v_part = V / PARTS;
+  int warp = threadIdx.x / 32, split = blockIdx.y / PARTS;
+  int k_column = blockIdx.y % PARTS * k_part, v_column = blockIdx.y % PARTS * v_part;
 
   if (threadIdx.x == 0) {
     kept->place = place_of (order, blockIdx.x);
@@ -218,22 +228,21 @@ static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention
   }
   __syncthreads ();
 
-  /* The next tile of queries of a head that shares the keys' head, or -1. */
-  auto step = [&] (Walk walk, int head, bool *ret_whole) {
-    int b = kept->place.batch, end = (int) div_up ((kept->place.head + 1) * a.heads, a.kv_heads);
-    const QueryRange *tiles = a.query_tiles ? a.query_tiles + b * div_up (a.m, MASK_TILE) : nullptr;
-    int tile = walk_next<ROWS> (walk, tiles, a.m, kept->range, ret_whole);
-    while (tile < 0 && ++head < end) {
-      walk = walk_begin ();
-      tile = walk_next<ROWS> (walk, tiles, a.m, kept->range, ret_whole);
+  /* The next tile of queries of a split's heads, or -1. */
+  auto step = [&] (QueryWalk w, bool *ret_whole) {
+    const QueryRange *tiles = a.query_tiles ? a.query_tiles + kept->place.batch * div_up (a.m, MASK_TILE) : nullptr;
+    int tile = -1;
+    for (; w.left > 0; w = { walk_begin (), w.head + 1, w.left - 1 }) {
+      tile = walk_next<ROWS> (w.walk, tiles, a.m, kept->range, ret_whole);
+      if (tile >= 0)
+        break;
     }
     __syncwarp ();
-    kept->walks[warp] = walk;
-    kept->heads[warp] = head;
+    kept->walks[warp] = w;
     return tile;
   };
   auto copy_queries = [&] (int at, int to, bool whole) {
-    int first = at * ROWS, left = (int) a.m - first, b = kept->place.batch, h = kept->heads[warp];
+    int first = at * ROWS, left = (int) a.m - first, b = kept->place.batch, h = kept->walks[warp].head;
     tile_copy<K, ROWS, P::threads> (shared_at (dynamic) + P::q_at + to * P::q_bytes,
                                     a.q + head_at (a, first, b, a.heads, h, a.k), (uint32_t) (a.batch * a.heads * a.k),
                                     left, (int) a.k);
@@ -255,14 +264,15 @@ static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention
   int32_t positions[2] = { key_position (a, first_key + warp * 16 + threadIdx.x % 32 / 4),
                            key_position (a, first_key + warp * 16 + threadIdx.x % 32 / 4 + 8) };
   bool is_whole = false, next_whole = false;
-  int i = step (walk_begin (), (int) div_up (hk * a.heads, a.kv_heads), &is_whole), next = -1, stage = 0;
+  int heads, first_head = heads_of (a, hk, split, &heads);
+  int i = step ({ walk_begin (), first_head, heads }, &is_whole), next = -1, stage = 0;
   uint32_t k_lane = shared_at (dynamic) + warp * 16 * Tile<K>::row_bytes + lane_by_rows<K> ();
   uint32_t v_lane = shared_at (dynamic) + P::v_at + warp * 16 * Tile<V>::row_bytes + lane_by_rows<V> ();
   uint32_t q_lane = shared_at (dynamic) + P::q_at + lane_by_columns<K> ();
-  uint32_t q_lane_by_rows = shared_at (dynamic) + P::q_at + lane_by_rows<K> () + 2 * column;
+  uint32_t q_lane_by_rows = shared_at (dynamic) + P::q_at + lane_by_rows<K> () + 2 * k_column;
   uint32_t do_lane = shared_at (dynamic) + P::do_at + lane_by_columns<V> ();
-  uint32_t do_lane_by_rows = shared_at (dynamic) + P::do_at + lane_by_rows<V> () + 2 * column;
-  float dk[1][C / 2] = {}, dv[1][C / 2] = {};
+  uint32_t do_lane_by_rows = shared_at (dynamic) + P::do_at + lane_by_rows<V> () + 2 * v_column;
+  float dk[1][k_part / 2] = {}, dv[1][v_part / 2] = {};
 
   tile_copy<K, P::keys, P::threads> (shared_at (dynamic), a.keys + head_at (a, first_key, b, a.kv_heads, hk, a.k),
                                      (uint32_t) (a.batch * a.kv_heads * a.k), (int) a.n - first_key, (int) a.k);
@@ -276,12 +286,12 @@ static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention
   for (; i >= 0; i = next, is_whole = next_whole) {
     copy_wait<0> ();
     __syncthreads ();
-    next = step (kept->walks[warp], kept->heads[warp], &next_whole);
+    next = step (kept->walks[warp], &next_whole);
     if (STAGES == 2 && next >= 0)
       copy_queries (next, stage ^ 1, next_whole);
 #pragma unroll 1
-    for (int first = 0; first < ROWS; first += PART) {
-      float s[1][PART / 2] = {}, dp[1][PART / 2] = {};
+    for (int first = 0; first < ROWS; first += QUERIES_PART) {
+      float s[1][QUERIES_PART / 2] = {}, dp[1][QUERIES_PART / 2] = {};
       uint32_t q_from = stage * P::q_bytes + first * Tile<K>::row_bytes;
       uint32_t do_from = stage * P::do_bytes + first * Tile<V>::row_bytes;
 
@@ -303,25 +313,25 @@ static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention
   copy_wait<0> ();
 
   Place place = kept->place;
-  int64_t row = place.tile * P::keys + warp * 16 + threadIdx.x % 32 / 4;
+  int64_t row = place.tile * P::keys + warp * 16 + threadIdx.x % 32 / 4, from = (int64_t) split * a.n;
 #pragma unroll
   for (int half = 0; half < 2; half++)
     if (row + 8 * half < a.n) {
-      store_row (a.dkeys, head_at (a, row + 8 * half, place.batch, a.kv_heads, place.head, a.k) + column, a.k - column,
-                 dk[0], half, a.scale);
-      store_row (a.dvalues, head_at (a, row + 8 * half, place.batch, a.kv_heads, place.head, a.v) + column,
-                 a.v - column, dv[0], half, 1);
+      store_row (a.dkeys, head_at (a, from + row + 8 * half, place.batch, a.kv_heads, place.head, a.k) + k_column,
+                 a.k - k_column, dk[0], half, a.scale);
+      store_row (a.dvalues, head_at (a, from + row + 8 * half, place.batch, a.kv_heads, place.head, a.v) + v_column,
+                 a.v - v_column, dv[0], half, 1);
     }
 }
 
 /* --- both --------------------------------------------------------------------------------------------------------- */
 
-template <int K, int V, int MT, int Q_WARPS, int Q_STAGES, int C, int K_WARPS, int K_STAGES>
+template <int K, int V, int MT, int Q_WARPS, int Q_STAGES, int PARTS, int K_WARPS, int K_STAGES>
 static cudaError_t
 backward (const Attention &a, cudaStream_t stream)
 {
   typedef QueryPass<K, V, MT, Q_WARPS, Q_STAGES> Queries;
-  typedef KeyPass<K, V, C, K_WARPS, K_STAGES> Keys;
+  typedef KeyPass<K, V, PARTS, K_WARPS, K_STAGES> Keys;
   int64_t bytes = 2 * (a.k + a.v), sharing = a.heads / a.kv_heads;
   Order queries = order_of (div_up (a.m, Queries::queries), a.heads, a.batch, a.n * bytes, sharing);
   Order keys = order_of (div_up (a.n, Keys::keys), a.kv_heads, a.batch, a.m * bytes * sharing, 1);
@@ -331,9 +341,95 @@ backward (const Attention &a, cudaStream_t stream)
     error = launch (query_pass_kernel<K, V, MT, Q_WARPS, Q_STAGES>, dim3 ((unsigned) (queries.tiles * queries.pairs)),
                     Queries::threads, Queries::bytes, stream, a, queries);
   if (error == cudaSuccess && a.n > 0)
-    error =
-        launch (key_pass_kernel<K, V, C, K_WARPS, K_STAGES>, dim3 ((unsigned) (keys.tiles * keys.pairs), Keys::parts),
-                Keys::threads, Keys::bytes, stream, a, keys);
+    error = launch (key_pass_kernel<K, V, PARTS, K_WARPS, K_STAGES>,
+                    dim3 ((unsigned) (keys.tiles * keys.pairs), (unsigned) (PARTS * a.splits)), Keys::threads,
+                    Keys::bytes, stream, a, keys);
+  return error;
+}
+
+static cudaError_t
+run (const Attention &a, cudaStream_t stream)
+{
+#ifdef SP_SM90
+  if (sp_attention_is_sm90 () && a.m > 0 && a.n > 0 && attention_features (a) <= 128)
+    return sp_attention_bwd_sm90 (a, stream);
+#endif
+  int64_t features = attention_features (a);
+  return features <= 64             ? backward<64, 64, 2, 4, 1, 1, 8, 2> (a, stream)
+         : features <= 128          ? backward<128, 128, 2, 4, 1, 1, 8, 2> (a, stream)
+         : a.k <= 192 && a.v <= 128 ? backward<192, 128, 1, 4, 1, 2, 4, 1> (a, stream)
+                                    : backward<256, 256, 1, 4, 1, 2, 4, 1> (a, stream);
+}
+
+/* --- split heads -------------------------------------------------------------------------------------------------- */
+
+/* Where many heads share few keys, these give too few blocks: then the heads are split, by the shape alone, and what
+ * the splits give is summed in order. */
+#define KEYS_OF_A_BLOCK 128
+#define FULL_GRID 264 /* blocks: about two for each SM of an H100 */
+
+static int
+splits_of (const Attention &a)
+{
+  int64_t blocks = div_up (a.n, KEYS_OF_A_BLOCK) * a.kv_heads * a.batch, sharing = a.heads / a.kv_heads;
+  int64_t splits = blocks > 0 ? FULL_GRID / blocks : 1;
+
+  splits = splits < sharing ? splits : sharing;
+  return splits > 1 ? (int) splits : 1;
+}
+
+static size_t
+mask_bytes (SpDevShape shape)
+{
+  return (sp_dev_attention_scratch_bytes (shape) + 255) / 256 * 256;
+}
+
+size_t
+sp_dev_attention_bwd_scratch_bytes (SpDevShape shape)
+{
+  Attention a = attention_of (shape, {}, {}, {});
+  int splits = splits_of (a);
+
+  return mask_bytes (shape) +
+         (splits > 1 ? (size_t) (splits * a.n * a.batch * a.kv_heads * (a.k + a.v)) * sizeof (float) : 0);
+}
+
+/* out = sum over splits of parts[splits,elements] */
+struct SumSplits {
+  const float *parts;
+  int64_t elements;
+  int splits;
+  SpDevTensor out;
+
+  template <int V> __device__ void at (int64_t i) const
+  {
+    Vec<V> sum = load<V> ({ (void *) parts, SP_DEV_FP32 }, i);
+
+#pragma unroll 1
+    for (int split = 1; split < splits; split++) {
+      Vec<V> more = load<V> ({ (void *) parts, SP_DEV_FP32 }, split * elements + i);
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum.x[j] += more.x[j];
+    }
+    store<V> (out, i, sum);
+  }
+};
+
+static cudaError_t
+run_split (Attention a, float *parts, cudaStream_t stream)
+{
+  int64_t keys = a.n * a.batch * a.kv_heads;
+  SumSplits dkeys = { parts, keys * a.k, a.splits, a.dkeys };
+  SumSplits dvalues = { parts + a.splits * keys * a.k, keys * a.v, a.splits, a.dvalues };
+
+  a.dkeys = { (void *) dkeys.parts, SP_DEV_FP32 };
+  a.dvalues = { (void *) dvalues.parts, SP_DEV_FP32 };
+  cudaError_t error = run (a, stream);
+  if (error == cudaSuccess)
+    error = each (dkeys, dkeys.elements, width_of ({ a.k }, { dkeys.out }), stream);
+  if (error == cudaSuccess)
+    error = each (dvalues, dvalues.elements, width_of ({ a.v }, { dvalues.out }), stream);
   return error;
 }
 
@@ -358,12 +454,6 @@ sp_dev_attention_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTe
   cudaError_t error = sp_attention_prepare (&a, shape, causal, qpos, kpos, scratch, stream);
   if (error != cudaSuccess)
     return error;
-#ifdef SP_SM90
-  if (sp_attention_is_sm90 () && shape.m > 0 && shape.n > 0 && attention_features (a) <= 128)
-    return sp_attention_bwd_sm90 (a, stream);
-#endif
-  int64_t features = attention_features (a);
-  return features <= 64    ? backward<64, 64, 2, 4, 1, 64, 8, 2> (a, stream)
-         : features <= 128 ? backward<128, 128, 2, 4, 1, 128, 8, 2> (a, stream)
-                           : backward<256, 256, 1, 4, 1, 128, 4, 1> (a, stream);
+  a.splits = splits_of (a);
+  return a.splits == 1 ? run (a, stream) : run_split (a, (float *) ((char *) scratch + mask_bytes (shape)), stream);
 }

@@ -16,7 +16,7 @@ template <int K, int V, int GROUPS, int KEYS, int STAGES> struct Forward {
     uint64_t q_full, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
     Step steps[STAGES];
   };
-  static constexpr int bytes = state_at + (int) sizeof (State) + 1024; /* aligned by hand */
+  static constexpr int bytes = state_at + (int) sizeof (State);
 };
 
 struct Maps {
@@ -104,8 +104,8 @@ attend (const Attention &a, unsigned char *shared, typename F::State *state, Pla
   int64_t row = (int64_t) tile * F::queries + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   Interval see[2] = { interval_of (a, place.batch, row), interval_of (a, place.batch, row + 8) };
   float o[V / 2] = {}, s[KEYS / 2], before[2], scale_log2 = a.scale * LOG2_E;
-  uint32_t p[KEYS / 4], q_at = place_in_shared (shared) + group * 64 * 128;
-  uint32_t k_at = place_in_shared (shared) + F::k_at, v_at = place_in_shared (shared) + F::v_at;
+  uint32_t p[KEYS / 4], q_at = shared_at (shared) + group * 64 * 128;
+  uint32_t k_at = shared_at (shared) + F::k_at, v_at = shared_at (shared) + F::v_at;
   Softmax softmax = { { -INFINITY, -INFINITY }, {} };
   Turn<STAGES> k_turn = {}, v_turn = {};
   bool leads = threadIdx.x % 32 == 0;
@@ -176,8 +176,7 @@ static __global__ void __launch_bounds__ (128 * (GROUPS + 1), 1)
     attention_kernel (Attention a, Order order, const __grid_constant__ Maps maps)
 {
   typedef Forward<K, V, GROUPS, KEYS, STAGES> F;
-  extern __shared__ unsigned char dynamic[];
-  unsigned char *shared = tiles_begin (dynamic);
+  extern __shared__ __align__ (1024) unsigned char shared[];
   typename F::State *state = (typename F::State *) (shared + F::state_at);
   Place place = place_of (order, blockIdx.x);
   int tile = order.tiles - 1 - place.tile; /* the last queries first: under a causal mask they have most to do */

@@ -15,12 +15,6 @@ template <int D> struct Tile {
   static constexpr int row_bytes = 2 * stride;
 };
 
-static __device__ inline uint32_t
-shared_at (const void *p)
-{
-  return (uint32_t) __cvta_generic_to_shared (p);
-}
-
 static __device__ inline void
 matrices_at (uint32_t r[4], uint32_t at)
 {
@@ -46,17 +40,6 @@ copy_16_at (uint32_t to, const void *from, bool is_valid)
   int bytes = is_valid ? 16 : 0;
 
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-/* BYTES: 4 or 8, aligned to them. */
-template <int BYTES>
-static __device__ inline void
-copy_few_at (uint32_t to, const void *from, bool is_valid)
-{
-  int bytes = is_valid ? BYTES : 0;
-
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes)
-               : "memory");
 }
 
 /* A lane's place for 16 by 16 elements as an operand: a, or b of rows that are summed over. */

@@ -16,16 +16,10 @@
 
 /* --- barriers ----------------------------------------------------------------------------------------------------- */
 
-static __device__ inline uint32_t
-place_in_shared (const void *p)
-{
-  return (uint32_t) __cvta_generic_to_shared (p);
-}
-
 static __device__ inline void
 barrier_init (uint64_t *barrier, int arrivals)
 {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(place_in_shared (barrier)), "r"(arrivals) : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(shared_at (barrier)), "r"(arrivals) : "memory");
 }
 
 /* Makes barriers known to the TMA. */
@@ -38,14 +32,21 @@ barrier_init_end (void)
 static __device__ inline void
 barrier_arrive (uint64_t *barrier)
 {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(place_in_shared (barrier)) : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(shared_at (barrier)) : "memory");
+}
+
+/* Arrives when all that this thread has started to copy by copy_few_at is there. */
+static __device__ inline void
+barrier_arrive_copied (uint64_t *barrier)
+{
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_at (barrier)) : "memory");
 }
 
 /* Arrives; so many bytes are still to come. */
 static __device__ inline void
 barrier_expect (uint64_t *barrier, int bytes)
 {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(place_in_shared (barrier)), "r"(bytes)
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(shared_at (barrier)), "r"(bytes)
                : "memory");
 }
 
@@ -57,7 +58,7 @@ barrier_wait (uint64_t *barrier, int phase)
                "again:\n"
                "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again;\n"
-               "}\n" ::"r"(place_in_shared (barrier)),
+               "}\n" ::"r"(shared_at (barrier)),
                "r"(phase)
                : "memory");
 }
@@ -82,13 +83,6 @@ template <int STAGES> struct Turn {
     }
   }
 };
-
-/* Dynamic shared memory from its first place that is aligned to a tile's, with 1024 bytes more than are used. */
-static __device__ inline unsigned char *
-tiles_begin (unsigned char *dynamic)
-{
-  return dynamic + (1024 - place_in_shared (dynamic) % 1024) % 1024;
-}
 
 /* --- registers ---------------------------------------------------------------------------------------------------- */
 
@@ -118,8 +112,8 @@ tile_fetch (unsigned char *tile, const CUtensorMap *map, uint64_t *barrier, int 
   for (int i = 0; i < D / 64; i++)
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
-        "[%2];\n" ::"r"(place_in_shared (tile) + i * ROWS * 128),
-        "l"(map), "r"(place_in_shared (barrier)), "r"(i * 64), "r"(head), "r"(token)
+        "[%2];\n" ::"r"(shared_at (tile) + i * ROWS * 128),
+        "l"(map), "r"(shared_at (barrier)), "r"(i * 64), "r"(head), "r"(token)
         : "memory");
 }
 

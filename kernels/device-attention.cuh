@@ -38,6 +38,7 @@ struct Attention {
   const KeyRange *key_tiles;
   float scale; /* of scores */
   SpDevTensor o, dq, dkeys, dvalues;
+  int splits; /* of the heads that share keys; dkeys and dvalues are then [splits,n,batch,kv_heads,..], to be summed */
   float *lse;
   const float *lse_in, *delta;
 };
@@ -61,6 +62,23 @@ pack_bf16 (float low, float high)
 
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+static __device__ inline uint32_t
+shared_at (const void *p)
+{
+  return (uint32_t) __cvta_generic_to_shared (p);
+}
+
+/* Starts copying 4 or 8 bytes, aligned to as many, to shared memory; zeros if not valid. */
+template <int BYTES>
+static __device__ inline void
+copy_few_at (uint32_t to, const void *from, bool is_valid)
+{
+  int bytes = is_valid ? BYTES : 0;
+
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes)
+               : "memory");
 }
 
 static __device__ inline bool
@@ -87,6 +105,18 @@ static __device__ inline int64_t
 kv_head (const Attention &a, int64_t head)
 {
   return head * a.kv_heads / a.heads;
+}
+
+/* Of the heads that share head hk of keys, those of a split: first, and how many. */
+static __device__ inline int
+heads_of (const Attention &a, int hk, int split, int *ret_heads)
+{
+  int first = (int) (((int64_t) hk * a.heads + a.kv_heads - 1) / a.kv_heads);
+  int end = (int) (((int64_t) (hk + 1) * a.heads + a.kv_heads - 1) / a.kv_heads);
+  int each = (end - first + a.splits - 1) / a.splits;
+
+  *ret_heads = max (min (each, end - first - split * each), 0);
+  return first + split * each;
 }
 
 /* First element of a head of a token, of `size` features. */
@@ -381,6 +411,7 @@ attention_of (SpDevShape s, SpDevTensor q, SpDevTensor keys, SpDevTensor values)
   a.q = (const uint16_t *) q.data;
   a.keys = (const uint16_t *) keys.data;
   a.values = (const uint16_t *) values.data;
+  a.splits = 1;
   a.scale = (float) (1 / sqrt ((double) s.k));
   return a;
 }

@@ -170,8 +170,9 @@ cudaError_t sp_dev_attention_merge (int64_t rows, int64_t k, bool accumulate, Sp
                                     const float *block_lse, SpDevTensor o, float *lse, cudaStream_t stream);
 cudaError_t sp_dev_attention_delta (int64_t rows, int64_t k, SpDevTensor d_o, SpDevTensor o, float *delta,
                                     cudaStream_t stream);
-/* The scratch is as the forward's. No pass needs dq of the other: one kernel makes dq by queries, one dkeys and dvalues
- * by keys, 7 products where 5 would do. */
+/* No pass needs dq of the other: one kernel makes dq by queries, one dkeys and dvalues by keys, 7 products where 5 would
+ * do. Where many heads share few keys the scratch also has what several blocks make of one key. */
+size_t sp_dev_attention_bwd_scratch_bytes (SpDevShape shape);
 cudaError_t sp_dev_attention_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                                   SpDevTensor d_o, const float *lse, const float *delta, bool causal,
                                   const int32_t *qpos, const int32_t *kpos, SpDevTensor dq, SpDevTensor dkeys,

@@ -189,7 +189,7 @@ test_attention_bwd (void)
 
     sp_ref_attention (p.shape, q_in, k_in, v_in, s->causal, p.qpos, p.kpos, o, rows);
     sp_ref_attention_delta (p.rows, p.v, d_in, o, sums);
-    for (gint64 l = 0; (i % 2 || s->window == 1) && l < p.rows; l++) {
+    for (gint64 l = 0; (i % 2 || s->window == 1 || s->n == 1) && l < p.rows; l++) {
       rows[l] = isfinite (rows[l]) ? rows[l] + log (2) : 1;
       sums[l] += g_test_rand_double_range (-1, 1);
     }
@@ -197,7 +197,7 @@ test_attention_bwd (void)
     const double *delta_in = sp_case_in_values (c, "delta", SP_DEV_FP32, p.rows, sums, &delta);
     double *dq_out = sp_case_out (c, "dq", any (), p.q_n, &dq), *dk_out = sp_case_out (c, "dkeys", any (), p.k_n, &dk);
     double *dv_out = sp_case_out (c, "dvalues", any (), p.v_n, &dv);
-    void *scratch = sp_case_scratch (c, sp_dev_attention_scratch_bytes (p.dev));
+    void *scratch = sp_case_scratch (c, sp_dev_attention_bwd_scratch_bytes (p.dev));
     sp_ref_attention_bwd (p.shape, q_in, k_in, v_in, d_in, lse_in, delta_in, s->causal, p.qpos, p.kpos, dq_out, dk_out,
                           dv_out);
     SP_CASE_RUN (c, sp_dev_attention_bwd (p.dev, q, keys, values, d_o, lse.data, delta.data, s->causal, p.dev_qpos,
