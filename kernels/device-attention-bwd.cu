@@ -5,11 +5,8 @@
  */
 #include "kernels/device-attention-tile.cuh"
 
-#define ROWS 64      /* keys or queries of a tile that a block goes through */
-#define KEYS_PART 32 /* of which so many keys are done at once */
-#ifndef QUERIES_PART
-#define QUERIES_PART 32
-#endif
+#define ROWS 64 /* keys or queries of a tile that a block goes through */
+#define PART 32 /* of which so many are done at once */
 
 /* What a pass knows of a query. Beyond the last all is 0, and then so are its gradients. */
 struct RowValues {
@@ -30,19 +27,49 @@ template <int K, int V, int MT, int WARPS, int STAGES> struct QueryPass {
     RowValues rows[queries];
     Interval see[queries];
     int32_t positions[STAGES][ROWS];
-    const uint16_t *keys, *values; /* of its head */
-    QueryRange range;
-    Place place;
-    Walk walks[WARPS];
+    KeyWalk<WARPS> walk;
   };
   static constexpr int bytes = kept_at + (int) sizeof (Kept);
+
+  static __device__ inline void copy_queries (const Attention &a, unsigned char *shared)
+  {
+    Kept *kept = (Kept *) (shared + kept_at);
+    int tile = kept->walk.place.tile, b = kept->walk.place.batch, h = kept->walk.place.head;
+
+    for (int i = threadIdx.x; i < queries; i += threads) {
+      bool is_there = tile * queries + i < a.m;
+      int64_t at = row_at (a, tile * queries + i, b, h);
+      kept->rows[i] = is_there ? RowValues{ a.lse_in[at], a.delta[at] } : RowValues{};
+      kept->see[i] = interval_of (a, b, tile * queries + i);
+    }
+    tile_of_head<K, queries, threads> (shared_at (shared), a.q + head_at (a, 0, b, a.heads, h, a.k), tile,
+                                       a.batch * a.heads * a.k, a.m, a.k);
+    tile_of_head<V, queries, threads> (shared_at (shared) + do_at, a.d_o + head_at (a, 0, b, a.heads, h, a.v), tile,
+                                       a.batch * a.heads * a.v, a.m, a.v);
+    copy_commit ();
+  }
+
+  static __device__ inline void copy_keys (const Attention &a, unsigned char *shared, int tile, int stage,
+                                           bool is_whole)
+  {
+    Kept *kept = (Kept *) (shared + kept_at);
+
+    tile_of_head<K, ROWS, threads> (shared_at (shared) + k_at + stage * k_bytes, kept->walk.keys, tile,
+                                    a.batch * a.kv_heads * a.k, a.n, a.k);
+    tile_of_head<V, ROWS, threads> (shared_at (shared) + v_at + stage * v_bytes, kept->walk.values, tile,
+                                    a.batch * a.kv_heads * a.v, a.n, a.v);
+    if (!is_whole)
+      for (int i = threadIdx.x; i < ROWS; i += threads)
+        kept->positions[stage][i] = key_position (a, tile * ROWS + i);
+    copy_commit ();
+  }
 };
 
 /* s = scores and dp = gradients of probabilities -> s = gradients of scores, but for the scale. */
 template <int MT>
 static __device__ inline void
-score_gradients (float (&s)[MT][KEYS_PART / 2], const float (&dp)[MT][KEYS_PART / 2], const RowValues *rows,
-                 const Interval *see, const int32_t *positions, bool is_whole, float scale_log2)
+score_gradients (float (&s)[MT][PART / 2], const float (&dp)[MT][PART / 2], const RowValues *rows, const Interval *see,
+                 const int32_t *positions, bool is_whole, float scale_log2)
 {
   int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 
@@ -51,7 +78,7 @@ score_gradients (float (&s)[MT][KEYS_PART / 2], const float (&dp)[MT][KEYS_PART 
     RowValues row = rows[i / 2 * 16 + i % 2 * 8 + g];
     float lse = row.lse * LOG2_E;
 #pragma unroll
-    for (int j = 0; j < KEYS_PART / 8; j++)
+    for (int j = 0; j < PART / 8; j++)
 #pragma unroll
       for (int e = i % 2 * 2; e < i % 2 * 2 + 2; e++) {
         float p = exp2_fast (s[i / 2][4 * j + e] * scale_log2 - lse);
@@ -70,40 +97,9 @@ static __global__ void __launch_bounds__ (32 * WARPS) query_pass_kernel (Attenti
   typename P::Kept *kept = (typename P::Kept *) (dynamic + P::kept_at);
   int warp = threadIdx.x / 32;
 
-  if (threadIdx.x == 0) {
-    Place place = place_of (order, blockIdx.x);
-    int64_t hk = kv_head (a, place.head);
-    place.tile = order.tiles - 1 - place.tile; /* the last queries first: under a causal mask they have most to do */
-    kept->place = place;
-    kept->keys = a.keys + head_at (a, 0, place.batch, a.kv_heads, hk, a.k);
-    kept->values = a.values + head_at (a, 0, place.batch, a.kv_heads, hk, a.v);
-    if (a.query_tiles != nullptr)
-      kept->range = range_at<P::queries> (a.query_tiles + place.batch * div_up (a.m, MASK_TILE), place.tile, (int) a.m);
-  }
-  __syncthreads ();
-
-  auto step = [&] (Walk walk, bool *ret_whole) {
-    int tile = walk_next<ROWS> (walk, a.key_tiles, a.n, kept->range, ret_whole);
-    __syncwarp ();
-    kept->walks[warp] = walk;
-    return tile;
-  };
-  auto copy_keys = [&] (int at, int to, bool whole) {
-    uint32_t k_stride = (uint32_t) (a.batch * a.kv_heads * a.k), v_stride = (uint32_t) (a.batch * a.kv_heads * a.v);
-    int left = (int) a.n - at * ROWS;
-    tile_copy<K, ROWS, P::threads> (shared_at (dynamic) + P::k_at + to * P::k_bytes,
-                                    kept->keys + (uint64_t) (at * ROWS) * k_stride, k_stride, left, (int) a.k);
-    tile_copy<V, ROWS, P::threads> (shared_at (dynamic) + P::v_at + to * P::v_bytes,
-                                    kept->values + (uint64_t) (at * ROWS) * v_stride, v_stride, left, (int) a.v);
-    if (!whole)
-      for (int i = threadIdx.x; i < ROWS; i += P::threads)
-        kept->positions[to][i] = key_position (a, at * ROWS + i);
-    copy_commit ();
-  };
-
-  int first_row = kept->place.tile * P::queries, b = kept->place.batch, h = kept->place.head;
+  key_walk_begin<P::queries> (kept->walk, a, order);
   bool is_whole = false, next_whole = false;
-  int j = step (walk_begin (), &is_whole), next = -1, stage = 0;
+  int j = key_walk_next<ROWS> (kept->walk, a, &is_whole), next = -1, stage = 0;
   uint32_t q_lane = shared_at (dynamic) + warp * 16 * MT * Tile<K>::row_bytes + lane_by_rows<K> ();
   uint32_t do_lane = shared_at (dynamic) + P::do_at + warp * 16 * MT * Tile<V>::row_bytes + lane_by_rows<V> ();
   uint32_t k_lane = shared_at (dynamic) + P::k_at + lane_by_columns<K> ();
@@ -111,30 +107,19 @@ static __global__ void __launch_bounds__ (32 * WARPS) query_pass_kernel (Attenti
   uint32_t v_lane = shared_at (dynamic) + P::v_at + lane_by_columns<V> ();
   float dq[MT][K / 2] = {};
 
-  for (int i = threadIdx.x; i < P::queries; i += P::threads) {
-    bool is_there = first_row + i < a.m;
-    int64_t at = row_at (a, first_row + i, b, h);
-    kept->rows[i] = is_there ? RowValues{ a.lse_in[at], a.delta[at] } : RowValues{};
-    kept->see[i] = interval_of (a, b, first_row + i);
-  }
-  tile_copy<K, P::queries, P::threads> (shared_at (dynamic), a.q + head_at (a, first_row, b, a.heads, h, a.k),
-                                        (uint32_t) (a.batch * a.heads * a.k), (int) a.m - first_row, (int) a.k);
-  tile_copy<V, P::queries, P::threads> (shared_at (dynamic) + P::do_at,
-                                        a.d_o + head_at (a, first_row, b, a.heads, h, a.v),
-                                        (uint32_t) (a.batch * a.heads * a.v), (int) a.m - first_row, (int) a.v);
-  copy_commit ();
+  P::copy_queries (a, dynamic);
   if (j >= 0)
-    copy_keys (j, 0, is_whole);
+    P::copy_keys (a, dynamic, j, 0, is_whole);
 
   for (; j >= 0; j = next, is_whole = next_whole) {
+    next = key_walk_next<ROWS> (kept->walk, a, &next_whole);
     copy_wait<0> ();
     __syncthreads ();
-    next = step (kept->walks[warp], &next_whole);
     if (STAGES == 2 && next >= 0)
-      copy_keys (next, stage ^ 1, next_whole);
+      P::copy_keys (a, dynamic, next, stage ^ 1, next_whole);
 #pragma unroll 1
-    for (int first = 0; first < ROWS; first += KEYS_PART) {
-      float s[MT][KEYS_PART / 2] = {}, dp[MT][KEYS_PART / 2] = {};
+    for (int first = 0; first < ROWS; first += PART) {
+      float s[MT][PART / 2] = {}, dp[MT][PART / 2] = {};
       uint32_t k_from = stage * P::k_bytes + first * Tile<K>::row_bytes;
 
       product_of_rows<K> (s, q_lane, k_lane + k_from);
@@ -148,12 +133,12 @@ static __global__ void __launch_bounds__ (32 * WARPS) query_pass_kernel (Attenti
     else {
       __syncthreads ();
       if (next >= 0)
-        copy_keys (next, 0, next_whole);
+        P::copy_keys (a, dynamic, next, 0, next_whole);
     }
   }
   copy_wait<0> ();
 
-  Place place = kept->place;
+  Place place = kept->walk.place;
   int64_t row = place.tile * P::queries + warp * 16 * MT + threadIdx.x % 32 / 4;
 #pragma unroll
   for (int i = 0; i < 2 * MT; i++)
@@ -187,15 +172,68 @@ template <int K, int V, int PARTS, int WARPS, int STAGES> struct KeyPass {
     QueryWalk walks[WARPS];
   };
   static constexpr int bytes = kept_at + (int) sizeof (Kept);
+
+  /* The warp's next tile of queries, or -1. */
+  static __device__ inline int next (const Attention &a, Kept *kept, bool *ret_whole)
+  {
+    const QueryRange *tiles = a.query_tiles ? a.query_tiles + kept->place.batch * div_up (a.m, MASK_TILE) : nullptr;
+    QueryWalk w = kept->walks[threadIdx.x / 32];
+    int tile = -1;
+
+    for (; w.left > 0; w = { walk_begin (), w.head + 1, w.left - 1 }) {
+      tile = walk_next<ROWS> (w.walk, tiles, a.m, kept->range, ret_whole);
+      if (tile >= 0)
+        break;
+    }
+    __syncwarp ();
+    if (threadIdx.x % 32 == 0)
+      kept->walks[threadIdx.x / 32] = w;
+    __syncwarp ();
+    return tile;
+  }
+
+  static __device__ inline void copy_keys (const Attention &a, unsigned char *shared, const Place &place)
+  {
+    tile_of_head<K, keys, threads> (shared_at (shared),
+                                    a.keys + head_at (a, 0, place.batch, a.kv_heads, place.head, a.k), place.tile,
+                                    a.batch * a.kv_heads * a.k, a.n, a.k);
+    tile_of_head<V, keys, threads> (shared_at (shared) + v_at,
+                                    a.values + head_at (a, 0, place.batch, a.kv_heads, place.head, a.v), place.tile,
+                                    a.batch * a.kv_heads * a.v, a.n, a.v);
+    copy_commit ();
+  }
+
+  /* Of the head that the warp's walk is in. */
+  static __device__ inline void copy_queries (const Attention &a, unsigned char *shared, int tile, int stage,
+                                              bool is_whole)
+  {
+    Kept *kept = (Kept *) (shared + kept_at);
+    int b = kept->place.batch, h = kept->walks[threadIdx.x / 32].head, i = threadIdx.x;
+
+    tile_of_head<K, ROWS, threads> (shared_at (shared) + q_at + stage * q_bytes,
+                                    a.q + head_at (a, 0, b, a.heads, h, a.k), tile, a.batch * a.heads * a.k, a.m, a.k);
+    tile_of_head<V, ROWS, threads> (shared_at (shared) + do_at + stage * do_bytes,
+                                    a.d_o + head_at (a, 0, b, a.heads, h, a.v), tile, a.batch * a.heads * a.v, a.m,
+                                    a.v);
+    if (i < ROWS) {
+      bool is_there = tile * ROWS + i < a.m;
+      int64_t row = is_there ? row_at (a, tile * ROWS + i, b, h) : 0;
+      copy_few_at<4> (shared_at (&kept->lse[stage][i]), a.lse_in + row, is_there);
+      copy_few_at<4> (shared_at (&kept->delta[stage][i]), a.delta + row, is_there);
+      if (!is_whole)
+        kept->see[stage][i] = interval_of (a, b, tile * ROWS + i);
+    }
+    copy_commit ();
+  }
 };
 
 /* s -> p, dp -> gradients of scores; both transposed. */
 static __device__ inline void
-key_gradients (float (&s)[QUERIES_PART / 2], float (&dp)[QUERIES_PART / 2], const float *lse, const float *delta,
-               const Interval *see, const int32_t positions[2], bool is_whole, float scale_log2)
+key_gradients (float (&s)[PART / 2], float (&dp)[PART / 2], const float *lse, const float *delta, const Interval *see,
+               const int32_t positions[2], bool is_whole, float scale_log2)
 {
 #pragma unroll
-  for (int j = 0; j < QUERIES_PART / 8; j++)
+  for (int j = 0; j < PART / 8; j++)
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       int query = j * 8 + threadIdx.x % 4 * 2 + e;
@@ -227,45 +265,14 @@ static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention
       kept->range = range_at<P::keys> (a.key_tiles, kept->place.tile, (int) a.n);
   }
   __syncthreads ();
-
-  /* The next tile of queries of a split's heads, or -1. */
-  auto step = [&] (QueryWalk w, bool *ret_whole) {
-    const QueryRange *tiles = a.query_tiles ? a.query_tiles + kept->place.batch * div_up (a.m, MASK_TILE) : nullptr;
-    int tile = -1;
-    for (; w.left > 0; w = { walk_begin (), w.head + 1, w.left - 1 }) {
-      tile = walk_next<ROWS> (w.walk, tiles, a.m, kept->range, ret_whole);
-      if (tile >= 0)
-        break;
-    }
-    __syncwarp ();
-    kept->walks[warp] = w;
-    return tile;
-  };
-  auto copy_queries = [&] (int at, int to, bool whole) {
-    int first = at * ROWS, left = (int) a.m - first, b = kept->place.batch, h = kept->walks[warp].head;
-    tile_copy<K, ROWS, P::threads> (shared_at (dynamic) + P::q_at + to * P::q_bytes,
-                                    a.q + head_at (a, first, b, a.heads, h, a.k), (uint32_t) (a.batch * a.heads * a.k),
-                                    left, (int) a.k);
-    tile_copy<V, ROWS, P::threads> (shared_at (dynamic) + P::do_at + to * P::do_bytes,
-                                    a.d_o + head_at (a, first, b, a.heads, h, a.v),
-                                    (uint32_t) (a.batch * a.heads * a.v), left, (int) a.v);
-    if (threadIdx.x < ROWS) {
-      bool is_there = (int) threadIdx.x < left;
-      int64_t row = is_there ? row_at (a, first + threadIdx.x, b, h) : 0;
-      copy_few_at<4> (shared_at (&kept->lse[to][threadIdx.x]), a.lse_in + row, is_there);
-      copy_few_at<4> (shared_at (&kept->delta[to][threadIdx.x]), a.delta + row, is_there);
-      if (!whole)
-        kept->see[to][threadIdx.x] = interval_of (a, b, first + threadIdx.x);
-    }
-    copy_commit ();
-  };
-
-  int first_key = kept->place.tile * P::keys, b = kept->place.batch, hk = kept->place.head;
-  int32_t positions[2] = { key_position (a, first_key + warp * 16 + threadIdx.x % 32 / 4),
-                           key_position (a, first_key + warp * 16 + threadIdx.x % 32 / 4 + 8) };
+  int first_key = kept->place.tile * P::keys + warp * 16 + threadIdx.x % 32 / 4;
+  int32_t positions[2] = { key_position (a, first_key), key_position (a, first_key + 8) };
+  int heads, first_head = heads_of (a, kept->place.head, split, &heads);
+  if (threadIdx.x % 32 == 0)
+    kept->walks[warp] = { walk_begin (), first_head, heads };
+  __syncwarp ();
   bool is_whole = false, next_whole = false;
-  int heads, first_head = heads_of (a, hk, split, &heads);
-  int i = step ({ walk_begin (), first_head, heads }, &is_whole), next = -1, stage = 0;
+  int i = P::next (a, kept, &is_whole), next = -1, stage = 0;
   uint32_t k_lane = shared_at (dynamic) + warp * 16 * Tile<K>::row_bytes + lane_by_rows<K> ();
   uint32_t v_lane = shared_at (dynamic) + P::v_at + warp * 16 * Tile<V>::row_bytes + lane_by_rows<V> ();
   uint32_t q_lane = shared_at (dynamic) + P::q_at + lane_by_columns<K> ();
@@ -274,24 +281,19 @@ static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention
   uint32_t do_lane_by_rows = shared_at (dynamic) + P::do_at + lane_by_rows<V> () + 2 * v_column;
   float dk[1][k_part / 2] = {}, dv[1][v_part / 2] = {};
 
-  tile_copy<K, P::keys, P::threads> (shared_at (dynamic), a.keys + head_at (a, first_key, b, a.kv_heads, hk, a.k),
-                                     (uint32_t) (a.batch * a.kv_heads * a.k), (int) a.n - first_key, (int) a.k);
-  tile_copy<V, P::keys, P::threads> (shared_at (dynamic) + P::v_at,
-                                     a.values + head_at (a, first_key, b, a.kv_heads, hk, a.v),
-                                     (uint32_t) (a.batch * a.kv_heads * a.v), (int) a.n - first_key, (int) a.v);
-  copy_commit ();
+  P::copy_keys (a, dynamic, kept->place);
   if (i >= 0)
-    copy_queries (i, 0, is_whole);
+    P::copy_queries (a, dynamic, i, 0, is_whole);
 
   for (; i >= 0; i = next, is_whole = next_whole) {
+    next = P::next (a, kept, &next_whole);
     copy_wait<0> ();
     __syncthreads ();
-    next = step (kept->walks[warp], &next_whole);
     if (STAGES == 2 && next >= 0)
-      copy_queries (next, stage ^ 1, next_whole);
+      P::copy_queries (a, dynamic, next, stage ^ 1, next_whole);
 #pragma unroll 1
-    for (int first = 0; first < ROWS; first += QUERIES_PART) {
-      float s[1][QUERIES_PART / 2] = {}, dp[1][QUERIES_PART / 2] = {};
+    for (int first = 0; first < ROWS; first += PART) {
+      float s[1][PART / 2] = {}, dp[1][PART / 2] = {};
       uint32_t q_from = stage * P::q_bytes + first * Tile<K>::row_bytes;
       uint32_t do_from = stage * P::do_bytes + first * Tile<V>::row_bytes;
 
@@ -307,7 +309,7 @@ static __global__ void __launch_bounds__ (32 * WARPS) key_pass_kernel (Attention
     else {
       __syncthreads ();
       if (next >= 0)
-        copy_queries (next, 0, next_whole);
+        P::copy_queries (a, dynamic, next, 0, next_whole);
     }
   }
   copy_wait<0> ();
@@ -351,7 +353,7 @@ static cudaError_t
 run (const Attention &a, cudaStream_t stream)
 {
 #ifdef SP_SM90
-  if (sp_attention_is_sm90 () && a.m > 0 && a.n > 0 && attention_features (a) <= 128)
+  if (sp_attention_is_sm90 () && a.m > 0 && a.n > 0)
     return sp_attention_bwd_sm90 (a, stream);
 #endif
   int64_t features = attention_features (a);

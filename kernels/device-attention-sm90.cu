@@ -108,7 +108,6 @@ attend (const Attention &a, unsigned char *shared, typename F::State *state, Pla
   uint32_t k_at = shared_at (shared) + F::k_at, v_at = shared_at (shared) + F::v_at;
   Softmax softmax = { { -INFINITY, -INFINITY }, {} };
   Turn<STAGES> k_turn = {}, v_turn = {};
-  bool leads = threadIdx.x % 32 == 0;
 
   /* Scores with the next keys; weights of the tile before times its values. */
   auto score = [&] (void) {
@@ -127,8 +126,7 @@ attend (const Attention &a, unsigned char *shared, typename F::State *state, Pla
   };
   auto scored = [&] (const Step &step) {
     hold (s);
-    if (leads)
-      barrier_arrive (&state->k_empty[k_turn.stage]);
+    barrier_arrive_warp (&state->k_empty[k_turn.stage]);
     k_turn.next ();
     if (!step.is_whole)
       mask_scores<KEYS> (a, s, see, step.tile);
@@ -158,8 +156,7 @@ attend (const Attention &a, unsigned char *shared, typename F::State *state, Pla
       products_wait<1> ();
       bool lagged = scored (step);
       gathered ();
-      if (leads)
-        barrier_arrive (&state->v_empty[v_turn.stage]);
+      barrier_arrive_warp (&state->v_empty[v_turn.stage]);
       v_turn.next ();
       if (lagged)
         scale_rows (o, before);
@@ -224,7 +221,7 @@ forward (const Attention &a, cudaStream_t stream)
 cudaError_t
 sp_attention_sm90 (const Attention &a, cudaStream_t stream)
 {
-  return a.k <= 64 && a.v <= 64     ? forward<64, 64, 2, 128, 2> (a, stream)
+  return a.k <= 64 && a.v <= 64     ? forward<64, 64, 3, 128, 2> (a, stream)
          : a.k <= 128 && a.v <= 128 ? forward<128, 128, 2, 128, 2> (a, stream)
          : a.v <= 128               ? forward<192, 128, 2, 128, 2> (a, stream)
                                     : forward<256, 256, 2, 64, 2> (a, stream);

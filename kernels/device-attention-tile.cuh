@@ -86,6 +86,58 @@ tile_copy (uint32_t tile, const uint16_t *from, uint32_t stride, int rows, int c
                                                 columns - part);
 }
 
+/* The same of a head's tokens from at * ROWS on, of `tokens`; `head` is its first element of the first. */
+template <int D, int ROWS, int THREADS>
+static __device__ inline void
+tile_of_head (uint32_t tile, const uint16_t *head, int at, int64_t stride, int64_t tokens, int64_t size)
+{
+  tile_copy<D, ROWS, THREADS> (tile, head + (uint64_t) (at * ROWS) * (uint32_t) stride, (uint32_t) stride,
+                               (int) tokens - at * ROWS, (int) size);
+}
+
+/* A block's queries and the keys that it goes through. In shared memory, where it takes no registers of the loop. */
+template <int WARPS> struct KeyWalk {
+  const uint16_t *keys, *values; /* of its head */
+  QueryRange range;
+  Place place;
+  Walk walks[WARPS];
+};
+
+/* Ends with a barrier. The last queries go first: under a causal mask they have most to do. */
+template <int QUERIES, int WARPS>
+static __device__ inline void
+key_walk_begin (KeyWalk<WARPS> &w, const Attention &a, Order order)
+{
+  if (threadIdx.x == 0) {
+    Place place = place_of (order, blockIdx.x);
+    int64_t hk = kv_head (a, place.head);
+    place.tile = order.tiles - 1 - place.tile;
+    w.place = place;
+    w.keys = a.keys + head_at (a, 0, place.batch, a.kv_heads, hk, a.k);
+    w.values = a.values + head_at (a, 0, place.batch, a.kv_heads, hk, a.v);
+    if (a.query_tiles != nullptr)
+      w.range = range_at<QUERIES> (a.query_tiles + place.batch * div_up (a.m, MASK_TILE), place.tile, (int) a.m);
+  }
+  if (threadIdx.x % 32 == 0)
+    w.walks[threadIdx.x / 32] = walk_begin ();
+  __syncthreads ();
+}
+
+/* The warp's next tile of keys, or -1. */
+template <int KEYS, int WARPS>
+static __device__ inline int
+key_walk_next (KeyWalk<WARPS> &w, const Attention &a, bool *ret_whole)
+{
+  Walk walk = w.walks[threadIdx.x / 32];
+  int tile = walk_next<KEYS> (walk, a.key_tiles, a.n, w.range, ret_whole);
+
+  __syncwarp ();
+  if (threadIdx.x % 32 == 0)
+    w.walks[threadIdx.x / 32] = walk;
+  __syncwarp ();
+  return tile;
+}
+
 /* c[MT][16, N / 2] += x y^T of 16 MT rows of x and N / 2 rows of y, both of D features. x and y: this lane's places. */
 template <int D, int MT, int N>
 static __device__ inline void

@@ -35,6 +35,15 @@ barrier_arrive (uint64_t *barrier)
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(shared_at (barrier)) : "memory");
 }
 
+/* Of a warp: arrives once, after all its lanes have come here. */
+static __device__ inline void
+barrier_arrive_warp (uint64_t *barrier)
+{
+  __syncwarp ();
+  if (threadIdx.x % 32 == 0)
+    barrier_arrive (barrier);
+}
+
 /* Arrives when all that this thread has started to copy by copy_few_at is there. */
 static __device__ inline void
 barrier_arrive_copied (uint64_t *barrier)

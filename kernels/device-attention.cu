@@ -147,16 +147,39 @@ template <int K, int V, int MT, int WARPS, int KEYS, int STAGES> struct Forward 
   static constexpr int k_bytes = KEYS * Tile<K>::row_bytes, v_bytes = KEYS * Tile<V>::row_bytes;
   static constexpr int k_at = queries * Tile<K>::row_bytes, v_at = k_at + STAGES * k_bytes;
   static constexpr int see_at = v_at + STAGES * v_bytes, positions_at = see_at + queries * (int) sizeof (Interval);
-  static constexpr int kept_at = positions_at + STAGES * KEYS * (int) sizeof (int32_t);
+  static constexpr int walk_at = positions_at + STAGES * KEYS * (int) sizeof (int32_t);
+  static constexpr int bytes = walk_at + (int) sizeof (KeyWalk<WARPS>);
 
-  /* What a block has one of: in shared memory, where it takes no registers of the loop. */
-  struct Kept {
-    const uint16_t *keys, *values; /* of its head */
-    QueryRange range;
-    Place place;
-    Walk walks[WARPS];
-  };
-  static constexpr int bytes = kept_at + (int) sizeof (Kept);
+  static __device__ inline void copy_queries (const Attention &a, unsigned char *shared, const Place &place)
+  {
+    Interval *see = (Interval *) (shared + see_at);
+
+    for (int i = threadIdx.x; i < queries; i += threads)
+      see[i] = interval_of (a, place.batch, place.tile * queries + i);
+    tile_of_head<K, queries, threads> (shared_at (shared), a.q + head_at (a, 0, place.batch, a.heads, place.head, a.k),
+                                       place.tile, a.batch * a.heads * a.k, a.m, a.k);
+  }
+
+  static __device__ inline void copy_keys (const Attention &a, unsigned char *shared, int tile, int stage,
+                                           bool is_whole)
+  {
+    const KeyWalk<WARPS> *walk = (const KeyWalk<WARPS> *) (shared + walk_at);
+    int32_t *positions = (int32_t *) (shared + positions_at) + stage * KEYS;
+
+    tile_of_head<K, KEYS, threads> (shared_at (shared) + k_at + stage * k_bytes, walk->keys, tile,
+                                    a.batch * a.kv_heads * a.k, a.n, a.k);
+    if (!is_whole)
+      for (int i = threadIdx.x; i < KEYS; i += threads)
+        positions[i] = key_position (a, tile * KEYS + i);
+  }
+
+  static __device__ inline void copy_values (const Attention &a, unsigned char *shared, int tile, int stage)
+  {
+    const KeyWalk<WARPS> *walk = (const KeyWalk<WARPS> *) (shared + walk_at);
+
+    tile_of_head<V, KEYS, threads> (shared_at (shared) + v_at + stage * v_bytes, walk->values, tile,
+                                    a.batch * a.kv_heads * a.v, a.n, a.v);
+  }
 };
 
 template <int MT, int KEYS>
@@ -206,47 +229,14 @@ static __global__ void __launch_bounds__ (32 * WARPS) attention_kernel (Attentio
 {
   typedef Forward<K, V, MT, WARPS, KEYS, STAGES> F;
   extern __shared__ __align__ (16) unsigned char dynamic[];
-  Interval *see = (Interval *) (dynamic + F::see_at);
-  int32_t *positions = (int32_t *) (dynamic + F::positions_at);
-  typename F::Kept *kept = (typename F::Kept *) (dynamic + F::kept_at);
+  const Interval *see = (const Interval *) (dynamic + F::see_at);
+  const int32_t *positions = (const int32_t *) (dynamic + F::positions_at);
+  KeyWalk<WARPS> &walk = *(KeyWalk<WARPS> *) (dynamic + F::walk_at);
   int warp = threadIdx.x / 32;
 
-  if (threadIdx.x == 0) {
-    Place place = place_of (order, blockIdx.x);
-    int64_t hk = kv_head (a, place.head);
-    place.tile = order.tiles - 1 - place.tile; /* the last queries first: under a causal mask they have most to do */
-    kept->place = place;
-    kept->keys = a.keys + head_at (a, 0, place.batch, a.kv_heads, hk, a.k);
-    kept->values = a.values + head_at (a, 0, place.batch, a.kv_heads, hk, a.v);
-    if (a.query_tiles != nullptr)
-      kept->range = range_at<F::queries> (a.query_tiles + place.batch * div_up (a.m, MASK_TILE), place.tile, (int) a.m);
-  }
-  __syncthreads ();
-
-  auto step = [&] (Walk walk, bool *ret_whole) {
-    int tile = walk_next<KEYS> (walk, a.key_tiles, a.n, kept->range, ret_whole);
-    __syncwarp ();
-    kept->walks[warp] = walk;
-    return tile;
-  };
-  auto copy_keys = [&] (int at, int to, bool whole) {
-    uint32_t stride = (uint32_t) (a.batch * a.kv_heads * a.k);
-    tile_copy<K, KEYS, F::threads> (shared_at (dynamic) + F::k_at + to * F::k_bytes,
-                                    kept->keys + (uint64_t) (at * KEYS) * stride, stride, (int) a.n - at * KEYS,
-                                    (int) a.k);
-    if (!whole)
-      for (int i = threadIdx.x; i < KEYS; i += F::threads)
-        positions[to * KEYS + i] = key_position (a, at * KEYS + i);
-  };
-  auto copy_values = [&] (int at, int to) {
-    uint32_t stride = (uint32_t) (a.batch * a.kv_heads * a.v);
-    tile_copy<V, KEYS, F::threads> (shared_at (dynamic) + F::v_at + to * F::v_bytes,
-                                    kept->values + (uint64_t) (at * KEYS) * stride, stride, (int) a.n - at * KEYS,
-                                    (int) a.v);
-  };
-
+  key_walk_begin<F::queries> (walk, a, order);
   bool is_whole = false, next_whole = false;
-  int j = step (walk_begin (), &is_whole), next = -1, stage = 0;
+  int j = key_walk_next<KEYS> (walk, a, &is_whole), next = -1, stage = 0;
   uint32_t q_lane = shared_at (dynamic) + warp * 16 * MT * Tile<K>::row_bytes + lane_by_rows<K> ();
   uint32_t k_lane = shared_at (dynamic) + F::k_at + lane_by_columns<K> ();
   uint32_t v_lane = shared_at (dynamic) + F::v_at + lane_by_rows<V> ();
@@ -256,29 +246,27 @@ static __global__ void __launch_bounds__ (32 * WARPS) attention_kernel (Attentio
   for (int i = 0; i < MT; i++)
     softmax[i] = { { -INFINITY, -INFINITY }, {} };
 
-  int first_row = kept->place.tile * F::queries, b = kept->place.batch, h = kept->place.head;
-  for (int i = threadIdx.x; i < F::queries; i += F::threads)
-    see[i] = interval_of (a, b, first_row + i);
-  tile_copy<K, F::queries, F::threads> (shared_at (dynamic), a.q + head_at (a, first_row, b, a.heads, h, a.k),
-                                        (uint32_t) (a.batch * a.heads * a.k), (int) a.m - first_row, (int) a.k);
+  F::copy_queries (a, dynamic, walk.place);
   if (j >= 0) {
-    copy_keys (j, 0, is_whole);
+    F::copy_keys (a, dynamic, j, 0, is_whole);
     if (STAGES == 2)
-      copy_values (j, 0);
+      F::copy_values (a, dynamic, j, 0);
   }
   copy_commit ();
 
   for (; j >= 0; j = next, is_whole = next_whole) {
     float s[MT][KEYS / 2] = {};
 
+    if (STAGES == 2)
+      next = key_walk_next<KEYS> (walk, a, &next_whole);
     copy_wait<0> (); /* keys, and with two stages values, are there */
     __syncthreads ();
-    next = step (kept->walks[warp], &next_whole);
-    if (STAGES == 1)
-      copy_values (j, 0);
-    else if (next >= 0) {
-      copy_keys (next, stage ^ 1, next_whole);
-      copy_values (next, stage ^ 1);
+    if (STAGES == 1) {
+      next = key_walk_next<KEYS> (walk, a, &next_whole);
+      F::copy_values (a, dynamic, j, 0);
+    } else if (next >= 0) {
+      F::copy_keys (a, dynamic, next, stage ^ 1, next_whole);
+      F::copy_values (a, dynamic, next, stage ^ 1);
     }
     copy_commit ();
 
@@ -289,7 +277,7 @@ static __global__ void __launch_bounds__ (32 * WARPS) attention_kernel (Attentio
       copy_wait<0> ();
       __syncthreads ();
       if (next >= 0)
-        copy_keys (next, 0, next_whole);
+        F::copy_keys (a, dynamic, next, 0, next_whole);
       copy_commit ();
     }
     soften<V, MT, KEYS> (softmax, o, s, a.scale * LOG2_E);
@@ -298,7 +286,7 @@ static __global__ void __launch_bounds__ (32 * WARPS) attention_kernel (Attentio
       stage ^= 1;
   }
   copy_wait<0> ();
-  Place place = kept->place;
+  Place place = walk.place;
 #pragma unroll
   for (int i = 0; i < MT; i++)
     store_attention (a, o[i], softmax[i], place.tile * F::queries + (warp * MT + i) * 16 + threadIdx.x % 32 / 4,

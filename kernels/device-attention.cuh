@@ -393,7 +393,7 @@ bool sp_attention_is_sm90 (void);
 /* In device-attention-sm90.cu, which is there if SP_SM90 is defined. There are keys. */
 cudaError_t sp_attention_sm90 (const Attention &a, cudaStream_t stream);
 
-/* In device-attention-bwd-sm90.cu, likewise; there are queries too, and k and v are at most 128. */
+/* In device-attention-bwd-sm90.cu, likewise; there are queries too. */
 cudaError_t sp_attention_bwd_sm90 (const Attention &a, cudaStream_t stream);
 
 static inline Attention
