@@ -134,7 +134,10 @@ sp_player_uses_cudnn (const SpPlayer *player)
 gint64
 sp_player_attention_scratch (const SpCommand *command)
 {
-  return (gint64) sp_dev_attention_scratch_bytes (sp_player_shape (NULL, command));
+  const SpDevShape shape = sp_player_shape (NULL, command);
+
+  return (gint64) (command->op.kind == SP_OP_ATTENTION_BWD ? sp_dev_attention_bwd_scratch_bytes (shape)
+                                                           : sp_dev_attention_scratch_bytes (shape));
 }
 
 gboolean

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax attention, forward: FlashAttention-2's tiling (Dao, 2307.08691) with 64 queries a block, 16 a warp, and 64
- * keys at a time. While a tile of keys is multiplied its values are under way, and the other way round.
+ * Softmax attention, forward: FlashAttention-2's tiling (Dao, 2307.08691) by mma.sync, with 32 queries a warp, so that
+ * what a warp reads of keys and values serves two products; with 256 features 16.
  */
-#include "kernels/device-attention.cuh"
+#include "kernels/device-attention-tile.cuh"
 
 /* --- the mask ----------------------------------------------------------------------------------------------------- */
 
@@ -58,18 +58,18 @@ mask_kernel (Mask a)
 
   if (b == a.batch) {
     KeyRange range = { INT32_MAX, INT32_MIN };
-    for (int64_t j = tile * TILE + threadIdx.x; j < min (a.n, (tile + 1) * TILE); j += 32) {
+    for (int64_t j = tile * MASK_TILE + threadIdx.x; j < min (a.n, (tile + 1) * MASK_TILE); j += 32) {
       range.min = min (range.min, a.kpos[j]);
       range.max = max (range.max, a.kpos[j]);
     }
     range = { warp_min (range.min), warp_most (range.max) };
-    if (threadIdx.x == 0 && tile * TILE < a.n)
+    if (threadIdx.x == 0 && tile * MASK_TILE < a.n)
       a.key_tiles[tile] = range;
     return;
   }
 
   QueryRange range = { INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN };
-  for (int64_t i = tile * TILE + threadIdx.x; i < min (a.m, (tile + 1) * TILE); i += 32) {
+  for (int64_t i = tile * MASK_TILE + threadIdx.x; i < min (a.m, (tile + 1) * MASK_TILE); i += 32) {
     Interval see = mask_interval (a, b, i);
     a.intervals[b * a.m + i] = see;
     range = { min (range.low_min, see.low), max (range.low_max, see.low), min (range.high_min, see.high),
@@ -77,28 +77,29 @@ mask_kernel (Mask a)
   }
   range = { warp_min (range.low_min), warp_most (range.low_max), warp_min (range.high_min),
             warp_most (range.high_max) };
-  if (threadIdx.x == 0 && tile * TILE < a.m)
-    a.query_tiles[b * div_up (a.m, TILE) + tile] = range;
+  if (threadIdx.x == 0 && tile * MASK_TILE < a.m)
+    a.query_tiles[b * div_up (a.m, MASK_TILE) + tile] = range;
 }
 
 size_t
 sp_dev_attention_scratch_bytes (SpDevShape shape)
 {
-  return (size_t) (shape.batch * div_up (shape.m, TILE)) * sizeof (QueryRange) +
-         (size_t) (shape.batch * shape.m) * sizeof (Interval) + (size_t) div_up (shape.n, TILE) * sizeof (KeyRange);
+  return (size_t) (shape.batch * div_up (shape.m, MASK_TILE)) * sizeof (QueryRange) +
+         (size_t) (shape.batch * shape.m) * sizeof (Interval) +
+         (size_t) div_up (shape.n, MASK_TILE) * sizeof (KeyRange);
 }
 
 cudaError_t
 sp_attention_prepare (Attention *a, SpDevShape shape, bool causal, const int32_t *qpos, const int32_t *kpos,
                       void *scratch, cudaStream_t stream)
 {
-  int64_t tiles = div_up (shape.m > shape.n ? shape.m : shape.n, TILE);
+  int64_t tiles = div_up (shape.m > shape.n ? shape.m : shape.n, MASK_TILE);
 
   if (!causal && shape.first == nullptr)
     return cudaSuccess;
 
   QueryRange *query_tiles = (QueryRange *) scratch;
-  Interval *intervals = (Interval *) (query_tiles + shape.batch * div_up (shape.m, TILE));
+  Interval *intervals = (Interval *) (query_tiles + shape.batch * div_up (shape.m, MASK_TILE));
   KeyRange *key_tiles = (KeyRange *) (intervals + shape.batch * shape.m);
   a->kpos = kpos;
   a->intervals = intervals;
@@ -109,165 +110,210 @@ sp_attention_prepare (Attention *a, SpDevShape shape, bool causal, const int32_t
                        intervals, query_tiles, key_tiles });
 }
 
+/* --- what the device has ------------------------------------------------------------------------------------------ */
+
+static bool takes_baseline;
+
+void
+sp_dev_attention_baseline (bool on)
+{
+  takes_baseline = on;
+}
+
+static int
+device_has (cudaDeviceAttr attribute)
+{
+  int device = 0, value = 0;
+
+  return cudaGetDevice (&device) == cudaSuccess && cudaDeviceGetAttribute (&value, attribute, device) == cudaSuccess
+             ? value
+             : 0;
+}
+
+bool
+sp_attention_is_sm90 (void)
+{
+  return !takes_baseline && device_has (cudaDevAttrComputeCapabilityMajor) == 9 &&
+         device_has (cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
-template <int D>
-static constexpr size_t
-forward_bytes (void)
-{
-  return 3 * Stride<D>::elements * sizeof (uint16_t) + 2 * TILE * sizeof (int32_t);
-}
+/* K features of queries and keys, V of values; a warp has 16 MT queries. With two stages a tile of keys and values is
+ * under way while the one before is multiplied; with one its keys are while values are multiplied, and the other way
+ * round. */
+template <int K, int V, int MT, int WARPS, int KEYS, int STAGES> struct Forward {
+  static constexpr int threads = 32 * WARPS, queries = 16 * MT * WARPS;
+  static constexpr int k_bytes = KEYS * Tile<K>::row_bytes, v_bytes = KEYS * Tile<V>::row_bytes;
+  static constexpr int k_at = queries * Tile<K>::row_bytes, v_at = k_at + STAGES * k_bytes;
+  static constexpr int see_at = v_at + STAGES * v_bytes, positions_at = see_at + queries * (int) sizeof (Interval);
+  static constexpr int walk_at = positions_at + STAGES * KEYS * (int) sizeof (int32_t);
+  static constexpr int bytes = walk_at + (int) sizeof (KeyWalk<WARPS>);
 
-/* A warp's 16 rows by D features; this lane's two rows have maxima and its part of their sums. */
-template <int D> struct Rows {
-  float o[D / 8][4];
-  float max[2], sum[2];
+  static __device__ inline void copy_queries (const Attention &a, unsigned char *shared, const Place &place)
+  {
+    Interval *see = (Interval *) (shared + see_at);
+
+    for (int i = threadIdx.x; i < queries; i += threads)
+      see[i] = interval_of (a, place.batch, place.tile * queries + i);
+    tile_of_head<K, queries, threads> (shared_at (shared), a.q + head_at (a, 0, place.batch, a.heads, place.head, a.k),
+                                       place.tile, a.batch * a.heads * a.k, a.m, a.k);
+  }
+
+  static __device__ inline void copy_keys (const Attention &a, unsigned char *shared, int tile, int stage,
+                                           bool is_whole)
+  {
+    const KeyWalk<WARPS> *walk = (const KeyWalk<WARPS> *) (shared + walk_at);
+    int32_t *positions = (int32_t *) (shared + positions_at) + stage * KEYS;
+
+    tile_of_head<K, KEYS, threads> (shared_at (shared) + k_at + stage * k_bytes, walk->keys, tile,
+                                    a.batch * a.kv_heads * a.k, a.n, a.k);
+    if (!is_whole)
+      for (int i = threadIdx.x; i < KEYS; i += threads)
+        positions[i] = key_position (a, tile * KEYS + i);
+  }
+
+  static __device__ inline void copy_values (const Attention &a, unsigned char *shared, int tile, int stage)
+  {
+    const KeyWalk<WARPS> *walk = (const KeyWalk<WARPS> *) (shared + walk_at);
+
+    tile_of_head<V, KEYS, threads> (shared_at (shared) + v_at + stage * v_bytes, walk->values, tile,
+                                    a.batch * a.kv_heads * a.v, a.n, a.v);
+  }
 };
 
+template <int MT, int KEYS>
 static __device__ inline void
-mask_scores (float s[8][4], const Interval see[2], const int32_t *positions)
+mask_scores (float (&s)[MT][KEYS / 2], const Interval *see, const int32_t *positions)
 {
+  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
 #pragma unroll
-  for (int j = 0; j < 8; j++)
+  for (int i = 0; i < MT; i++) {
+    Interval upper = see[i * 16 + g], lower = see[i * 16 + g + 8];
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-      if (!sees (see[e / 2], positions[j * 8 + threadIdx.x % 4 * 2 + e % 2]))
-        s[j][e] = -INFINITY;
+    for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        if (!sees (e < 2 ? upper : lower, positions[j * 8 + t * 2 + e % 2]))
+          s[i][4 * j + e] = -INFINITY;
+  }
 }
 
-/* s becomes exp (scale * (s - max)), and what was summed so far is brought to the new maxima. */
-template <int D>
+/* s becomes weights, and what was summed so far is brought to new bases. */
+template <int V, int MT, int KEYS>
 static __device__ inline void
-soften (Rows<D> &r, float s[8][4], float scale_log2)
+soften (Softmax (&softmax)[MT], float (&o)[MT][V / 2], float (&s)[MT][KEYS / 2], float scale_log2)
 {
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    float max = r.max[i], sum = 0;
+  float top[MT][2], before[2];
+  bool lags = false;
 
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-      max = fmaxf (max, fmaxf (s[j][2 * i], s[j][2 * i + 1]));
-    max = fmaxf (max, __shfl_xor_sync (0xffffffffu, max, 1));
-    max = fmaxf (max, __shfl_xor_sync (0xffffffffu, max, 2));
-
-    /* A row that has seen nothing yet: any finite maximum gives zeros. */
-    float base = max == -INFINITY ? 0 : max * scale_log2;
-    float before = exp2f (r.max[i] * scale_log2 - base);
+  for (int i = 0; i < MT; i++) {
+    softmax_tops (top[i], s[i], scale_log2);
+    lags |= softmax_lags (softmax[i], top[i]);
+  }
+  if (__any_sync (0xffffffffu, lags))
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-#pragma unroll
-      for (int e = 2 * i; e < 2 * i + 2; e++) {
-        s[j][e] = exp2f (s[j][e] * scale_log2 - base);
-        sum += s[j][e];
-      }
-    r.max[i] = max;
-    r.sum[i] = r.sum[i] * before + sum;
-#pragma unroll
-    for (int j = 0; j < D / 8; j++) {
-      r.o[j][2 * i] *= before;
-      r.o[j][2 * i + 1] *= before;
+    for (int i = 0; i < MT; i++) {
+      softmax_follow (softmax[i], top[i], before);
+      scale_rows (o[i], before);
     }
-  }
+#pragma unroll
+  for (int i = 0; i < MT; i++)
+    softmax_weights (softmax[i], s[i], scale_log2);
 }
 
-template <int D>
-static __device__ inline void
-store_rows (const Attention &a, const Rows<D> &r, int64_t row, int64_t b, int64_t h)
+template <int K, int V, int MT, int WARPS, int KEYS, int STAGES>
+static __global__ void __launch_bounds__ (32 * WARPS) attention_kernel (Attention a, Order order)
 {
-  int t = threadIdx.x % 4;
-
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    float sum = r.sum[i];
-    sum += __shfl_xor_sync (0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync (0xffffffffu, sum, 2);
-    float share = sum == 0 ? 0 : 1 / sum;
-
-    if (row + 8 * i >= a.m)
-      continue;
-    int64_t at = head_at (a, row + 8 * i, b, a.heads, h, a.v);
-#pragma unroll
-    for (int j = 0; j < D / 8; j++)
-      if (j * 8 < a.v)
-        store_pair (a.o, at + j * 8 + 2 * t, r.o[j][2 * i] * share, r.o[j][2 * i + 1] * share);
-    if (t == 0)
-      a.lse[row_at (a, row + 8 * i, b, h)] = sum == 0 ? -INFINITY : r.max[i] * a.scale + logf (sum);
-  }
-}
-
-template <int D>
-static __global__ void
-__launch_bounds__ (TILE_THREADS) attention_kernel (Attention a)
-{
+  typedef Forward<K, V, MT, WARPS, KEYS, STAGES> F;
   extern __shared__ __align__ (16) unsigned char dynamic[];
-  uint16_t *q_tile = (uint16_t *) dynamic, *k_tile = q_tile + Stride<D>::elements,
-           *v_tile = k_tile + Stride<D>::elements;
-  int32_t *positions = (int32_t *) (v_tile + Stride<D>::elements);
-  /* The last queries first: under a causal mask they have most to do. */
-  int64_t tile = gridDim.x - 1 - blockIdx.x, h = blockIdx.y, b = blockIdx.z, hk = kv_head (a, h);
+  const Interval *see = (const Interval *) (dynamic + F::see_at);
+  const int32_t *positions = (const int32_t *) (dynamic + F::positions_at);
+  KeyWalk<WARPS> &walk = *(KeyWalk<WARPS> *) (dynamic + F::walk_at);
   int warp = threadIdx.x / 32;
-  int64_t row = tile * TILE + warp * 16 + threadIdx.x % 32 / 4;
-  int64_t k_stride = a.batch * a.kv_heads * a.k, v_stride = a.batch * a.kv_heads * a.v;
-  QueryRange range = a.query_tiles ? a.query_tiles[b * div_up (a.m, TILE) + tile] : QueryRange{};
-  Interval see[2] = { interval_of (a, b, row), interval_of (a, b, row + 8) };
-  Walk<KeyRange> walk = walk_begin (a.key_tiles, a.n);
-  bool is_whole = false, next_whole = false;
-  int64_t j = walk_next (walk, range, &is_whole), next;
-  float scale_log2 = a.scale * LOG2_E;
-  Rows<D> rows = { {}, { -INFINITY, -INFINITY }, {} };
-  int turn = 0;
 
-  tile_load<D> (q_tile, a.q + head_at (a, tile * TILE, b, a.heads, h, a.k), a.batch * a.heads * a.k, a.m - tile * TILE,
-                a.k);
+  key_walk_begin<F::queries> (walk, a, order);
+  bool is_whole = false, next_whole = false;
+  int j = key_walk_next<KEYS> (walk, a, &is_whole), next = -1, stage = 0;
+  uint32_t q_lane = shared_at (dynamic) + warp * 16 * MT * Tile<K>::row_bytes + lane_by_rows<K> ();
+  uint32_t k_lane = shared_at (dynamic) + F::k_at + lane_by_columns<K> ();
+  uint32_t v_lane = shared_at (dynamic) + F::v_at + lane_by_rows<V> ();
+  float o[MT][V / 2] = {};
+  Softmax softmax[MT];
+#pragma unroll
+  for (int i = 0; i < MT; i++)
+    softmax[i] = { { -INFINITY, -INFINITY }, {} };
+
+  F::copy_queries (a, dynamic, walk.place);
   if (j >= 0) {
-    tile_load<D> (k_tile, a.keys + head_at (a, j * TILE, b, a.kv_heads, hk, a.k), k_stride, a.n - j * TILE, a.k);
-    if (threadIdx.x < TILE)
-      positions[threadIdx.x] = key_position (a, j * TILE + threadIdx.x);
+    F::copy_keys (a, dynamic, j, 0, is_whole);
+    if (STAGES == 2)
+      F::copy_values (a, dynamic, j, 0);
   }
   copy_commit ();
-  if (j >= 0)
-    tile_load<D> (v_tile, a.values + head_at (a, j * TILE, b, a.kv_heads, hk, a.v), v_stride, a.n - j * TILE, a.v);
-  copy_commit ();
 
-  for (; j >= 0; j = next, is_whole = next_whole, turn ^= 1) {
-    float s[8][4] = {};
+  for (; j >= 0; j = next, is_whole = next_whole) {
+    float s[MT][KEYS / 2] = {};
 
-    copy_wait<1> (); /* the keys are there */
+    if (STAGES == 2)
+      next = key_walk_next<KEYS> (walk, a, &next_whole);
+    copy_wait<0> (); /* keys, and with two stages values, are there */
     __syncthreads ();
-    multiply_transposed<D, 8> (s, q_tile, warp * 16, k_tile, 0);
-    __syncthreads ();
-    next = walk_next (walk, range, &next_whole);
-    if (next >= 0) {
-      tile_load<D> (k_tile, a.keys + head_at (a, next * TILE, b, a.kv_heads, hk, a.k), k_stride, a.n - next * TILE,
-                    a.k);
-      if (threadIdx.x < TILE)
-        positions[(turn ^ 1) * TILE + threadIdx.x] = key_position (a, next * TILE + threadIdx.x);
+    if (STAGES == 1) {
+      next = key_walk_next<KEYS> (walk, a, &next_whole);
+      F::copy_values (a, dynamic, j, 0);
+    } else if (next >= 0) {
+      F::copy_keys (a, dynamic, next, stage ^ 1, next_whole);
+      F::copy_values (a, dynamic, next, stage ^ 1);
     }
     copy_commit ();
 
+    product_of_rows<K> (s, q_lane, k_lane + stage * F::k_bytes);
     if (!is_whole)
-      mask_scores (s, see, positions + turn * TILE);
-    soften (rows, s, scale_log2);
-
-    copy_wait<1> (); /* the values are there */
-    __syncthreads ();
-    multiply_kept<D, 8, D / 8> (rows.o, s, v_tile, 0, 0);
-    __syncthreads ();
-    if (next >= 0)
-      tile_load<D> (v_tile, a.values + head_at (a, next * TILE, b, a.kv_heads, hk, a.v), v_stride, a.n - next * TILE,
-                    a.v);
-    copy_commit ();
+      mask_scores<MT, KEYS> (s, see + warp * 16 * MT, positions + stage * KEYS);
+    if (STAGES == 1) {
+      copy_wait<0> ();
+      __syncthreads ();
+      if (next >= 0)
+        F::copy_keys (a, dynamic, next, 0, next_whole);
+      copy_commit ();
+    }
+    soften<V, MT, KEYS> (softmax, o, s, a.scale * LOG2_E);
+    product_of_kept<V> (o, s, v_lane + stage * F::v_bytes);
+    if (STAGES == 2)
+      stage ^= 1;
   }
   copy_wait<0> ();
-  store_rows<D> (a, rows, row, b, h);
+  Place place = walk.place;
+#pragma unroll
+  for (int i = 0; i < MT; i++)
+    store_attention (a, o[i], softmax[i], place.tile * F::queries + (warp * MT + i) * 16 + threadIdx.x % 32 / 4,
+                     place.batch, place.head);
 }
 
-template <int D>
+template <int K, int V, int MT, int WARPS, int KEYS, int STAGES>
 static cudaError_t
 forward (const Attention &a, cudaStream_t stream)
 {
-  return launch (attention_kernel<D>, dim3 ((unsigned) div_up (a.m, TILE), (unsigned) a.heads, (unsigned) a.batch),
-                 TILE_THREADS, forward_bytes<D> (), stream, a);
+  typedef Forward<K, V, MT, WARPS, KEYS, STAGES> F;
+  Order order = order_of (div_up (a.m, F::queries), a.heads, a.batch, 2 * a.n * (a.k + a.v), a.heads / a.kv_heads);
+
+  return launch (attention_kernel<K, V, MT, WARPS, KEYS, STAGES>, dim3 ((unsigned) (order.tiles * order.pairs)),
+                 F::threads, F::bytes, stream, a, order);
+}
+
+/* With two stages where a multiprocessor has room for two blocks of them, without where not. */
+template <int K, int V, int MT, int WARPS, int KEYS>
+static cudaError_t
+forward_staged (const Attention &a, cudaStream_t stream)
+{
+  int bytes = 2 * (Forward<K, V, MT, WARPS, KEYS, 2>::bytes + 1024);
+
+  return device_has (cudaDevAttrMaxSharedMemoryPerMultiprocessor) >= bytes
+             ? forward<K, V, MT, WARPS, KEYS, 2> (a, stream)
+             : forward<K, V, MT, WARPS, KEYS, 1> (a, stream);
 }
 
 cudaError_t
@@ -287,8 +333,14 @@ sp_dev_attention (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor
   cudaError_t error = sp_attention_prepare (&a, shape, causal, qpos, kpos, scratch, stream);
   if (error != cudaSuccess)
     return error;
+#ifdef SP_SM90
+  if (sp_attention_is_sm90 () && shape.n > 0)
+    return sp_attention_sm90 (a, stream);
+#endif
   int64_t features = attention_features (a);
-  return features <= 64    ? forward<64> (a, stream)
-         : features <= 128 ? forward<128> (a, stream)
-                           : forward<256> (a, stream);
+  return features <= 64             ? forward_staged<64, 64, 2, 4, 64> (a, stream)
+         : features <= 96           ? forward_staged<96, 96, 2, 4, 64> (a, stream)
+         : features <= 128          ? forward_staged<128, 128, 2, 4, 64> (a, stream)
+         : a.k <= 192 && a.v <= 128 ? forward<192, 128, 2, 4, 64, 1> (a, stream)
+                                    : forward<256, 256, 1, 8, 64, 1> (a, stream);
 }

@@ -153,22 +153,26 @@ cudaError_t sp_dev_unpack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDev
 cudaError_t sp_dev_part (int64_t m, int64_t n, int64_t parts, int64_t place, SpDevTensor x, SpDevTensor out,
                          cudaStream_t stream);
 
-/* --- softmax attention: device-attention.cu, device-attention-bwd.cu ---------------------------------------------- */
+/* --- softmax attention: device-attention*.cu ---------------------------------------------------------------------- */
 
 /* q, keys, values, d_o: bf16. k and v are multiples of 8 up to 256. qpos[m] and kpos[n] are read if `causal` or with
- * documents. Blocks of 64 by 64 that no query sees are skipped: causal costs half, a window or documents what they are.
- * The scratch holds first and last positions of each 64 queries and keys. */
+ * documents. Tiles of queries by keys that no query sees are skipped, those that all see are not masked: causal costs
+ * half, a window or documents what they are. Each card gets the tiles that suit it, and they decide how sums are
+ * rounded. The scratch holds what each query sees, and ranges of it for each 64 queries and keys. */
 size_t sp_dev_attention_scratch_bytes (SpDevShape shape);
 cudaError_t sp_dev_attention (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values, bool causal,
                               const int32_t *qpos, const int32_t *kpos, SpDevTensor o, float *lse, void *scratch,
                               cudaStream_t stream);
+/* For tests and benchmarks: from here on, of all threads, whether every card gets the kernels of sm_80. */
+void sp_dev_attention_baseline (bool on);
 /* Without `accumulate` the block is the first: it is copied. */
 cudaError_t sp_dev_attention_merge (int64_t rows, int64_t k, bool accumulate, SpDevTensor block_o,
                                     const float *block_lse, SpDevTensor o, float *lse, cudaStream_t stream);
 cudaError_t sp_dev_attention_delta (int64_t rows, int64_t k, SpDevTensor d_o, SpDevTensor o, float *delta,
                                     cudaStream_t stream);
-/* The scratch is as the forward's. No pass needs dq of the other: one kernel makes dq by queries, one dkeys and dvalues
- * by keys, 7 products where 5 would do. */
+/* No pass needs dq of the other: one kernel makes dq by queries, one dkeys and dvalues by keys, 7 products where 5 would
+ * do. Where many heads share few keys the scratch also has what several blocks make of one key. */
+size_t sp_dev_attention_bwd_scratch_bytes (SpDevShape shape);
 cudaError_t sp_dev_attention_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                                   SpDevTensor d_o, const float *lse, const float *delta, bool causal,
                                   const int32_t *qpos, const int32_t *kpos, SpDevTensor dq, SpDevTensor dkeys,

@@ -181,6 +181,10 @@ adam (const Arena *a)
 static const SpDevShape full = { .m = M, .n = M, .k = 128, .batch = 1, .heads = 32, .kv_heads = 32 };
 static const SpDevShape narrow = { .m = M, .n = M, .k = 64, .batch = 1, .heads = 32, .kv_heads = 32 };
 static const SpDevShape wide = { .m = M, .n = M, .k = 256, .batch = 1, .heads = 16, .kv_heads = 16 };
+static const SpDevShape latent = { .m = M, .n = M, .k = 192, .v = 128, .batch = 1, .heads = 16, .kv_heads = 16 };
+/* Blocks of a ring. */
+static const SpDevShape short_ring = { .m = 2048, .n = 2048, .k = 128, .batch = 1, .heads = 16, .kv_heads = 4 };
+static const SpDevShape long_ring = { .m = 16384, .n = 16384, .k = 128, .batch = 1, .heads = 16, .kv_heads = 4 };
 
 static cudaError_t
 forward (const Arena *a, SpDevShape shape, bool causal)
@@ -190,31 +194,48 @@ forward (const Arena *a, SpDevShape shape, bool causal)
 }
 
 static cudaError_t
-backward (const Arena *a, SpDevShape shape)
+backward (const Arena *a, SpDevShape shape, bool causal)
 {
   return sp_dev_attention_bwd (shape, half (a, 0), half (a, 1), half (a, 2), half (a, 3), floats (a, 4), floats (a, 4),
-                               true, a->positions, a->positions, half (a, 5), half (a, 6), half (a, 7),
+                               causal, a->positions, a->positions, half (a, 5), half (a, 6), half (a, 7),
                                a->memory + 8 * SLOT, NULL);
 }
 
-#define ATTENTION(name, shape)                                                                                         \
+#define ATTENTION(name, shape, causal)                                                                                 \
   static cudaError_t name##_forward (const Arena *a)                                                                   \
   {                                                                                                                    \
-    return forward (a, shape, true);                                                                                   \
+    return forward (a, shape, causal);                                                                                 \
   }                                                                                                                    \
   static cudaError_t name##_backward (const Arena *a)                                                                  \
   {                                                                                                                    \
-    return backward (a, shape);                                                                                        \
+    return backward (a, shape, causal);                                                                                \
   }
-ATTENTION (full, full)
-ATTENTION (grouped, heads)
-ATTENTION (narrow, narrow)
-ATTENTION (wide, wide)
+ATTENTION (full, full, true)
+ATTENTION (whole, full, false)
+ATTENTION (grouped, heads, true)
+ATTENTION (narrow, narrow, true)
+ATTENTION (wide, wide, true)
+ATTENTION (latent, latent, true)
+ATTENTION (short_ring, short_ring, false)
+ATTENTION (long_ring, long_ring, false)
+
+/* Those of every card, where this one has its own. */
+static cudaError_t
+baseline_forward (const Arena *a)
+{
+  sp_dev_attention_baseline (true);
+  cudaError_t error = forward (a, full, true);
+  sp_dev_attention_baseline (false);
+  return error;
+}
 
 static cudaError_t
-full_whole (const Arena *a)
+baseline_backward (const Arena *a)
 {
-  return forward (a, full, false);
+  sp_dev_attention_baseline (true);
+  cudaError_t error = backward (a, full, true);
+  sp_dev_attention_baseline (false);
+  return error;
 }
 
 static cudaError_t
@@ -351,14 +372,23 @@ static const Bench benches[] = {
   { "loss", "2048 x 128256", 4 * LOGITS, 0, loss },
   { "adam", "128 Mi, bf16 gradient", 28.0 * (1 << 27), 0, adam },
   { "attention", "1 x 32 x 8192 x 128 causal", 8 * ROWS, 2 * PAIRS * 128 * 32, full_forward },
-  { "attention", "1 x 32 x 8192 x 128", 8 * ROWS, 4 * PAIRS * 128 * 32, full_whole },
+  { "attention", "1 x 32 x 8192 x 128", 8 * ROWS, 4 * PAIRS * 128 * 32, whole_forward },
   { "attention", "1 x 32 / 8 x 8192 x 128 causal", 5 * ROWS, 2 * PAIRS * 128 * 32, grouped_forward },
   { "attention", "1 x 32 x 8192 x 64 causal", 4 * ROWS, 2 * PAIRS * 64 * 32, narrow_forward },
   { "attention", "1 x 16 x 8192 x 256 causal", 8 * ROWS, 2 * PAIRS * 256 * 16, wide_forward },
+  { "attention", "1 x 16 x 8192 x 192, 128 causal", 5 * ROWS, (192 + 128) * PAIRS * 16, latent_forward },
+  { "attention", "1 x 16 / 4 x 2048 x 128", ROWS * 5 / 8, PAIRS / 16 * 4 * 128 * 16, short_ring_forward },
+  { "attention", "1 x 16 / 4 x 16384 x 128", ROWS * 5, PAIRS * 4 * 4 * 128 * 16, long_ring_forward },
+  { "attention-sm80", "1 x 32 x 8192 x 128 causal", 8 * ROWS, 2 * PAIRS * 128 * 32, baseline_forward },
   { "attention-bwd", "1 x 32 x 8192 x 128 causal", 14 * ROWS, 5 * PAIRS * 128 * 32, full_backward },
+  { "attention-bwd", "1 x 32 x 8192 x 128", 14 * ROWS, 10 * PAIRS * 128 * 32, whole_backward },
   { "attention-bwd", "1 x 32 / 8 x 8192 x 128 causal", 8 * ROWS, 5 * PAIRS * 128 * 32, grouped_backward },
   { "attention-bwd", "1 x 32 x 8192 x 64 causal", 7 * ROWS, 5 * PAIRS * 64 * 32, narrow_backward },
   { "attention-bwd", "1 x 16 x 8192 x 256 causal", 14 * ROWS, 5 * PAIRS * 256 * 16, wide_backward },
+  { "attention-bwd", "1 x 16 x 8192 x 192, 128 causal", 9 * ROWS, (3 * 192 + 2 * 128) * PAIRS * 16, latent_backward },
+  { "attention-bwd", "1 x 16 / 4 x 2048 x 128", ROWS, PAIRS / 16 * 10 * 128 * 16, short_ring_backward },
+  { "attention-bwd", "1 x 16 / 4 x 16384 x 128", ROWS * 8, PAIRS * 4 * 10 * 128 * 16, long_ring_backward },
+  { "attention-bwd-sm80", "1 x 32 x 8192 x 128 causal", 14 * ROWS, 5 * PAIRS * 128 * 32, baseline_backward },
   { "attention-merge", "8192 x 32 x 128", 10 * ROWS, 0, merge },
   { "attention-delta", "8192 x 32 x 128", 4 * ROWS, 0, delta },
   LINEAR_ROWS (8192),

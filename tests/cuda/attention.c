@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax attention. Kernels work on tiles of 64 queries by 64 keys, so sizes are around multiples of 64. */
+/* Softmax attention. Kernels work on tiles of 64 to 256 queries and 64 or 128 keys, so sizes are around multiples of 64. */
 #include "tests/cuda/case.h"
 
 #include <math.h>
@@ -42,6 +42,9 @@ static const Shape shapes[] = {
   { 300, 300, 2, 2, 2, 64, 0, 60, TRUE, 90, SAME },    { 150, 150, 2, 2, 1, 128, 0, 0, FALSE, 40, SAME },
   { 128, 128, 1, 2, 2, 64, 0, 0, TRUE, 200, ZIGZAG },  { 2300, 70, 1, 1, 1, 64, 0, 0, TRUE, 0, SHUFFLED },
   { 70, 2300, 1, 1, 1, 64, 0, 0, TRUE, 0, BEFORE },    { 70, 4500, 1, 1, 1, 16, 0, 40, TRUE, 0, BEFORE },
+  { 385, 449, 2, 4, 1, 128, 0, 0, FALSE, 0, SAME },    { 513, 513, 1, 6, 3, 96, 0, 0, TRUE, 0, SAME },
+  { 320, 320, 1, 2, 1, 192, 128, 0, TRUE, 0, ZIGZAG }, { 257, 300, 1, 2, 1, 256, 0, 90, TRUE, 60, SHUFFLED },
+  { 300, 300, 1, 4, 2, 128, 64, 0, TRUE, 0, STRIPED }, { 640, 300, 2, 3, 1, 128, 0, 130, TRUE, 170, SAME },
 };
 
 typedef struct {
@@ -186,7 +189,7 @@ test_attention_bwd (void)
 
     sp_ref_attention (p.shape, q_in, k_in, v_in, s->causal, p.qpos, p.kpos, o, rows);
     sp_ref_attention_delta (p.rows, p.v, d_in, o, sums);
-    for (gint64 l = 0; (i % 2 || s->window == 1) && l < p.rows; l++) {
+    for (gint64 l = 0; (i % 2 || s->window == 1 || s->n == 1) && l < p.rows; l++) {
       rows[l] = isfinite (rows[l]) ? rows[l] + log (2) : 1;
       sums[l] += g_test_rand_double_range (-1, 1);
     }
@@ -194,7 +197,7 @@ test_attention_bwd (void)
     const double *delta_in = sp_case_in_values (c, "delta", SP_DEV_FP32, p.rows, sums, &delta);
     double *dq_out = sp_case_out (c, "dq", any (), p.q_n, &dq), *dk_out = sp_case_out (c, "dkeys", any (), p.k_n, &dk);
     double *dv_out = sp_case_out (c, "dvalues", any (), p.v_n, &dv);
-    void *scratch = sp_case_scratch (c, sp_dev_attention_scratch_bytes (p.dev));
+    void *scratch = sp_case_scratch (c, sp_dev_attention_bwd_scratch_bytes (p.dev));
     sp_ref_attention_bwd (p.shape, q_in, k_in, v_in, d_in, lse_in, delta_in, s->causal, p.qpos, p.kpos, dq_out, dk_out,
                           dv_out);
     SP_CASE_RUN (c, sp_dev_attention_bwd (p.dev, q, keys, values, d_o, lse.data, delta.data, s->causal, p.dev_qpos,
@@ -279,11 +282,22 @@ test_sinks (void)
   }
 }
 
+/* Those of sm_80, on a card that has its own. */
+static void
+test_baseline (void)
+{
+  sp_dev_attention_baseline (TRUE);
+  test_attention ();
+  test_attention_bwd ();
+  sp_dev_attention_baseline (FALSE);
+}
+
 void
 sp_add_attention_cases (void)
 {
   sp_case_add ("/kernels/attention", test_attention);
   sp_case_add ("/kernels/attention-bwd", test_attention_bwd);
+  sp_case_add ("/kernels/attention-baseline", test_baseline);
   sp_case_add ("/kernels/attention-merge", test_merge);
   sp_case_add ("/kernels/attention-delta", test_delta);
   sp_case_add ("/kernels/attention-sink", test_sinks);
