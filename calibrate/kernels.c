@@ -19,15 +19,15 @@ or_empty (gint64 value)
 
 /* The row of a command: op, variant, sizes; no time. `words` keeps its variant. */
 static SpMeasuredRow
-kernel_row (const SpRecording *recording, SpOpForm form, guint number, GStringChunk *words)
+kernel_row (const SpRecording *recording, const SpPlayer *player, guint number, GStringChunk *words)
 {
   const SpCommand *command = &g_array_index (recording->commands, SpCommand, number);
   const SpOp *op = &command->op;
   const SpOperand *first = command->in[0].storage >= 0 ? &command->in[0] : &command->out[0];
   SpMeasuredRow row = sp_measured_row (SP_MEASURED_KERNEL);
-  g_autofree char *variant = sp_op_form_name (op->kind, form);
+  g_autofree char *form = sp_op_form_name (op->kind, sp_player_form (player, number));
 
-  row.variant = g_string_chunk_insert_const (words, variant);
+  row.variant = g_string_chunk_insert_const (words, form);
   row.dtype = first->storage >= 0 ? sp_dtype_name (first->dtype) : "";
   row.ranks = row.nodes = 1;
   row.bytes = or_empty (op->bytes);
@@ -69,7 +69,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   gboolean any = FALSE;
 
   for (guint i = 0; i < n; i++) {
-    rows[i] = kernel_row (recording, sp_player_form (player, i), i, loop->words);
+    rows[i] = kernel_row (recording, player, i, loop->words);
     rows[i].repeat = repeat;
     any =
         any || (is_kernel (&g_array_index (recording->commands, SpCommand, i)) && !sp_rows_has (loop->rows, &rows[i]));
@@ -107,23 +107,6 @@ add_context (Loop *loop, SpPlayer *player, GError **error)
   return sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
 }
 
-/* Whether the file has all rows of a rank's kernels. Of softmax attention it may have those of another library alone: a
- * rank that attends is looked at kernel by kernel. */
-static gboolean
-has_all (Loop *loop, const SpRecording *recording)
-{
-  for (guint i = 0; i < recording->commands->len; i++) {
-    const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
-    if (command->op.kind == SP_OP_ATTENTION || command->op.kind == SP_OP_ATTENTION_BWD)
-      return FALSE;
-    SpMeasuredRow row = kernel_row (recording, sp_op_form (&command->op), i, loop->words);
-    for (row.repeat = 0; row.repeat < loop->sweep->repeats; row.repeat++)
-      if (is_kernel (command) && !sp_rows_has (loop->rows, &row))
-        return FALSE;
-  }
-  return TRUE;
-}
-
 /* With attention of one library. *ret_by_cudnn: there is what cuDNN plays. */
 static gboolean
 sweep_library (Loop *loop, const SpProgram *program, const SpRecording *recording, SpAttention attention, gboolean last,
@@ -139,9 +122,24 @@ sweep_library (Loop *loop, const SpProgram *program, const SpRecording *recordin
   return !last || add_context (loop, player, error);
 }
 
-/* With attention of each library that is here, unless one is asked for; what cuDNN plays nothing of is ours already. */
+/* Whether a rank's kernels are not all among `known` ops, to which they are added. */
 static gboolean
-sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GError **error)
+has_new_kernels (const SpRecording *recording, GHashTable *known)
+{
+  gboolean has = FALSE;
+
+  for (guint i = 0; i < recording->commands->len; i++) {
+    const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
+    if (is_kernel (command) && g_hash_table_add (known, g_bytes_new (&command->op, sizeof command->op)))
+      has = TRUE;
+  }
+  return has;
+}
+
+/* With attention of each library that is here, unless one is asked for; what cuDNN plays nothing of is ours already.
+ * Nothing runs where the program's ranks before it had all its kernels. */
+static gboolean
+sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GHashTable *known, GError **error)
 {
   SpAttention asked = loop->sweep->execution->attention;
   gboolean both = asked == SP_ATTENTION_QUICKEST && sp_cudnn_version (NULL) > 0;
@@ -151,7 +149,7 @@ sweep_rank (Loop *loop, const SpProgram *program, gint32 rank, gboolean last, GE
 
   if (recording == NULL)
     return FALSE;
-  if (!last && has_all (loop, recording))
+  if (!has_new_kernels (recording, known) && !last)
     return TRUE;
   return sweep_library (loop, program, recording, first, last, &by_cudnn, error) &&
          (!both || !by_cudnn || sweep_library (loop, program, recording, SP_ATTENTION_OWN, FALSE, &by_cudnn, error));
@@ -164,13 +162,15 @@ sweep_program (Loop *loop, guint number, GError **error)
   const SpExecution *execution = loop->sweep->execution;
   const SpProgram *program = execution->programs->pdata[number];
   gboolean last = number + 1 == execution->programs->len;
+  g_autoptr (GHashTable) known =
+      g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify) g_bytes_unref, NULL);
   SpRolesPlaces places;
 
   sp_roles_places_init (&places, program);
   g_autoptr (SpRoles) roles = sp_roles_new_folded (program, &places, NULL);
   sp_roles_places_clear (&places);
   for (gint32 i = 0; i < roles->n; i++)
-    if (!sweep_rank (loop, program, roles->rank[i], last && i + 1 == roles->n, error))
+    if (!sweep_rank (loop, program, roles->rank[i], last && i + 1 == roles->n, known, error))
       return FALSE;
   fprintf (stderr, "%s: %u samples\n", (const char *) execution->files->pdata[number], sp_rows_count (loop->rows));
   return TRUE;
