@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear attention with a decay: chunks of 64 tokens, segments of 1024, and sizes around both. */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 #include <math.h>
 
@@ -198,9 +198,9 @@ test_chain (void)
 void
 sp_add_linear_cases (void)
 {
-  sp_case_add ("/kernels/linear-local", test_local);
-  sp_case_add ("/kernels/linear-local-bwd", test_local_bwd);
-  sp_case_add ("/kernels/linear-inter", test_inter);
-  sp_case_add ("/kernels/linear-inter-bwd", test_inter_bwd);
-  sp_case_add ("/kernels/linear-chain", test_chain);
+  sp_case_add ("linear-local", test_local);
+  sp_case_add ("linear-local-bwd", test_local_bwd);
+  sp_case_add ("linear-inter", test_inter);
+  sp_case_add ("linear-inter-bwd", test_inter_bwd);
+  sp_case_add ("linear-chain", test_chain);
 }

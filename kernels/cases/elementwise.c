@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 /* Rows that 16 bytes divide, and rows that they do not; one element; more elements than a block has threads. */
 static const struct {
@@ -240,11 +240,11 @@ test_dropout (void)
 void
 sp_add_elementwise_cases (void)
 {
-  sp_case_add ("/kernels/glu", test_glu);
-  sp_case_add ("/kernels/maps", test_maps);
-  sp_case_add ("/kernels/gate", test_gate);
-  sp_case_add ("/kernels/row-gate", test_row_gate);
-  sp_case_add ("/kernels/add", test_add);
-  sp_case_add ("/kernels/accumulate-copy-zero", test_accumulate_copy_zero);
-  sp_case_add ("/kernels/dropout", test_dropout);
+  sp_case_add ("glu", test_glu);
+  sp_case_add ("maps", test_maps);
+  sp_case_add ("gate", test_gate);
+  sp_case_add ("row-gate", test_row_gate);
+  sp_case_add ("add", test_add);
+  sp_case_add ("accumulate-copy-zero", test_accumulate_copy_zero);
+  sp_case_add ("dropout", test_dropout);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The embedding and the loss. */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 #include <math.h>
 
@@ -167,21 +167,18 @@ test_loss (void)
     const double *most_in = sp_case_in_values (c, "max", SP_DEV_FP32, m, most, &max);
     sp_ref_loss_sum (m, n, x, most_in, labels, first, sum);
     const double *sum_in = sp_case_in_values (c, "sums", SP_DEV_FP32, 2 * m, sum, &sums);
-    double loss = 0, *total = NULL;
+    double loss = 0, *total = sp_case_scratch (c, sizeof *total);
     sp_ref_loss (m, n, x, most_in, sum_in, labels, first, w, &loss, out);
 
     /* The sum is added to what was there: 3. */
     double before = 3, got = NAN;
-    if (cudaMalloc ((void **) &total, sizeof *total) != cudaSuccess)
-      g_error ("no memory on the device");
     while (sp_case_again (c)) {
       cudaMemcpy (total, &before, sizeof before, cudaMemcpyHostToDevice);
       sp_case_launched (c, sp_dev_loss (m, n, losses[i].columns, logits, max.data, sums.data, dev_labels, first,
                                         weights.data, total, dlogits, NULL));
     }
     cudaMemcpy (&got, total, sizeof got, cudaMemcpyDeviceToHost);
-    cudaFree (total);
-    g_assert_cmpfloat_with_epsilon (got, before + loss, 1e-9 * (1 + ABS (loss)));
+    sp_case_expect (c, "loss", got, before + loss, 1e-9 * (1 + ABS (loss)));
     sp_case_free (c);
   }
 }
@@ -189,8 +186,8 @@ test_loss (void)
 void
 sp_add_end_cases (void)
 {
-  sp_case_add ("/kernels/embed", test_embed);
-  sp_case_add ("/kernels/position", test_position);
-  sp_case_add ("/kernels/loss-max-sum", test_loss_max);
-  sp_case_add ("/kernels/loss", test_loss);
+  sp_case_add ("embed", test_embed);
+  sp_case_add ("position", test_position);
+  sp_case_add ("loss-max-sum", test_loss_max);
+  sp_case_add ("loss", test_loss);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between projections and attention. */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 static SpDevDtype
 any (void)
@@ -215,9 +215,9 @@ test_feature (void)
 void
 sp_add_layout_cases (void)
 {
-  sp_case_add ("/kernels/rope", test_rope);
-  sp_case_add ("/kernels/rope-bwd", test_rope_bwd);
-  sp_case_add ("/kernels/split-join", test_split_join);
-  sp_case_add ("/kernels/pack-unpack-part", test_pack);
-  sp_case_add ("/kernels/feature", test_feature);
+  sp_case_add ("rope", test_rope);
+  sp_case_add ("rope-bwd", test_rope_bwd);
+  sp_case_add ("split-join", test_split_join);
+  sp_case_add ("pack-unpack-part", test_pack);
+  sp_case_add ("feature", test_feature);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Norms, column sums and the optimizer. */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 static SpDevDtype
 any (void)
@@ -158,7 +158,7 @@ test_adam (void)
       double *p = sp_case_in_out (c, "master", SP_DEV_FP32, n, 1, &master);
       double *a = sp_case_in_out (c, "moment1", moments, n, 1, &moment1), *squares = sp_case_numbers (c, n);
       for (gint64 i = 0; i < n; i++)
-        squares[i] = g_test_rand_double_range (0, 2);
+        squares[i] = sp_case_between (0, 2);
       double *b = sp_case_in_out_values (c, "moment2", moments, n, squares, &moment2);
       double *out = variant & 4 ? sp_case_out (c, "parameter", SP_DEV_BF16, n, &parameter) : NULL;
       if (out == NULL)
@@ -191,10 +191,10 @@ test_muon (void)
 void
 sp_add_row_cases (void)
 {
-  sp_case_add ("/kernels/norm", test_norm);
-  sp_case_add ("/kernels/norm-bwd", test_norm_bwd);
-  sp_case_add ("/kernels/norm-stat", test_norm_stat);
-  sp_case_add ("/kernels/column-sum", test_column_sum);
-  sp_case_add ("/kernels/adam", test_adam);
-  sp_case_add ("/kernels/muon", test_muon);
+  sp_case_add ("norm", test_norm);
+  sp_case_add ("norm-bwd", test_norm_bwd);
+  sp_case_add ("norm-stat", test_norm_stat);
+  sp_case_add ("column-sum", test_column_sum);
+  sp_case_add ("adam", test_adam);
+  sp_case_add ("muon", test_muon);
 }
