@@ -243,13 +243,18 @@ sp_player_start (SpPlayer *player, guint64 seed, GError **error)
 
 enum { QUICK = 1 << 20 };
 
+/* A block again and again: whole blocks, so that what follows a number is the same everywhere. */
 static gboolean
 fill_quick (char *at, gint64 bytes, const guint8 *block, gint64 block_bytes, GError **error)
 {
-  for (gint64 done = 0; done < bytes; done += block_bytes)
-    if (!CUDA (cudaMemcpy (at + done, block, (gsize) MIN (block_bytes, bytes - done), cudaMemcpyDefault)))
+  gint64 done = MIN (block_bytes, bytes);
+
+  if (!CUDA (cudaMemcpy (at, block, (gsize) done, cudaMemcpyDefault)))
+    return FALSE;
+  for (; done < bytes; done = MIN (2 * done, bytes))
+    if (!CUDA (cudaMemcpy (at + done, at, (gsize) MIN (done, bytes - done), cudaMemcpyDefault)))
       return FALSE;
-  return TRUE;
+  return CUDA (cudaDeviceSynchronize ()); /* a copy within the card returns before it is over */
 }
 
 gboolean
