@@ -18,10 +18,40 @@ rows_of (const SpOp *op, gint64 whole, gint64 rows)
   return whole / MAX (rows, 1) * op->m;
 }
 
+static gint64
+share_of (gint64 whole, gint64 columns, gint64 of)
+{
+  return whole / MAX (of, 1) * columns;
+}
+
+/* Of operands whose rows are wider than what is read of them. */
+static gint64
+unread (const SpOp *op, const gint64 in[SP_MAX_IN])
+{
+  gint64 qkv_heads = op->heads + 2 * op->kv_heads, gate_heads = op->flags & SP_OP_GATED ? op->heads : 0;
+
+  switch (op->kind) {
+  case SP_OP_GATE:
+    return share_of (in[1], op->k - op->n, op->k);
+  case SP_OP_GATE_BWD:
+    return share_of (in[2], op->k - op->n, op->k);
+  case SP_OP_FEATURE: /* not U */
+    return share_of (in[0], 1, 4);
+  case SP_OP_FEATURE_BWD: /* Q and K alone */
+    return share_of (in[0], 2, 4);
+  case SP_OP_ROPE:
+    return share_of (in[0], gate_heads, qkv_heads + gate_heads);
+  case SP_OP_ROPE_BWD:
+    return share_of (in[4], op->kv_heads + gate_heads, qkv_heads + gate_heads);
+  default:
+    return 0;
+  }
+}
+
 gint64
 sp_op_bytes (const SpOp *op, const gint64 in[SP_MAX_IN], const gint64 out[SP_MAX_OUT])
 {
-  gint64 read = sum (in, SP_MAX_IN), written = sum (out, SP_MAX_OUT);
+  gint64 read = sum (in, SP_MAX_IN) - unread (op, in), written = sum (out, SP_MAX_OUT);
 
   switch (op->kind) {
   case SP_OP_EMBED:

@@ -11,7 +11,8 @@
 G_BEGIN_DECLS
 
 /* Of a kernel that reads each operand once and writes each once; what accumulates reads it too, and so does an optimizer
- * its states. Of a table only the rows that are looked up move. Bytes of each operand, 0 where there is none; `op` has
+ * its states. Of a table only the rows that are looked up move, and of rows only the columns that are read: a gate's, of
+ * linear attention's QKVU those that it maps. Bytes of each operand, 0 where there is none; `op` has
  * kind, flags and sizes. */
 gint64 sp_op_bytes (const SpOp *op, const gint64 in[SP_MAX_IN], const gint64 out[SP_MAX_OUT]);
 

@@ -22,6 +22,11 @@ static const struct {
   { "rope/1.7", "8192 x 128 x 32 x 8", 2 * 96, 0 },
   { "embed/1.1", "8192 x 128256 x 4096", 2 * 64, 0 },
   { "embed-bwd/add/1.1", "8192 x 128256 x 4096", 64 + 2 * 128, 0 },
+  /* of rows of 8192 the last 2048; of QKVU all but U, and of it Q and K alone */
+  { "gate/3.1", "32768 x 2048 x 8192", 3 * 128, 0 },
+  { "gate-bwd/7.3", "32768 x 2048 x 8192", 5 * 128, 0 },
+  { "feature/1.7", "32768 x 128 x 16 x 16", 6 * 128, 0 },
+  { "feature-bwd/1f.1", "32768 x 128 x 16 x 16", 10 * 128, 0 },
   { "adam/1.f", "1 x 134217728", 30 * 128, 0 },
   /* 8192 x 8193 / 2 pairs, 4 x 128 FLOP each, 32 heads */
   { "attention/causal/7.3", "8192 x 8192 x 128 x 1 x 32 x 32", 4 * 64 + 1, 549.8229227520 },
