@@ -23,6 +23,7 @@
 EXTENT (rows, m)
 EXTENT (two_rows, 2 * m)
 EXTENT (columns, n)
+EXTENT (features, k)
 EXTENT (row_columns, m *n)
 EXTENT (gate_up, m * 2 * n)
 EXTENT (row_features, m *k)
@@ -36,6 +37,7 @@ EXTENT (queries, m *batch *heads *k)
 EXTENT (kv_rows, m *kv_heads *k)
 EXTENT (keys, n *batch *kv_heads *k)
 EXTENT (head_rows, m *batch *heads)
+EXTENT (normed_heads, m *(heads + kv_heads))
 EXTENT (head_values, m *batch *heads *n)
 EXTENT (state, batch *heads *k *n)
 
@@ -47,7 +49,8 @@ EXTENT (state, batch *heads *k *n)
 
 /* --- sizes -------------------------------------------------------------------------------------------------------- */
 
-/* Tokens by features, of a layer of LLaMA 3 8B and 70B and of TNL 1B (Qin et al., 2307.14995). */
+/* Tokens by features, of a layer of LLaMA 3 8B and 70B and of TNL 1B (Qin et al., 2307.14995); heads that are normed as
+ * Qwen3 8B has them. */
 #define HIDDEN_SIZES { 8192, 4096 }, { 8192, 8192 }, { 32768, 2048 }
 #define NORM_SIZES { 8192, 4096, 4096 }, { 8192, 8192, 8192 }, { 32768, 2048, 2048 }
 #define FFN_SIZES { 8192, 14336 }, { 8192, 28672 }, { 32768, 5632 }
@@ -88,6 +91,11 @@ static const SpBenchRow bench_rows[] = {
   { SP_OP_ROPE, 0, "rope", TABLE (POSITIONS), { B (qkv) }, { B (queries), B (kv_rows), B (kv_rows) }, { ROPE_SIZES } },
   { SP_OP_ROPE_BWD, 0, "rope-bwd", TABLE (POSITIONS), { B (queries), B (kv_rows), B (kv_rows) }, { B (qkv) },
     { ROPE_SIZES } },
+  { SP_OP_ROPE, 0, "rope", TABLE (POSITIONS), { B (qkv), B (features), B (features) },
+    { B (queries), B (kv_rows), B (kv_rows), F (normed_heads) }, { { 8192, 0, 128, 0, 32, 8 } } },
+  { SP_OP_ROPE_BWD, 0, "rope-bwd", TABLE (POSITIONS),
+    { B (queries), B (kv_rows), B (kv_rows), NONE, B (qkv), F (normed_heads), B (features), B (features) },
+    { B (qkv), F (features), F (features) }, { { 8192, 0, 128, 0, 32, 8 } } },
   { SP_OP_SPLIT, 0, "split-join", 0, { B (split_row) }, { B (row_columns), B (row_features) },
     { { 8192, 4096, 1024 }, { 8192, 512, 64 } } },
   { SP_OP_JOIN, 0, "split-join", 0, { B (row_columns), B (row_features) }, { B (split_row) },

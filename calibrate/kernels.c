@@ -80,7 +80,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   }
   if (!any)
     return TRUE;
-  if (!sp_player_time_kernels (player, seconds, error))
+  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, seconds, error))
     return FALSE;
   for (guint i = 0; i < n; i++) {
     double sum = 0;

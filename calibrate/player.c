@@ -107,6 +107,15 @@ make_streams (SpPlayer *player, GError **error)
   return CUDA (cudaEventCreate (&player->begin));
 }
 
+static gboolean
+multiplies (const SpRecording *recording)
+{
+  for (guint i = 0; i < recording->commands->len; i++)
+    if (g_array_index (recording->commands, SpCommand, i).op.kind == SP_OP_GEMM)
+      return TRUE;
+  return FALSE;
+}
+
 SpPlayer *
 sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, gboolean alone, GError **error)
 {
@@ -122,9 +131,9 @@ sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *record
   player->context_bytes = sp_gpu_used_bytes ();
   if (!alone && !sp_player_connect (player, error))
     return NULL;
-  player->gemms = sp_gemms_new (error);
-  if (player->gemms == NULL || !allocate (player, error) || !upload_tables (player, error) ||
-      !make_streams (player, error))
+  if (multiplies (recording) && (player->gemms = sp_gemms_new (error)) == NULL)
+    return NULL;
+  if (!allocate (player, error) || !upload_tables (player, error) || !make_streams (player, error))
     return NULL;
   return g_steal_pointer (&player);
 }
