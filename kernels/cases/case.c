@@ -42,6 +42,7 @@ static struct {
   SpCaseReport report;
   gpointer data;
   guint n_wrong;
+  gboolean is_mixed, has_asked; /* for a dtype */
 } run;
 
 static void
@@ -93,6 +94,13 @@ gint64
 sp_case_below (gint64 n)
 {
   return (gint64) (g_rand_double (run.rand) * (double) n);
+}
+
+SpDevDtype
+sp_case_dtype (void)
+{
+  run.has_asked = TRUE;
+  return run.is_mixed && sp_case_below (2) == 0 ? SP_DEV_FP32 : SP_DEV_BF16;
 }
 
 double
@@ -510,7 +518,11 @@ sp_check_run (const SpCheck *check, guint32 seed, SpCaseReport report, gpointer 
   run.report = report;
   run.data = data;
   run.n_wrong = 0;
+  run.is_mixed = run.has_asked = FALSE;
   check->run ();
+  run.is_mixed = TRUE;
+  if (run.has_asked)
+    check->run ();
   g_clear_pointer (&run.rand, g_rand_free);
   return run.n_wrong;
 }

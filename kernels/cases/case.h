@@ -77,6 +77,9 @@ void sp_case_expect (SpCase *c, const char *name, double got, double expected, d
 
 /* --- all cases ---------------------------------------------------------------------------------------------------- */
 
+/* Of an operand that may be bf16 or fp32. A check that asks is run twice: with bf16 alone, for which kernels have ways of
+ * their own, and with a mix. */
+SpDevDtype sp_case_dtype (void);
 /* From 0 to n - 1, and from low to high: of the seed. */
 gint64 sp_case_below (gint64 n);
 double sp_case_between (double low, double high);
