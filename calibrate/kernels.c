@@ -17,17 +17,16 @@ or_empty (gint64 value)
   return value > 0 ? value : SP_MEASURED_EMPTY;
 }
 
-/* The row of a command: op, variant, sizes; no time. `words` keeps its variant. */
-static SpMeasuredRow
-kernel_row (const SpRecording *recording, const SpPlayer *player, guint number, GStringChunk *words)
+SpMeasuredRow
+sp_kernel_row (const SpRecording *recording, SpOpForm form, guint number, GStringChunk *words)
 {
   const SpCommand *command = &g_array_index (recording->commands, SpCommand, number);
   const SpOp *op = &command->op;
   const SpOperand *first = command->in[0].storage >= 0 ? &command->in[0] : &command->out[0];
   SpMeasuredRow row = sp_measured_row (SP_MEASURED_KERNEL);
-  g_autofree char *form = sp_op_form_name (op->kind, sp_player_form (player, number));
+  g_autofree char *variant = sp_op_form_name (op->kind, form);
 
-  row.variant = g_string_chunk_insert_const (words, form);
+  row.variant = g_string_chunk_insert_const (words, variant);
   row.dtype = first->storage >= 0 ? sp_dtype_name (first->dtype) : "";
   row.ranks = row.nodes = 1;
   row.bytes = or_empty (op->bytes);
@@ -69,14 +68,14 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   gboolean any = FALSE;
 
   for (guint i = 0; i < n; i++) {
-    rows[i] = kernel_row (recording, player, i, loop->words);
+    rows[i] = sp_kernel_row (recording, sp_player_form (player, i), i, loop->words);
     rows[i].repeat = repeat;
     any =
         any || (is_kernel (&g_array_index (recording->commands, SpCommand, i)) && !sp_rows_has (loop->rows, &rows[i]));
   }
   if (!any)
     return TRUE;
-  if (!sp_player_time_kernels (player, seconds, error))
+  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, seconds, error))
     return FALSE;
   for (guint i = 0; i < n; i++) {
     double sum = 0;

@@ -7,11 +7,15 @@
 
 #include "calibrate/execute.h"
 #include "calibrate/rows.h"
+#include "models/rehearse/recording.h"
+#include "sim/op-form.h"
 
 typedef struct {
   SpExecution *execution; /* files, programs, output */
   int repeats;
 } SpKernelSweep;
 
+/* The row of a command of that form: op, variant, sizes; no time. `words` keeps its variant. */
+SpMeasuredRow sp_kernel_row (const SpRecording *recording, SpOpForm form, guint command, GStringChunk *words);
 /* SpRankFunc of one rank; data is a SpKernelSweep. */
 gboolean sp_kernels_rank (SpRank *rank, gpointer data, GError **error);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calibrate/bench-rows.h"
+#include "calibrate/bench.h"
 #include "calibrate/cudnn.h"
 #include "calibrate/gpu.h"
 #include "calibrate/kernels.h"
@@ -12,6 +14,8 @@
 typedef struct {
   SpSweep sweep;
   SpExecution execution;
+  SpBench bench;
+  gboolean lists;
   char *what, *shapes, *least, *most, *forced, *attention;
   int timeout_s, threads;
 } Options;
@@ -206,6 +210,26 @@ run_kernels (Options *options, char **programs, GError **error)
 }
 
 static gboolean
+run_bench (Options *options, char **kernels, GError **error)
+{
+  SpBench *bench = &options->bench;
+
+  if (bench->repeats < 1 || options->timeout_s < 1)
+    return fail (error, "--repeats and --timeout take 1 or more");
+  g_autoptr (GPtrArray) rows = sp_bench_select (kernels, error);
+  if (rows == NULL)
+    return FALSE;
+  if (options->lists) {
+    g_autofree char *list = sp_bench_list (rows);
+    fputs (list, stdout);
+    return TRUE;
+  }
+  bench->rows = rows;
+  bench->output = options->sweep.output;
+  return sp_gpu_count (error) > 0 && sp_ranks_run (1, options->timeout_s, sp_bench_rank, bench, error);
+}
+
+static gboolean
 run_execute (Options *options, char **programs, GError **error)
 {
   int threads = 0, size = 0;
@@ -263,22 +287,31 @@ parse (Options *o, int *argc, char ***argv, GError **error)
       "whose softmax attention, seqpar or cudnn; default: each that is here", "LIBRARY" },
     { NULL },
   };
+  const GOptionEntry bench[] = {
+    { "repeats", 0, 0, G_OPTION_ARG_INT, &o->bench.repeats, "samples of a size, default 21", "N" },
+    { "warm", 0, 0, G_OPTION_ARG_NONE, &o->bench.warm, "operands stay in the L2 cache where they fit", NULL },
+    { "list", 0, 0, G_OPTION_ARG_NONE, &o->lists, "say what would be timed, and end", NULL },
+    { NULL },
+  };
   gboolean times = *argc > 1 && g_str_equal ((*argv)[1], "kernels");
+  gboolean benches = *argc > 1 && g_str_equal ((*argv)[1], "bench");
   gboolean executes = *argc > 1 && g_str_equal ((*argv)[1], "execute");
   gboolean sweeps = *argc > 1 && g_str_equal ((*argv)[1], "sweep");
-  g_autoptr (GOptionContext) context = g_option_context_new (executes ? "execute PROGRAM..."
-                                                             : sweeps ? "sweep"
-                                                                      : "sweep|kernels|execute|gpus ...");
+  g_autoptr (GOptionContext) context = g_option_context_new (executes  ? "execute PROGRAM..."
+                                                             : sweeps  ? "sweep"
+                                                             : benches ? "bench [KERNEL...]"
+                                                                       : "sweep|kernels|execute|bench|gpus ...");
 
   g_option_context_add_main_entries (context, shared, NULL);
-  if (sweeps || executes || times)
-    g_option_context_add_main_entries (context, executes ? execute : sweeps ? sweep : kernels, NULL);
+  if (sweeps || executes || times || benches)
+    g_option_context_add_main_entries (context, executes ? execute : sweeps ? sweep : benches ? bench : kernels, NULL);
   if (!g_option_context_parse (context, argc, argv, error))
     return FALSE;
   gboolean counts = *argc == 2 && g_str_equal ((*argv)[1], "gpus");
-  return executes || times || counts || (sweeps && *argc == 2) ||
-         fail (error, "usage: seqpar-measure sweep|kernels|execute ... -o FILE, or gpus (see seqpar-measure sweep "
-                      "--help)");
+  return executes || times || benches || counts || (sweeps && *argc == 2) ||
+         fail (error,
+               "usage: seqpar-measure sweep|kernels|execute ... -o FILE, bench, or gpus (see seqpar-measure sweep "
+               "--help)");
 }
 
 int
@@ -286,6 +319,7 @@ main (int argc, char **argv)
 {
   Options o = { .sweep = { .repeats = 5, .seed = 1, .shapes = sp_measured_new () },
                 .execution = { .steps = 10, .warm_up = 3 },
+                .bench = { .repeats = 21 },
                 .timeout_s = 120 };
   g_autoptr (GError) error = NULL;
 
@@ -296,6 +330,7 @@ main (int argc, char **argv)
     good = g_str_equal (argv[1], "gpus")      ? run_gpus (&error)
            : g_str_equal (argv[1], "execute") ? run_execute (&o, argv + 2, &error)
            : g_str_equal (argv[1], "kernels") ? run_kernels (&o, argv + 2, &error)
+           : g_str_equal (argv[1], "bench")   ? run_bench (&o, argv + 2, &error)
                                               : run_sweep (&o, &error);
   if (!good)
     fprintf (stderr, "seqpar-measure: %s\n", error->message);

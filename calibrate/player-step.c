@@ -223,15 +223,12 @@ play_kernels (SpPlayer *player, const guint *numbers, guint n, gboolean timed, g
 }
 
 static gboolean
-time_chunk (SpPlayer *player, const guint *numbers, guint n, double *seconds, GError **error)
+time_chunk (SpPlayer *player, const guint *numbers, guint n, double warm_s, double *seconds, GError **error)
 {
   enum { PASSES = 3, FIRST_LEAD = 64, MOST_WARM = 1000 };
-  const double warm_s = 0.25;
   double plain_s[PASSES], timed_s, all_s = 0;
   guint most_lead = FIRST_LEAD;
 
-  /* Until libraries have loaded their kernels, and the card's clock is what its power allows in the long run: how long
-   * that takes is assumed. */
   for (guint i = 0; all_s < warm_s && i < MOST_WARM; i++) {
     if (!play_kernels (player, numbers, n, FALSE, &most_lead, &timed_s, error))
       return FALSE;
@@ -271,7 +268,7 @@ sp_player_time_again (SpPlayer *player, const SpCommand *command, double *ret_s,
 }
 
 gboolean
-sp_player_time_kernels (SpPlayer *player, double *seconds, GError **error)
+sp_player_time_kernels (SpPlayer *player, double warm_s, double *seconds, GError **error)
 {
   enum { CHUNK = 256 };
   guint numbers[CHUNK], next = 0, n;
@@ -281,7 +278,7 @@ sp_player_time_kernels (SpPlayer *player, double *seconds, GError **error)
   if (!prepare_times (player, error))
     return FALSE;
   while ((n = take_kernels (player, &next, CHUNK, numbers)) > 0)
-    if (!time_chunk (player, numbers, n, seconds, error))
+    if (!time_chunk (player, numbers, n, warm_s, seconds, error))
       return FALSE;
   return TRUE;
 }

@@ -107,6 +107,15 @@ make_streams (SpPlayer *player, GError **error)
   return CUDA (cudaEventCreate (&player->begin));
 }
 
+static gboolean
+multiplies (const SpRecording *recording)
+{
+  for (guint i = 0; i < recording->commands->len; i++)
+    if (g_array_index (recording->commands, SpCommand, i).op.kind == SP_OP_GEMM)
+      return TRUE;
+  return FALSE;
+}
+
 SpPlayer *
 sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *recording, gboolean alone,
                SpAttention attention, GError **error)
@@ -124,9 +133,10 @@ sp_player_new (SpRank *rank, const SpProgram *program, const SpRecording *record
   player->context_bytes = sp_gpu_used_bytes ();
   if (!alone && !sp_player_connect (player, error))
     return NULL;
-  player->gemms = sp_gemms_new (error);
-  if (player->gemms == NULL || !allocate (player, error) || !upload_tables (player, error) ||
-      !make_streams (player, error) || !sp_player_choose_attention (player, error))
+  if (multiplies (recording) && (player->gemms = sp_gemms_new (error)) == NULL)
+    return NULL;
+  if (!allocate (player, error) || !upload_tables (player, error) || !make_streams (player, error) ||
+      !sp_player_choose_attention (player, error))
     return NULL;
   return g_steal_pointer (&player);
 }
@@ -247,13 +257,18 @@ sp_player_start (SpPlayer *player, guint64 seed, GError **error)
 
 enum { QUICK = 1 << 20 };
 
+/* A block again and again: whole blocks, so that what follows a number is the same everywhere. */
 static gboolean
 fill_quick (char *at, gint64 bytes, const guint8 *block, gint64 block_bytes, GError **error)
 {
-  for (gint64 done = 0; done < bytes; done += block_bytes)
-    if (!CUDA (cudaMemcpy (at + done, block, (gsize) MIN (block_bytes, bytes - done), cudaMemcpyDefault)))
+  gint64 done = MIN (block_bytes, bytes);
+
+  if (!CUDA (cudaMemcpy (at, block, (gsize) done, cudaMemcpyDefault)))
+    return FALSE;
+  for (; done < bytes; done = MIN (2 * done, bytes))
+    if (!CUDA (cudaMemcpy (at + done, at, (gsize) MIN (done, bytes - done), cudaMemcpyDefault)))
       return FALSE;
-  return TRUE;
+  return CUDA (cudaDeviceSynchronize ()); /* a copy within the card returns before it is over */
 }
 
 static void

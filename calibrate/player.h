@@ -47,8 +47,10 @@ gboolean sp_player_start_quick (SpPlayer *player, GError **error);
 gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error);
 /* The kernels of COMPUTE one after another as a step runs them, without what is between GPUs: seconds of each, what lies
  * between one and the next among it, as they are when no event is recorded between them; 0 of other commands. Caches
- * are as the kernels before leave them. */
-gboolean sp_player_time_kernels (SpPlayer *player, double *seconds, GError **error);
+ * are as the kernels before leave them. They run for warm_s first, at least once: until libraries have loaded their
+ * kernels, and the card's clock is what its power allows in the long run. How long that takes is assumed. */
+#define SP_PLAYER_WARM_S 0.25
+gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, double *seconds, GError **error);
 
 /* Of the last timed step: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);

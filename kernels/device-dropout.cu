@@ -59,7 +59,7 @@ struct DropoutBwd {
 
   template <int V> __device__ void at (int64_t i) const
   {
-    Vec<V> v = load<V> (dy, i), kept = load<V> (mask, i);
+    Vec<V> v = load<V> (dy, i), kept = load_bytes<V> (mask, i);
 
 #pragma unroll
     for (int j = 0; j < V; j++)

@@ -55,51 +55,71 @@ sp_dev_position (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevTenso
 /* --- their gradients ---------------------------------------------------------------------------------------------- */
 
 /*
- * Tokens are grouped by their row of the table with integer atomics, so in any order; then a block sums the tokens of a
- * row in the order of tokens: a short list is sorted first, of a long one the ids are gone through again.
+ * Tokens are grouped by their row of the table with integer atomics, so in any order; then blocks sum the tokens of a row
+ * in the order of tokens: a short list is sorted first, of a long one the ids are gone through again. There are blocks
+ * for each token, and those of the one that was counted first for its row work: a table has many more rows than a part
+ * of a sequence has tokens. Most tokens are alone in their row, and then there is no list.
  */
 
 #define EMBED_THREADS 128
 #define MOST_SORTED 1024 /* tokens of a list that is sorted */
+#define EMBED_LOADS 2    /* tokens that are under way at once */
 
-/* In the scratch: [n] each, but for tokens[m] and total[1]. */
+/* In the scratch: of rows [n], of tokens [m]. */
 struct Groups {
-  int32_t *count, *start, *filled, *total, *tokens;
+  int32_t *count, *total; /* of a row, and of all lists together: zero at first */
+  int32_t *start;         /* of a row's list */
+  int32_t *place;         /* of a token in its row's list */
+  int32_t *tokens;        /* the lists */
 };
 
 static Groups
-groups_in (void *scratch, int64_t n)
+groups_in (void *scratch, int64_t m, int64_t n)
 {
   int32_t *p = (int32_t *) scratch;
 
-  return { p, p + n, p + 2 * n, p + 3 * n, p + 3 * n + 1 };
+  return { p, p + n, p + n + 1, p + 2 * n + 1, p + 2 * n + 1 + m };
+}
+
+/* The row of a token, or -1. */
+static __device__ inline int64_t
+row_of (int64_t i, int64_t m, int64_t n, const int32_t *ids, int64_t first)
+{
+  int64_t row = i < m ? ids[i] - first : -1;
+
+  return row < n ? row : -1;
 }
 
 static __global__ void
 group_count_kernel (int64_t m, int64_t n, const int32_t *ids, int64_t first, Groups g)
 {
-  int64_t i = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x, row = i < m ? ids[i] - first : -1;
+  int64_t i = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x, row = row_of (i, m, n, ids, first);
 
-  if (row >= 0 && row < n)
-    atomicAdd (&g.count[row], 1);
+  release_next ();
+  if (i < m)
+    g.place[i] = row >= 0 ? atomicAdd (&g.count[row], 1) : -1;
 }
 
 static __global__ void
-group_start_kernel (int64_t n, Groups g)
+group_start_kernel (int64_t m, int64_t n, const int32_t *ids, int64_t first, Groups g)
 {
-  int64_t row = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x;
+  int64_t i = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x, row = row_of (i, m, n, ids, first);
 
-  if (row < n && g.count[row] > 0)
+  release_next ();
+  wait_for_grid ();
+  if (row >= 0 && g.place[i] == 0 && g.count[row] > 1)
     g.start[row] = atomicAdd (g.total, g.count[row]);
 }
 
 static __global__ void
 group_fill_kernel (int64_t m, int64_t n, const int32_t *ids, int64_t first, Groups g)
 {
-  int64_t i = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x, row = i < m ? ids[i] - first : -1;
+  int64_t i = (int64_t) blockIdx.x * EMBED_THREADS + threadIdx.x, row = row_of (i, m, n, ids, first);
 
-  if (row >= 0 && row < n)
-    g.tokens[g.start[row] + atomicAdd (&g.filled[row], 1)] = (int32_t) i;
+  release_next ();
+  wait_for_grid ();
+  if (row >= 0 && g.count[row] > 1)
+    g.tokens[g.start[row] + g.place[i]] = (int32_t) i;
 }
 
 /* The next tokens of the row among ids[from .. from + threads), in order; returns how many. All threads call it. */
@@ -140,35 +160,71 @@ sort_tokens (const int32_t *tokens, int count, int32_t *unsorted, int32_t *sorte
   __syncthreads ();
 }
 
-/* A block has a row of the table, and V columns a thread. */
+/* Adds V columns of the tokens that are in `sorted`, in their order. */
 template <int V>
-static __global__ void
-__launch_bounds__ (EMBED_THREADS) group_sum_kernel (int64_t m, int64_t k, const int32_t *ids, int64_t first,
-                                                    SpDevTensor dx, SpDevTensor dtable, Groups g)
+static __device__ inline void
+add_tokens (int64_t k, int64_t column, SpDevTensor dx, const int32_t *sorted, int count, Vec<V> *sum)
+{
+  for (int i = 0; i < count && column < k; i += EMBED_LOADS) {
+    Raw<V> raw[EMBED_LOADS];
+#pragma unroll
+    for (int r = 0; r < EMBED_LOADS; r++)
+      if (i + r < count)
+        raw[r] = fetch<V> (dx, sorted[i + r] * k + column);
+#pragma unroll
+    for (int r = 0; r < EMBED_LOADS; r++)
+      if (i + r < count) {
+        Vec<V> v = floats_of<V> (dx, raw[r]);
+#pragma unroll
+        for (int l = 0; l < V; l++)
+          sum->x[l] += v.x[l];
+      }
+  }
+}
+
+/* The sum of a row's tokens, of which there is more than one. */
+template <int V>
+static __device__ inline Vec<V>
+sum_list (int64_t m, int64_t k, int64_t column, const int32_t *ids, int64_t id, SpDevTensor dx, const int32_t *tokens,
+          int count)
 {
   __shared__ int32_t unsorted[MOST_SORTED], sorted[MOST_SORTED];
   __shared__ int counts[EMBED_THREADS / 32];
-  int64_t row = blockIdx.x, column = ((int64_t) blockIdx.y * EMBED_THREADS + threadIdx.x) * V;
-  int count = g.count[row];
+  bool is_short = count <= MOST_SORTED;
   Vec<V> sum = {};
 
-  if (count == 0)
-    return;
-  bool is_short = count <= MOST_SORTED;
   if (is_short)
-    sort_tokens (g.tokens + g.start[row], count, unsorted, sorted);
+    sort_tokens (tokens, count, unsorted, sorted);
   for (int64_t from = 0; from < (is_short ? 1 : m); from += EMBED_THREADS) {
-    int here = is_short ? count : tokens_among (m, ids, first + row, from, sorted, counts);
-    for (int i = 0; i < here && column < k; i++) {
-      Vec<V> v = load<V> (dx, sorted[i] * k + column);
-#pragma unroll
-      for (int l = 0; l < V; l++)
-        sum.x[l] += v.x[l];
-    }
+    int here = is_short ? count : tokens_among (m, ids, id, from, sorted, counts);
+    add_tokens<V> (k, column, dx, sorted, here, &sum);
     __syncthreads ();
   }
+  return sum;
+}
+
+/* A block has a row of the table, and V columns a thread. */
+template <int V>
+static __global__ void
+__launch_bounds__ (EMBED_THREADS, 9) group_sum_kernel (int64_t m, int64_t n, int64_t k, const int32_t *ids,
+                                                        int64_t first, SpDevTensor dx, SpDevTensor dtable, Groups g)
+{
+  int64_t token = blockIdx.x, row = ids[token] - first;
+  int64_t column = ((int64_t) blockIdx.y * EMBED_THREADS + threadIdx.x) * V;
+  Raw<V> own = {}, before = {};
+
+  wait_for_grid ();
+  if (g.place[token] != 0)
+    return;
   if (column < k) {
-    Vec<V> v = load<V> (dtable, row * k + column);
+    own = fetch<V> (dx, token * k + column);
+    before = fetch<V> (dtable, row * k + column);
+  }
+  int count = g.count[row];
+  Vec<V> sum = count == 1 ? floats_of<V> (dx, own)
+                          : sum_list<V> (m, k, column, ids, first + row, dx, g.tokens + g.start[row], count);
+  if (column < k) {
+    Vec<V> v = floats_of<V> (dtable, before);
 #pragma unroll
     for (int l = 0; l < V; l++)
       v.x[l] += sum.x[l];
@@ -179,14 +235,14 @@ __launch_bounds__ (EMBED_THREADS) group_sum_kernel (int64_t m, int64_t k, const 
 size_t
 sp_dev_embed_bwd_scratch_bytes (int64_t m, int64_t n)
 {
-  return (size_t) (3 * n + 1 + m) * sizeof (int32_t);
+  return (size_t) (2 * n + 1 + 2 * m) * sizeof (int32_t);
 }
 
 cudaError_t
 sp_dev_embed_bwd (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t first, SpDevTensor dx,
                   SpDevTensor dtable, void *scratch, cudaStream_t stream)
 {
-  Groups g = groups_in (scratch, n);
+  Groups g = groups_in (scratch, m, n);
   int width = width_of ({ k }, { dx, dtable });
   int64_t columns = div_up (k, EMBED_THREADS * width);
 
@@ -195,17 +251,17 @@ sp_dev_embed_bwd (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t f
   if (m == 0 || n == 0 || k == 0)
     return cudaSuccess;
 
-  dim3 by_token ((unsigned) div_up (m, EMBED_THREADS)), by_row ((unsigned) div_up (n, EMBED_THREADS));
-  cudaError_t error = cudaMemsetAsync (scratch, 0, (size_t) (3 * n + 1) * sizeof (int32_t), stream);
+  dim3 by_token ((unsigned) div_up (m, EMBED_THREADS));
+  cudaError_t error = cudaMemsetAsync (scratch, 0, (size_t) (n + 1) * sizeof (int32_t), stream);
   if (error == cudaSuccess)
     error = launch (group_count_kernel, by_token, EMBED_THREADS, 0, stream, m, n, ids, first, g);
+  for (auto kernel : { group_start_kernel, group_fill_kernel })
+    if (error == cudaSuccess)
+      error = launch_early (kernel, by_token, EMBED_THREADS, stream, m, n, ids, first, g);
   if (error == cudaSuccess)
-    error = launch (group_start_kernel, by_row, EMBED_THREADS, 0, stream, n, g);
-  if (error == cudaSuccess)
-    error = launch (group_fill_kernel, by_token, EMBED_THREADS, 0, stream, m, n, ids, first, g);
-  if (error == cudaSuccess)
-    error = launch (width == 8 ? group_sum_kernel<8> : group_sum_kernel<1>, dim3 ((unsigned) n, (unsigned) columns),
-                    EMBED_THREADS, 0, stream, m, k, ids, first, dx, dtable, g);
+    error =
+        launch_early (width == 8 ? group_sum_kernel<8> : group_sum_kernel<1>, dim3 ((unsigned) m, (unsigned) columns),
+                      EMBED_THREADS, stream, m, n, k, ids, first, dx, dtable, g);
   return error;
 }
 
@@ -218,24 +274,62 @@ sp_dev_position_bwd (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevT
 
 /* --- loss --------------------------------------------------------------------------------------------------------- */
 
-/* A block a row. Columns from `columns` on are padding. */
+/*
+ * A block a row, of which a thread has LOSS_LOADS pieces under way at once. Columns from `columns` on are padding. The
+ * exponentials are the special function unit's, of differences that are at most 0 and exact where logits are bf16: off by
+ * 2^-22 of themselves and 2^-24 of the difference.
+ */
 
-#define LOSS_THREADS 512
+#define LOSS_THREADS 256
+#define TOTAL_THREADS 512
+#define LOSS_LOADS 4
 
-template <int V>
+/* exp (x), 0 where it would be denormal. */
+static __device__ inline float
+quick_exp (float x)
+{
+  float y;
+
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+  return y;
+}
+
+/* f (j, V elements, how many of them are no padding) of a row, in the same order by thread whatever the card. */
+template <int V, bool HALF, typename F>
+static __device__ inline void
+each_piece (int64_t n, int64_t columns, SpDevTensor logits, F f)
+{
+  int64_t at = blockIdx.x * n, stride = (int64_t) blockDim.x * V;
+
+  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += LOSS_LOADS * stride) {
+    Raw<V> raw[LOSS_LOADS];
+#pragma unroll
+    for (int r = 0; r < LOSS_LOADS; r++)
+      if (j + r * stride < n)
+        raw[r] = fetch<V, HALF> (logits, at + j + r * stride);
+#pragma unroll
+    for (int r = 0; r < LOSS_LOADS; r++) {
+      int64_t here = j + r * stride, left = columns - here;
+      if (here < n)
+        f (here, floats_of<V, HALF> (logits, raw[r]), left >= V ? V : left > 0 ? (int) left : 0);
+    }
+  }
+}
+
+#define LOSS_KERNEL(name, width, is_half) (width == 1 ? name<1, false> : is_half ? name<8, true> : name<8, false>)
+
+template <int V, bool HALF>
 static __global__ void
 __launch_bounds__ (LOSS_THREADS) loss_max_kernel (int64_t n, int64_t columns, SpDevTensor logits, float *ret_max)
 {
   __shared__ float parts[32];
   float most = -INFINITY;
 
-  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += (int64_t) blockDim.x * V) {
-    Vec<V> v = load<V> (logits, blockIdx.x * n + j);
+  each_piece<V, HALF> (n, columns, logits, [&] (int64_t, const Vec<V> &v, int count) {
 #pragma unroll
     for (int l = 0; l < V; l++)
-      if (j + l < columns)
-        most = fmaxf (most, v.x[l]);
-  }
+      most = count == V || l < count ? fmaxf (most, v.x[l]) : most;
+  });
   most = block_max (most, parts);
   if (threadIdx.x == 0)
     ret_max[blockIdx.x] = most;
@@ -250,7 +344,7 @@ sp_dev_loss_max (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, floa
     return cudaErrorInvalidValue;
   if (m == 0 || n == 0)
     return cudaSuccess;
-  return launch (width == 8 ? loss_max_kernel<8> : loss_max_kernel<1>, dim3 ((unsigned) m),
+  return launch (LOSS_KERNEL (loss_max_kernel, width, are_half ({ logits })), dim3 ((unsigned) m),
                  row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max);
 }
 
@@ -261,7 +355,7 @@ target_column (int32_t label, int64_t first, int64_t n)
   return label >= first && label < first + n ? label - first : -1;
 }
 
-template <int V>
+template <int V, bool HALF>
 static __global__ void
 __launch_bounds__ (LOSS_THREADS) loss_sum_kernel (int64_t n, int64_t columns, SpDevTensor logits, const float *max,
                                                   const int32_t *labels, int64_t first, float *sums)
@@ -270,13 +364,19 @@ __launch_bounds__ (LOSS_THREADS) loss_sum_kernel (int64_t n, int64_t columns, Sp
   int64_t row = blockIdx.x;
   float most = max[row], sum = 0;
 
-  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += (int64_t) blockDim.x * V) {
-    Vec<V> v = load<V> (logits, row * n + j);
+  each_piece<V, HALF> (n, columns, logits, [&] (int64_t, const Vec<V> &v, int count) {
+    float here[V];
 #pragma unroll
     for (int l = 0; l < V; l++)
-      if (j + l < columns)
-        sum += expf (v.x[l] - most);
-  }
+      here[l] = quick_exp (v.x[l] - most);
+    if (count < V)
+#pragma unroll
+      for (int l = 0; l < V; l++)
+        here[l] = l < count ? here[l] : 0;
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      sum += here[l];
+  });
   sum = block_sum (sum, parts);
   if (threadIdx.x == 0) {
     int64_t target = target_column (labels[row], first, columns < n ? columns : n);
@@ -295,40 +395,48 @@ sp_dev_loss_sum (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, cons
     return cudaErrorInvalidValue;
   if (m == 0 || n == 0)
     return cudaSuccess;
-  return launch (width == 8 ? loss_sum_kernel<8> : loss_sum_kernel<1>, dim3 ((unsigned) m),
+  return launch (LOSS_KERNEL (loss_sum_kernel, width, are_half ({ logits })), dim3 ((unsigned) m),
                  row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max, labels, first, sums);
 }
 
-template <int V>
+template <int V, bool HALF>
 static __global__ void
 __launch_bounds__ (LOSS_THREADS)
     loss_kernel (int64_t n, int64_t columns, SpDevTensor logits, const float *max, const float *sums,
                  const int32_t *labels, int64_t first, const float *weights, SpDevTensor dlogits)
 {
   int64_t row = blockIdx.x, target = target_column (labels[row], first, n);
-  float most = max[row], share = 1 / sums[2 * row], weight = weights[row];
+  float most = max[row], weight = weights[row], share = weight / sums[2 * row];
 
-  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += (int64_t) blockDim.x * V) {
-    Vec<V> v = load<V> (logits, row * n + j);
+  each_piece<V, HALF> (n, columns, logits, [&] (int64_t j, Vec<V> v, int count) {
+    int64_t to_target = target - j;
 #pragma unroll
     for (int l = 0; l < V; l++)
-      v.x[l] = j + l < columns ? weight * (expf (v.x[l] - most) * share - (j + l == target ? 1 : 0)) : 0;
-    store<V> (dlogits, row * n + j, v);
-  }
+      v.x[l] = quick_exp (v.x[l] - most) * share;
+    if (count < V)
+#pragma unroll
+      for (int l = 0; l < V; l++)
+        v.x[l] = l < count ? v.x[l] : 0;
+    if ((uint64_t) to_target < (uint64_t) count)
+#pragma unroll
+      for (int l = 0; l < V; l++)
+        v.x[l] -= l == to_target ? weight : 0;
+    store<V, HALF> (dlogits, row * n + j, v);
+  });
 }
 
 /* One block: the rows' losses are few beside their logits. */
 static __global__ void
-__launch_bounds__ (LOSS_THREADS)
+__launch_bounds__ (TOTAL_THREADS)
     loss_total_kernel (int64_t m, const float *max, const float *sums, const float *weights, double *loss)
 {
-  __shared__ double parts[LOSS_THREADS];
+  __shared__ double parts[TOTAL_THREADS];
   double sum = 0;
 
-  for (int64_t i = threadIdx.x; i < m; i += LOSS_THREADS)
+  for (int64_t i = threadIdx.x; i < m; i += TOTAL_THREADS)
     sum += weights[i] * (max[i] + log ((double) sums[2 * i]) - sums[2 * i + 1]);
   parts[threadIdx.x] = sum;
-  for (int half = LOSS_THREADS / 2; half > 0; half /= 2) {
+  for (int half = TOTAL_THREADS / 2; half > 0; half /= 2) {
     __syncthreads ();
     if ((int) threadIdx.x < half)
       parts[threadIdx.x] += parts[threadIdx.x + half];
@@ -349,10 +457,10 @@ sp_dev_loss (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, const fl
   if (m == 0 || n == 0)
     return cudaSuccess;
 
-  cudaError_t error =
-      launch (width == 8 ? loss_kernel<8> : loss_kernel<1>, dim3 ((unsigned) m), row_threads (n, width, LOSS_THREADS),
-              0, stream, n, columns, logits, max, sums, labels, first, weights, dlogits);
+  cudaError_t error = launch (LOSS_KERNEL (loss_kernel, width, are_half ({ logits, dlogits })), dim3 ((unsigned) m),
+                              row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max, sums, labels,
+                              first, weights, dlogits);
   if (error == cudaSuccess && loss != nullptr)
-    error = launch (loss_total_kernel, dim3 (1), LOSS_THREADS, 0, stream, m, max, sums, weights, loss);
+    error = launch (loss_total_kernel, dim3 (1), TOTAL_THREADS, 0, stream, m, max, sums, weights, loss);
   return error;
 }

@@ -1,89 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the projections and the attention: cut QKV into heads and pieces, turn them, and put them back. */
-#include "kernels/device-private.cuh"
+#include "kernels/device-parts.cuh"
+#include "kernels/device-rope.cuh"
 
 /* --- rotary embedding --------------------------------------------------------------------------------------------- */
-
-/*
- * A block has a row at a time, and its angles in a table that all heads share. An item is V features of one head, with
- * the V that they turn with, if they turn.
- */
-
-#define ROPE_THREADS 256
-#define MOST_HEAD_SIZE 512
-
-struct Rope {
-  int64_t m, k, heads, kv_heads;
-  int64_t rotated, gate, width; /* width: of a row of qkv */
-  double theta;
-  float epsilon;
-  SpDevTensor q_gain, key_gain;
-  const int32_t *pos;
-  SpDevTensor qkv, q, keys, values; /* of the backward: dqkv, dq, dkeys, dvalues */
-  float *stat;
-  /* of the backward alone */
-  SpDevTensor input, du;
-  const float *stat_in;
-  int64_t rows; /* of a block */
-  float *parts; /* [blocks,2,k] */
-};
-
-/* In dynamic shared memory. */
-struct RopeTable {
-  float *cosine, *sine; /* [rotated / 2] */
-  float *norm;          /* [heads + kv_heads]: 1/rms, or the mean of g z */
-  float *sums;          /* [2,k] */
-};
-
-static size_t
-rope_table_bytes (const Rope &a)
-{
-  return (size_t) (a.rotated + a.heads + a.kv_heads + 2 * a.k) * sizeof (float);
-}
-
-static __device__ inline RopeTable
-rope_table (const Rope &a, unsigned char *shared)
-{
-  RopeTable t;
-
-  t.cosine = (float *) shared;
-  t.sine = t.cosine + a.rotated / 2;
-  t.norm = t.cosine + a.rotated;
-  t.sums = t.norm + a.heads + a.kv_heads;
-  return t;
-}
-
-/* Angles need more than fp32: at position 2^20 its last bit is 1/16 of a radian. */
-static __device__ inline void
-rope_angles (const Rope &a, const RopeTable &t, int64_t row)
-{
-  for (int i = threadIdx.x; i < a.rotated / 2; i += ROPE_THREADS) {
-    double s, c;
-
-    sincos (a.pos[row] * exp2 (-2.0 * i / a.rotated * log2 (a.theta)), &s, &c);
-    t.cosine[i] = (float) c;
-    t.sine[i] = (float) s;
-  }
-}
-
-static __device__ inline SpDevTensor
-rope_gain (const Rope &a, int64_t h)
-{
-  return h < a.heads ? a.q_gain : a.key_gain;
-}
-
-/* Where a head of a row stands in q or keys. */
-static __device__ inline int64_t
-rope_head (const Rope &a, int64_t row, int64_t h)
-{
-  return (h < a.heads ? row * a.heads + h : row * a.kv_heads + h - a.heads) * a.k;
-}
-
-static __device__ inline SpDevTensor
-rope_side (const Rope &a, int64_t h)
-{
-  return h < a.heads ? a.q : a.keys;
-}
 
 /* 1/rms of each head, a warp a head. */
 static __device__ inline void
@@ -104,96 +24,90 @@ rope_norms (const Rope &a, const RopeTable &t, int64_t row)
   }
 }
 
-/* What an item is: `first` of V features, turned with those at `partner`, or none (-1). */
-struct RopeItem {
-  int64_t head;
-  int first, partner;
-};
-
-template <int V>
-static __device__ inline RopeItem
-rope_item (const Rope &a, int i)
+template <int V, bool HALF>
+static __device__ inline void
+rope_norm (const Rope &a, const RopeTable &t, int64_t head, int first, Vec<V> *x)
 {
-  int half = (int) a.rotated / 2 / V, items = (int) a.k / V - half, within = i % items;
-  RopeItem item = { i / items, 0, -1 };
+  Vec<V> g = load<V, HALF> (rope_gain (a, head), first);
 
-  if (within < half) {
-    item.first = within * V;
-    item.partner = item.first + (int) a.rotated / 2;
-  } else
-    item.first = (within - half) * V + (int) a.rotated;
-  return item;
+#pragma unroll
+  for (int l = 0; l < V; l++)
+    x->x[l] *= t.norm[head] * g.x[l];
 }
 
-template <int V>
-static __device__ inline int
-rope_items (const Rope &a)
+template <int V, bool HALF, bool NORMED>
+static __device__ inline void
+rope_store (const Rope &a, const RopeTable &t, const RopeItem &item, const Raw<V> &raw_x, const Raw<V> &raw_y)
 {
-  return (int) ((a.heads + a.kv_heads) * (a.k / V - a.rotated / 2 / V));
-}
+  Vec<V> x = floats_of<V, HALF> (a.qkv, raw_x);
 
-template <int V>
-static __device__ inline Vec<V>
-rope_normed (const Rope &a, const RopeTable &t, int64_t row, int64_t h, int first)
-{
-  Vec<V> x = load<V> (a.qkv, row * a.width + h * a.k + first);
-
-  if (a.q_gain.data != nullptr) {
-    Vec<V> g = load<V> (rope_gain (a, h), first);
-    for (int l = 0; l < V; l++)
-      x.x[l] *= t.norm[h] * g.x[l];
+  if (NORMED && item.head >= 0)
+    rope_norm<V, HALF> (a, t, item.head, item.first, &x);
+  if (item.partner > 0) {
+    Vec<V> y = floats_of<V, HALF> (a.qkv, raw_y);
+    if (NORMED)
+      rope_norm<V, HALF> (a, t, item.head, item.first + item.partner, &y);
+    rope_turn<V> (t, item.first, false, &x, &y);
+    store<V, HALF> (item.side, item.narrow + item.partner, y);
   }
-  return x;
+  store<V, HALF> (item.side, item.narrow, x);
 }
 
-template <int V>
+template <int V, bool HALF, bool NORMED>
 static __global__ void
-__launch_bounds__ (ROPE_THREADS) rope_kernel (Rope a)
+__launch_bounds__ (ROPE_THREADS, NORMED ? 2
+                                 : HALF ? 4
+                                        : 3) rope_kernel (Rope a)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
-  RopeTable t = rope_table (a, dynamic);
-  int64_t row = blockIdx.x, kv_width = a.kv_heads * a.k;
+  RopeTable table = rope_table (a, dynamic);
+  int64_t first = blockIdx.x * (int64_t) ROPE_ROWS;
+  int rows = (int) min ((int64_t) ROPE_ROWS, a.m - first), of_row = rope_items<V> (a), all = rows * of_row;
 
-  rope_angles (a, t, row);
-  if (a.q_gain.data != nullptr)
-    rope_norms (a, t, row);
+  rope_angles (a, table, first, rows);
+  for (int r = 0; NORMED && r < rows; r++)
+    rope_norms (a, rope_row_table (a, table, r), first + r);
   __syncthreads ();
 
-  for (int i = threadIdx.x; i < rope_items<V> (a); i += ROPE_THREADS) {
-    RopeItem item = rope_item<V> (a, i);
-    int64_t to = rope_head (a, row, item.head);
-    Vec<V> x = rope_normed<V> (a, t, row, item.head, item.first);
-
-    if (item.partner >= 0) {
-      Vec<V> y = rope_normed<V> (a, t, row, item.head, item.partner);
+  for (int i = threadIdx.x; i < all; i += ROPE_ITEMS * ROPE_THREADS) {
+    RopeItem items[ROPE_ITEMS];
+    Raw<V> x[ROPE_ITEMS], y[ROPE_ITEMS];
 #pragma unroll
-      for (int l = 0; l < V; l++) {
-        float c = t.cosine[item.first + l], s = t.sine[item.first + l], turned = x.x[l] * c - y.x[l] * s;
-        y.x[l] = y.x[l] * c + x.x[l] * s;
-        x.x[l] = turned;
-      }
-      store<V> (rope_side (a, item.head), to + item.partner, y);
+    for (int p = 0; p < ROPE_ITEMS; p++) {
+      int here = i + p * ROPE_THREADS, r = here / of_row;
+      if (here >= all)
+        continue;
+      items[p] = rope_item<V> (a, first + r, here - r * of_row);
+      x[p] = fetch<V, HALF> (a.qkv, items[p].wide);
+      y[p] = fetch<V, HALF> (a.qkv, items[p].wide + items[p].partner);
     }
-    store<V> (rope_side (a, item.head), to + item.first, x);
+#pragma unroll
+    for (int p = 0; p < ROPE_ITEMS; p++) {
+      int here = i + p * ROPE_THREADS;
+      if (here < all)
+        rope_store<V, HALF, NORMED> (a, rope_row_table (a, table, here / of_row), items[p], x[p], y[p]);
+    }
   }
-  for (int64_t j = (int64_t) threadIdx.x * V; j < kv_width; j += ROPE_THREADS * V)
-    store<V> (a.values, row * kv_width + j, load<V> (a.qkv, row * a.width + (a.heads + a.kv_heads) * a.k + j));
 }
+
+#define MOST_HEAD_SIZE 512
+#define MOST_ROPE_BYTES (96 * 1024)
 
 static bool
 rope_is_legal (const Rope &a)
 {
   return are_floats ({ a.qkv, a.q, a.keys, a.values, a.q_gain, a.key_gain, a.input, a.du }) && a.rotated <= a.k &&
          a.rotated % 2 == 0 && a.k <= MOST_HEAD_SIZE && a.m <= INT32_MAX && a.width <= INT32_MAX &&
-         rope_table_bytes (a) <= 48 * 1024 && is_present (a.q_gain) == is_present (a.key_gain);
+         rope_table_bytes (a) <= MOST_ROPE_BYTES && is_present (a.q_gain) == is_present (a.key_gain);
 }
 
-static int
-rope_width (const Rope &a)
-{
-  return width_of ({ a.k, a.rotated / 2, a.gate },
-                   { a.qkv, a.q, a.keys, a.values, a.q_gain, a.key_gain, a.input, a.du });
-}
+#define ROPE_KERNEL(name, a)                                                                                           \
+  (is_present (a.q_gain) ? (rope_width (a) == 1 ? name<1, false, true>                                                 \
+                            : rope_is_half (a)  ? name<8, true, true>                                                  \
+                                                : name<8, false, true>)                                                 \
+                         : (rope_width (a) == 1 ? name<1, false, false>                                                \
+                            : rope_is_half (a)  ? name<8, true, false>                                                 \
+                                                : name<8, false, false>) )
 
 static Rope
 rope_of (SpDevShape s, const SpDevHeads *how, SpDevTensor qkv, const int32_t *pos)
@@ -207,7 +121,7 @@ rope_of (SpDevShape s, const SpDevHeads *how, SpDevTensor qkv, const int32_t *po
   a.rotated = how->rotated;
   a.gate = how->gate;
   a.width = (s.heads + 2 * s.kv_heads) * s.k + how->gate;
-  a.theta = how->theta;
+  a.log2_theta = log2 (how->theta);
   a.epsilon = (float) how->epsilon;
   a.q_gain = how->q_gain;
   a.key_gain = how->key_gain;
@@ -230,8 +144,10 @@ sp_dev_rope (SpDevShape shape, const SpDevHeads *how, SpDevTensor qkv, const int
     return cudaErrorInvalidValue;
   if (shape.m == 0)
     return cudaSuccess;
-  return launch (rope_width (a) == 8 ? rope_kernel<8> : rope_kernel<1>, dim3 ((unsigned) shape.m), ROPE_THREADS,
-                 rope_table_bytes (a), stream, a);
+  if (has_head_lanes (a))
+    return rope_lanes (a, stream);
+  auto kernel = ROPE_KERNEL (rope_kernel, a);
+  return launch (kernel, dim3 ((unsigned) div_up (shape.m, ROPE_ROWS)), ROPE_THREADS, rope_table_bytes (a), stream, a);
 }
 
 /* --- its backward ------------------------------------------------------------------------------------------------- */
@@ -283,76 +199,98 @@ rope_bwd_gains (const Rope &a, const RopeTable &t, int64_t row)
   }
 }
 
-/* V features, turned back and through the norm, to their place in dqkv. */
-template <int V>
+/* V features of a head, turned back: through the norm. */
+template <int V, bool HALF>
 static __device__ inline void
-rope_bwd_store (const Rope &a, const RopeTable &t, int64_t row, int64_t h, int first, Vec<V> d)
+rope_norm_back (const Rope &a, const RopeTable &t, int64_t row, int64_t head, int first, Vec<V> *d)
 {
-  int64_t at = row * a.width + h * a.k + first;
+  Vec<V> g = load<V, HALF> (rope_gain (a, head), first);
+  Vec<V> x = load<V, HALF> (a.input, row * a.width + head * a.k + first);
+  float r = a.stat_in[row * (a.heads + a.kv_heads) + head];
 
-  if (a.q_gain.data != nullptr) {
-    Vec<V> g = load<V> (rope_gain (a, h), first), x = load<V> (a.input, at);
-    float r = a.stat_in[row * (a.heads + a.kv_heads) + h];
-    for (int l = 0; l < V; l++)
-      d.x[l] = r * (g.x[l] * d.x[l] - x.x[l] * r * t.norm[h]);
-  }
-  store<V> (a.qkv, at, d);
-}
-
-template <int V>
-static __device__ inline void
-rope_bwd_row (const Rope &a, const RopeTable &t, int64_t row)
-{
-  int64_t kv_width = a.kv_heads * a.k, values_at = row * a.width + (a.heads + a.kv_heads) * a.k;
-
-  for (int i = threadIdx.x; i < rope_items<V> (a); i += ROPE_THREADS) {
-    RopeItem item = rope_item<V> (a, i);
-    SpDevTensor side = rope_side (a, item.head);
-    int64_t from = rope_head (a, row, item.head);
-    Vec<V> x = load<V> (side, from + item.first);
-
-    if (item.partner >= 0) {
-      Vec<V> y = load<V> (side, from + item.partner);
 #pragma unroll
-      for (int l = 0; l < V; l++) {
-        float c = t.cosine[item.first + l], s = t.sine[item.first + l], turned = x.x[l] * c + y.x[l] * s;
-        y.x[l] = y.x[l] * c - x.x[l] * s;
-        x.x[l] = turned;
-      }
-      rope_bwd_store<V> (a, t, row, item.head, item.partner, y);
-    }
-    rope_bwd_store<V> (a, t, row, item.head, item.first, x);
-  }
-  for (int64_t j = (int64_t) threadIdx.x * V; j < kv_width; j += ROPE_THREADS * V)
-    store<V> (a.qkv, values_at + j, load<V> (a.values, row * kv_width + j));
-  for (int64_t j = (int64_t) threadIdx.x * V; j < a.gate; j += ROPE_THREADS * V)
-    store<V> (a.qkv, values_at + kv_width + j, load<V> (a.du, row * a.gate + j));
+  for (int l = 0; l < V; l++)
+    d->x[l] = r * (g.x[l] * d->x[l] - x.x[l] * r * t.norm[head]);
 }
 
-template <int V>
+template <int V, bool HALF, bool NORMED>
+static __device__ inline void
+rope_bwd_store (const Rope &a, const RopeTable &t, int64_t row, const RopeItem &item, const Raw<V> &raw_x,
+                const Raw<V> &raw_y)
+{
+  Vec<V> x = floats_of<V, HALF> (item.side, raw_x);
+
+  if (item.partner > 0) {
+    Vec<V> y = floats_of<V, HALF> (item.side, raw_y);
+    rope_turn<V> (t, item.first, true, &x, &y);
+    if (NORMED)
+      rope_norm_back<V, HALF> (a, t, row, item.head, item.first + item.partner, &y);
+    store<V, HALF> (a.qkv, item.wide + item.partner, y);
+  }
+  if (NORMED && item.head >= 0)
+    rope_norm_back<V, HALF> (a, t, row, item.head, item.first, &x);
+  store<V, HALF> (a.qkv, item.wide, x);
+}
+
+template <int V, bool HALF, bool NORMED>
+static __device__ inline void
+rope_bwd_rows (const Rope &a, const RopeTable &table, int64_t first, int rows)
+{
+  int of_row = rope_items<V> (a), all = rows * of_row;
+
+  for (int i = threadIdx.x; i < all; i += ROPE_ITEMS * ROPE_THREADS) {
+    RopeItem items[ROPE_ITEMS];
+    Raw<V> x[ROPE_ITEMS], y[ROPE_ITEMS];
+#pragma unroll
+    for (int p = 0; p < ROPE_ITEMS; p++) {
+      int here = i + p * ROPE_THREADS, r = here / of_row;
+      if (here >= all)
+        continue;
+      items[p] = rope_item<V> (a, first + r, here - r * of_row);
+      x[p] = fetch<V, HALF> (items[p].side, items[p].narrow);
+      y[p] = fetch<V, HALF> (items[p].side, items[p].narrow + items[p].partner);
+    }
+#pragma unroll
+    for (int p = 0; p < ROPE_ITEMS; p++) {
+      int here = i + p * ROPE_THREADS, r = here / of_row;
+      if (here < all)
+        rope_bwd_store<V, HALF, NORMED> (a, rope_row_table (a, table, r), first + r, items[p], x[p], y[p]);
+    }
+  }
+}
+
+template <int V, bool HALF, bool NORMED>
 static __global__ void
-__launch_bounds__ (ROPE_THREADS) rope_bwd_kernel (Rope a)
+__launch_bounds__ (ROPE_THREADS, NORMED ? 2
+                                 : HALF ? 4
+                                        : 3) rope_bwd_kernel (Rope a)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
-  RopeTable t = rope_table (a, dynamic);
+  RopeTable table = rope_table (a, dynamic);
   int64_t first = blockIdx.x * a.rows, end = min (first + a.rows, a.m);
 
-  for (int64_t i = threadIdx.x; i < 2 * a.k; i += ROPE_THREADS)
-    t.sums[i] = 0;
-  for (int64_t row = first; row < end; row++) {
-    __syncthreads (); /* the row before has been read */
-    rope_angles (a, t, row);
+  release_next ();
+  for (int64_t i = threadIdx.x; a.parts != nullptr && i < 2 * a.k; i += ROPE_THREADS)
+    table.sums[i] = 0;
+  for (int64_t row = first; row < end; row += ROPE_ROWS) {
+    int rows = (int) min ((int64_t) ROPE_ROWS, end - row);
+
+    __syncthreads (); /* the rows before have been read */
+    rope_angles (a, table, row, rows);
     __syncthreads ();
-    if (a.q_gain.data != nullptr) {
-      rope_bwd_means (a, t, row);
-      if (a.parts != nullptr)
-        rope_bwd_gains (a, t, row);
+    if (NORMED) {
+      for (int r = 0; r < rows; r++) {
+        RopeTable t = rope_row_table (a, table, r);
+        rope_bwd_means (a, t, row + r);
+        if (a.parts != nullptr)
+          rope_bwd_gains (a, t, row + r);
+      }
       __syncthreads ();
     }
-    rope_bwd_row<V> (a, t, row);
+    rope_bwd_rows<V, HALF, NORMED> (a, table, row, rows);
   }
   for (int64_t i = threadIdx.x; a.parts != nullptr && i < 2 * a.k; i += ROPE_THREADS)
-    a.parts[blockIdx.x * 2 * a.k + i] = t.sums[i];
+    a.parts[blockIdx.x * 2 * a.k + i] = table.sums[i];
 }
 
 /* Without gains no sums tie rows to a block. */
@@ -369,7 +307,7 @@ sp_dev_rope_bwd (SpDevShape shape, const SpDevHeads *how, SpDevTensor dq, SpDevT
 {
   Rope a = rope_of (shape, how, dqkv, pos);
   bool has_gains = is_present (how->q_gain), sums = has_gains && (is_present (dq_gain) || is_present (dkey_gain));
-  int64_t blocks = sums ? row_blocks (shape.m) : shape.m;
+  int64_t blocks = sums ? row_blocks (shape.m) : div_up (shape.m, ROPE_ROWS);
 
   a.q = dq;
   a.keys = dkeys;
@@ -377,18 +315,20 @@ sp_dev_rope_bwd (SpDevShape shape, const SpDevHeads *how, SpDevTensor dq, SpDevT
   a.input = has_gains ? qkv : SpDevTensor{};
   a.du = how->gate > 0 ? du : SpDevTensor{};
   a.stat_in = stat;
-  a.rows = sums ? rows_per_block (shape.m) : 1;
+  a.rows = sums ? rows_per_block (shape.m) : ROPE_ROWS;
   a.parts = sums ? (float *) scratch : nullptr;
   if (!rope_is_legal (a) || !are_floats ({ dq_gain, dkey_gain }))
     return cudaErrorInvalidValue;
   if (shape.m == 0)
     return cudaSuccess;
 
-  cudaError_t error = launch (rope_width (a) == 8 ? rope_bwd_kernel<8> : rope_bwd_kernel<1>, dim3 ((unsigned) blocks),
-                              ROPE_THREADS, rope_table_bytes (a), stream, a);
-  if (error == cudaSuccess && sums && is_present (dq_gain))
-    error = each (AddParts{ a.parts, blocks, 2 * shape.k, dq_gain }, shape.k, 1, stream);
-  if (error == cudaSuccess && sums && is_present (dkey_gain))
-    error = each (AddParts{ a.parts + shape.k, blocks, 2 * shape.k, dkey_gain }, shape.k, 1, stream);
+  auto kernel = ROPE_KERNEL (rope_bwd_kernel, a);
+  cudaError_t error = has_head_lanes (a)
+                          ? rope_bwd_lanes (a, blocks, stream)
+                          : launch (kernel, dim3 ((unsigned) blocks), ROPE_THREADS, rope_table_bytes (a), stream, a);
+  if (error == cudaSuccess && sums) {
+    AddParts parts = { a.parts, blocks, 2 * shape.k, shape.k, { dq_gain, dkey_gain }, { 0, shape.k } };
+    error = add_parts (parts, 2, 1, stream);
+  }
   return error;
 }

@@ -157,11 +157,26 @@ struct Unpack {
   }
 };
 
+/* By elements of in[n][m][k], where none is a copy: what is read then lies together. */
+struct UnpackOnce {
+  int64_t m, k, parts;
+  SpDevTensor in, x;
+
+  template <int V> __device__ void at (int64_t i) const
+  {
+    int64_t row = divide (i, k), part = divide (row, m), token = row - part * m;
+
+    store<V> (x, (token * parts + part) * k + i - row * k, load<V> (in, i));
+  }
+};
+
 cudaError_t
 sp_dev_unpack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDevTensor in, SpDevTensor x, cudaStream_t stream)
 {
   if (!are_floats ({ in, x }) || parts < 1 || n % parts != 0)
     return cudaErrorInvalidValue;
+  if (n == parts)
+    return each (UnpackOnce{ m, k, parts, in, x }, n * m * k, width_of ({ k }, { in, x }), stream);
   return each (Unpack{ m, k, parts, n / parts, in, x }, m * parts * k, width_of ({ k }, { in, x }), stream);
 }
 

@@ -27,6 +27,16 @@ are_floats (std::initializer_list<SpDevTensor> tensors)
   return true;
 }
 
+/* Those that are there. */
+static inline bool
+are_half (std::initializer_list<SpDevTensor> tensors)
+{
+  for (SpDevTensor t : tensors)
+    if (is_present (t) && t.dtype != SP_DEV_BF16)
+      return false;
+  return true;
+}
+
 static inline bool
 is_aligned (const void *p, size_t bytes)
 {
@@ -46,7 +56,8 @@ width_of (std::initializer_list<int64_t> runs, std::initializer_list<SpDevTensor
   return 8;
 }
 
-template <int V> struct Vec {
+template <int V> struct __align__ (V == 8 ? 16 : 4) Vec
+{
   float x[V];
 };
 
@@ -59,61 +70,87 @@ bf16_at (uint32_t word, int half)
 static __device__ inline uint32_t
 bf16_pair (float low, float high)
 {
-  uint32_t a = __bfloat16_as_ushort (__float2bfloat16_rn (low));
-  uint32_t b = __bfloat16_as_ushort (__float2bfloat16_rn (high));
+  __nv_bfloat162 pair = __floats2bfloat162_rn (low, high); /* one instruction from sm_80 on */
 
-  return a | b << 16;
+  return *(uint32_t *) &pair;
+}
+
+/* V elements as they lie in memory: fetched, and only later turned to floats, so that a thread can have several loads
+ * under way. Nothing of it branches, or a load would be waited for before the next is issued. HALF: it is known to be
+ * bf16, which takes half the registers. */
+template <int V> struct Raw {
+  uint4 a, b; /* b: of fp32 the second half */
+};
+
+template <> struct Raw<1> {
+  uint32_t a;
+};
+
+template <int V, bool HALF = false>
+static __device__ inline Raw<V>
+fetch (SpDevTensor t, int64_t i)
+{
+  bool is_wide = !HALF && t.dtype == SP_DEV_FP32;
+  const char *p = (const char *) t.data + (i << (is_wide ? 2 : 1));
+  Raw<V> raw;
+
+  if constexpr (V == 8) {
+    raw.a = *(const uint4 *) p;
+    raw.b = is_wide ? *(const uint4 *) (p + 16) : uint4{};
+  } else
+    raw.a = is_wide ? *(const uint32_t *) p : *(const uint16_t *) p;
+  return raw;
+}
+
+template <int V, bool HALF = false>
+static __device__ inline Vec<V>
+floats_of (SpDevTensor t, const Raw<V> &raw)
+{
+  bool is_wide = !HALF && t.dtype == SP_DEV_FP32;
+  Vec<V> v;
+
+  if constexpr (V == 8) {
+    const uint32_t words[8] = { raw.a.x, raw.a.y, raw.a.z, raw.a.w, raw.b.x, raw.b.y, raw.b.z, raw.b.w };
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      v.x[j] = is_wide ? __uint_as_float (words[j]) : bf16_at (words[j / 2], j % 2);
+  } else
+    v.x[0] = is_wide ? __uint_as_float (raw.a) : bf16_at (raw.a, 0);
+  return v;
 }
 
 /* Elements i .. i + V - 1. */
-template <int V>
+template <int V, bool HALF = false>
 static __device__ inline Vec<V>
 load (SpDevTensor t, int64_t i)
 {
+  return floats_of<V, HALF> (t, fetch<V, HALF> (t, i));
+}
+
+/* Of uint8. */
+template <int V>
+static __device__ inline Vec<V>
+load_bytes (SpDevTensor t, int64_t i)
+{
+  const uint8_t *p = (const uint8_t *) t.data + i;
   Vec<V> v;
 
-  if (t.dtype == SP_DEV_BF16) {
-    const uint16_t *p = (const uint16_t *) t.data + i;
-    if constexpr (V == 8) {
-      uint4 w = *(const uint4 *) p;
-      const uint32_t words[4] = { w.x, w.y, w.z, w.w };
+  if constexpr (V == 8) {
+    uint2 w = *(const uint2 *) p;
 #pragma unroll
-      for (int j = 0; j < 8; j++)
-        v.x[j] = bf16_at (words[j / 2], j % 2);
-    } else
-      v.x[0] = bf16_at (*p, 0);
-  } else if (t.dtype == SP_DEV_FP32) {
-    const float *p = (const float *) t.data + i;
-    if constexpr (V == 8) {
-#pragma unroll
-      for (int j = 0; j < 8; j += 4) {
-        float4 w = *(const float4 *) (p + j);
-        v.x[j] = w.x;
-        v.x[j + 1] = w.y;
-        v.x[j + 2] = w.z;
-        v.x[j + 3] = w.w;
-      }
-    } else
-      v.x[0] = *p;
-  } else {
-    const uint8_t *p = (const uint8_t *) t.data + i;
-    if constexpr (V == 8) {
-      uint2 w = *(const uint2 *) p;
-#pragma unroll
-      for (int j = 0; j < 8; j++)
-        v.x[j] = (float) ((j < 4 ? w.x : w.y) >> 8 * (j % 4) & 0xff);
-    } else
-      v.x[0] = *p;
-  }
+    for (int j = 0; j < 8; j++)
+      v.x[j] = (float) ((j < 4 ? w.x : w.y) >> 8 * (j % 4) & 0xff);
+  } else
+    v.x[0] = *p;
   return v;
 }
 
 /* Of uint8: 0 or 1. */
-template <int V>
+template <int V, bool HALF = false>
 static __device__ inline void
 store (SpDevTensor t, int64_t i, Vec<V> v)
 {
-  if (t.dtype == SP_DEV_BF16) {
+  if (HALF || t.dtype == SP_DEV_BF16) {
     uint16_t *p = (uint16_t *) t.data + i;
     if constexpr (V == 8)
       *(uint4 *) p = make_uint4 (bf16_pair (v.x[0], v.x[1]), bf16_pair (v.x[2], v.x[3]), bf16_pair (v.x[4], v.x[5]),
@@ -153,12 +190,12 @@ store1 (SpDevTensor t, int64_t i, float x)
 }
 
 /* The value where the operand is absent. */
-template <int V>
+template <int V, bool HALF = false>
 static __device__ inline Vec<V>
 load_or (SpDevTensor t, int64_t i, float absent)
 {
   if (t.data != nullptr)
-    return load<V> (t, i);
+    return load<V, HALF> (t, i);
   Vec<V> v;
 #pragma unroll
   for (int j = 0; j < V; j++)
@@ -209,8 +246,8 @@ template <typename... Params, typename... Args>
 static cudaError_t
 launch (void (*kernel) (Params...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, Args... args)
 {
-  /* What is beyond the default has to be asked for. */
-  if (shared_bytes > 48 * 1024) {
+  /* Beyond the default of 48 KiB, of which the kernel's own arrays take some, it has to be asked for. */
+  if (shared_bytes > 32 * 1024) {
     cudaError_t error =
         cudaFuncSetAttribute ((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_bytes);
     if (error != cudaSuccess)
@@ -218,6 +255,47 @@ launch (void (*kernel) (Params...), dim3 grid, int threads, size_t shared_bytes,
   }
   kernel<<<grid, threads, shared_bytes, stream>>> (static_cast<Params> (args)...);
   return cudaGetLastError ();
+}
+
+/* A kernel of several in a row may start before the one before it is over, from sm_90 on: that calls release_next, and
+ * the kernel itself, which launch_early starts, wait_for_grid before it reads what was written. */
+static __device__ inline void
+release_next ()
+{
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+static __device__ inline void
+wait_for_grid ()
+{
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+template <typename... Params, typename... Args>
+static cudaError_t
+launch_early (void (*kernel) (Params...), dim3 grid, int threads, cudaStream_t stream, Args... args)
+{
+  cudaLaunchAttribute early = {};
+  cudaLaunchConfig_t config = {};
+  int device = 0, major = 0;
+  cudaError_t error = cudaGetDevice (&device);
+
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error != cudaSuccess)
+    return error;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.gridDim = grid;
+  config.blockDim = dim3 ((unsigned) threads);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  return cudaLaunchKernelEx (&config, kernel, static_cast<Params> (args)...);
 }
 
 #define EACH_THREADS 256
@@ -319,19 +397,3 @@ row_blocks (int64_t m)
 {
   return div_up (m, rows_per_block (m));
 }
-
-/* out[j] += sum over blocks of parts[block,stride], j from 0 to n - 1. */
-struct AddParts {
-  const float *parts;
-  int64_t blocks, stride;
-  SpDevTensor out;
-
-  template <int V> __device__ void at (int64_t j) const
-  {
-    float sum = 0;
-
-    for (int64_t i = 0; i < blocks; i++)
-      sum += parts[i * stride + j];
-    store1 (out, j, load1 (out, j) + sum);
-  }
-};

@@ -5,8 +5,8 @@
  * The CUDA kernels: what kernels/reference.h has in double on the host, on a GPU's memory, for sm_80 and later.
  *
  * One function for each compute kind, named after its reference and with the operands in the same order; what a shape
- * or a formula is stands there and not here. They are correct and fused (each operand goes over the memory bus about
- * once), and simple: no tuning by size or card.
+ * or a formula is stands there and not here. They are fused: each operand goes over the memory bus about once. What bounds
+ * them and how near they come to it: kernels/README-elementwise.md.
  *
  * Call. Every function launches on `stream` and returns at once: cudaSuccess, cudaErrorInvalidValue for a dtype or a
  * size that it has no kernel for (then nothing was launched), or what the launch gave. Nothing is allocated, nothing
@@ -98,7 +98,7 @@ cudaError_t sp_dev_dropout (int64_t m, int64_t n, SpDevTensor x, SpDevTensor bia
 cudaError_t sp_dev_dropout_bwd (int64_t m, int64_t n, SpDevTensor dy, SpDevTensor mask, double p, SpDevTensor dx,
                                 cudaStream_t stream);
 
-/* --- norms and sums over rows: device-norm.cu --------------------------------------------------------------------- */
+/* --- norms and sums over rows: device-norm.cu, device-norm-bwd.cu ------------------------------------------------- */
 
 cudaError_t sp_dev_norm (bool layernorm, int64_t m, int64_t n, int64_t whole, SpDevTensor x, SpDevTensor gain,
                          SpDevTensor bias, const float *sum_of_squares, double epsilon, SpDevTensor y, float *stat,
@@ -116,7 +116,7 @@ size_t sp_dev_column_sum_scratch_bytes (int64_t batch, int64_t m, int64_t n);
 cudaError_t sp_dev_column_sum (int64_t batch, int64_t m, int64_t n, SpDevTensor x, SpDevTensor out, void *scratch,
                                cudaStream_t stream);
 
-/* --- between the projections and the attention: device-layout.cu -------------------------------------------------- */
+/* --- between the projections and the attention: device-layout.cu, device-layout-norm.cu, device-pieces.cu --------- */
 
 /* As SpRefHeads. Angles are computed in double, so that long sequences are turned right. k is at most 512. */
 typedef struct {

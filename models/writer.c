@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
+#include "sim/op-cost.h"
 
 #include <string.h>
 
@@ -228,7 +229,7 @@ add_wait (const SpWriter *w, SpOp *op, guint16 writer)
   g_assert_not_reached ();
 }
 
-/* Notes a use of the slot by op `index`; returns the bytes that it moves. */
+/* Notes a use of the slot by op `index`; returns the bytes of one pass over it. */
 static inline gint64
 use_slot (SpWriter *w, SpOp *op, guint16 index, guint8 slot, gboolean reads)
 {
@@ -256,15 +257,15 @@ sp_write_op_done (SpWriter *w, SpOp *op)
 {
   guint16 index = (guint16) (w->program->n_ops - w->segment_start);
   gboolean accumulates = (op->flags & SP_OP_ACCUMULATE) != 0;
-  gint64 read = 0, written = 0;
+  gint64 read[SP_MAX_IN] = { 0 }, written[SP_MAX_OUT] = { 0 };
 
   op->flags = (op->flags | w->flags) & ~(w->loop ? SP_OP_WEIGHT : 0);
   for (guint i = 0; i < SP_MAX_IN; i++)
     if (op->in[i])
-      read += use_slot (w, op, index, op->in[i], TRUE);
+      read[i] = use_slot (w, op, index, op->in[i], TRUE);
   for (guint i = 0; i < SP_MAX_OUT; i++)
     if (op->out[i])
-      written += use_slot (w, op, index, op->out[i], accumulates);
+      written[i] = use_slot (w, op, index, op->out[i], accumulates);
   for (guint i = 0; i < SP_MAX_OUT; i++)
     if (op->out[i]) {
       guint8 root = w->slot[op->out[i]].root;
@@ -273,7 +274,7 @@ sp_write_op_done (SpWriter *w, SpOp *op)
       w->slot[root].stream = op->stream;
     }
   if (op->bytes == 0 && !sp_op_is_communication (op->kind))
-    op->bytes = read + (accumulates ? 2 * written : written);
+    op->bytes = sp_op_bytes (op, read, written);
 }
 
 void
@@ -291,7 +292,7 @@ sp_write_gemms (SpWriter *w, gint32 batch, gint32 m, gint32 n, gint32 k, guint8 
   op->in[2] = bias;
   op->out[0] = c;
   op->flags = flags;
-  op->flops = 2.0 * batch * m * n * k;
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 }
 

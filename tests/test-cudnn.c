@@ -9,7 +9,7 @@
 
 #include "calibrate/cudnn.h"
 #include "calibrate/mask.h"
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 /* Positions of queries and keys. */
 typedef enum {
@@ -197,7 +197,7 @@ test_backward (SpCudnn *cudnn)
     sp_ref_attention_delta (b.rows, s->v, d_in, o, sums);
     for (gint64 l = 0; l < b.rows; l++) {
       rows[l] = isfinite (rows[l]) ? rows[l] + log (2) : 1;
-      sums[l] += g_test_rand_double_range (-1, 1);
+      sums[l] += sp_case_between (-1, 1);
     }
     const double *lse_in = sp_case_in_values (b.c, "lse", SP_DEV_FP32, b.rows, rows, &lse);
     const double *delta_in = sp_case_in_values (b.c, "delta", SP_DEV_FP32, b.rows, sums, &delta);
@@ -227,10 +227,27 @@ test_refuses (SpCudnn *cudnn)
   g_assert_nonnull (strstr (error->message, "64,64,1,2,2,60,60"));
 }
 
+/* What runs now: checks take no arguments. */
+static SpCudnn *opened;
+static void (*running) (SpCudnn *cudnn);
+
+static void
+run (void)
+{
+  running (opened);
+}
+
+static void
+say (const char *message, gpointer data)
+{
+  (void) data;
+  g_test_message ("%s", message);
+}
+
 static void
 run_or_skip (gconstpointer data)
 {
-  void (*test) (SpCudnn * cudnn);
+  const SpCheck check = { "cudnn", run };
   g_autoptr (GError) error = NULL;
   int n = 0;
 
@@ -243,8 +260,11 @@ run_or_skip (gconstpointer data)
     g_test_skip (error->message);
     return;
   }
-  memcpy (&test, data, sizeof test);
-  test (cudnn);
+  memcpy (&running, data, sizeof running);
+  opened = cudnn;
+  if (sp_check_run (&check, (guint32) g_test_rand_int (), say, NULL) > 0)
+    g_test_fail ();
+  opened = NULL;
 }
 
 /* Without a GPU too: it is here with a version that is taken, or it is said what is missing. */

@@ -21,6 +21,9 @@ static const Wrong wrong[] = {
   { "kernels step.prog", "-o FILE" },
   { "kernels --attention flash -o OUT step.prog", "--attention flash: quickest, seqpar or cudnn" },
   { "execute --attention cuDNN -o OUT step.prog", "--attention cuDNN: quickest, seqpar or cudnn" },
+  { "bench -o OUT norn", "the nearest is norm" },
+  { "bench -o OUT --repeats 0", "--repeats" },
+  { "bench -o OUT --list norn", "--list has all" },
 };
 
 static int
@@ -73,11 +76,28 @@ test_without_gpu (void)
   g_rmdir (folder);
 }
 
+/* The benchmark's table needs no GPU. */
+static void
+test_list (void)
+{
+  g_autofree char *line = g_strconcat (g_getenv ("SEQPAR_MEASURE"), " bench norm-bwd rope --list", NULL), *out = NULL;
+  g_autoptr (GError) error = NULL;
+  int status = -1;
+
+  g_spawn_command_line_sync (line, &out, NULL, &status, &error);
+  g_assert_no_error (error);
+  g_assert_cmpint (status, ==, 0);
+  g_assert_nonnull (strstr (out, "norm-bwd/layernorm/1f.7"));
+  g_assert_nonnull (strstr (out, "rope/1.7"));
+  g_assert_null (strstr (out, "gemm"));
+}
+
 int
 main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/measure/wrong", test_wrong);
   g_test_add_func ("/measure/without-gpu", test_without_gpu);
+  g_test_add_func ("/measure/bench-list", test_list);
   return g_test_run ();
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
 #include "models/writer.h"
+#include "sim/op-cost.h"
 
 /* The embedding, split over tensor ranks by vocabulary: ids of other parts give zero rows and the sum over the group is
  * the row. Learned positions, segments (BERT's token types), a norm and dropout are on this rank's rows. */
@@ -26,7 +27,8 @@ static SpOp *
 lookup_op (SpWriter *w, SpOpKind kind, gint32 rows, gint32 table_rows, guint8 in0, guint8 in1, guint8 out, guint flags)
 {
   SpOp *op = sp_write_op (w, kind);
-  gint64 row_bytes = w->hidden * sp_dtype_bytes (w->dtype);
+  gint64 row = (gint64) w->hidden * (gint64) sp_dtype_bytes (w->dtype);
+  gint64 sum_row = (gint64) w->hidden * (gint64) sp_dtype_bytes (w->layout->gradient_dtype);
   gboolean backward = kind == SP_OP_EMBED_BWD || kind == SP_OP_POSITION_BWD;
 
   op->m = rows;
@@ -36,10 +38,14 @@ lookup_op (SpWriter *w, SpOpKind kind, gint32 rows, gint32 table_rows, guint8 in
   op->in[1] = in1;
   op->out[0] = out;
   op->flags = flags | (backward ? SP_OP_ACCUMULATE | SP_OP_WEIGHT : 0);
-  /* Only the rows that are looked up move: one row in and one out, and a sum besides. */
-  op->bytes = rows * (backward ? row_bytes + 2 * (gint64) w->hidden * sp_dtype_bytes (w->layout->gradient_dtype)
-                      : in1    ? 3 * row_bytes
-                               : 2 * row_bytes);
+  /* As if all were of the layer's type: under autocast the table's own depends on how it is sharded, and what a forward
+   * costs does not. */
+  if (backward)
+    op->bytes = sp_op_bytes (op, (gint64[SP_MAX_IN]){ rows * row }, (gint64[SP_MAX_OUT]){ table_rows * sum_row });
+  else
+    op->bytes = sp_op_bytes (
+        op, in1 ? (gint64[SP_MAX_IN]){ rows * row, table_rows * row } : (gint64[SP_MAX_IN]){ table_rows * row },
+        (gint64[SP_MAX_OUT]){ rows * row });
   sp_write_op_done (w, op);
   return op;
 }

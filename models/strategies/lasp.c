@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/layers/families.h"
 #include "models/strategies/linear.h"
+#include "sim/op-cost.h"
 
 /*
  * Linear attention with a fixed decay a head, on one rank and over a chain of ranks; lasp-recurrent.c has the others.
@@ -12,25 +13,7 @@
  *
  * LASP-2 (Sun et al., 2502.07563): each rank's own state is gathered and
  * combined at once; the gather runs beside the local part. Both keep the state from before for the backward.
- *
- * FLOP of a chunked kernel, a token and head, for key size k, value size n and chunk C: 2 C (k + n) within the chunk, 2
- * k n to build the state and 2 k n to apply it. C = key size, as TransNormerLLM and flash-linear-attention choose for
- * 64 to 128.
  */
-
-/* 2 k n, for all tokens and heads: one product of a token's vector with a state. */
-static double
-state_flops (const SpWriter *w, const SpCoreSlots *c)
-{
-  return 2.0 * sp_linear_value_elements (w, c) * c->key_size;
-}
-
-/* 2 C (k + n) with C = k. */
-static double
-chunk_flops (const SpWriter *w, const SpCoreSlots *c)
-{
-  return 2.0 * c->key_size * (sp_linear_key_elements (w, c) + sp_linear_value_elements (w, c));
-}
 
 SpOp *
 sp_linear_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c)
@@ -59,8 +42,7 @@ core_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c)
   return op;
 }
 
-/* Local part: output, own state, or both (0 to leave out). Within the kernel the state of earlier chunks is built and
- * applied too, so the output costs all four products. */
+/* Local part: output, own state, or both (0 to leave out). */
 static void
 local_part (SpWriter *w, const SpCoreSlots *c, guint8 o, guint8 own)
 {
@@ -70,7 +52,7 @@ local_part (SpWriter *w, const SpCoreSlots *c, guint8 o, guint8 own)
     op->in[0] = 0;
   op->out[0] = o;
   op->out[1] = own;
-  op->flops = o ? chunk_flops (w, c) + 2 * state_flops (w, c) : state_flops (w, c);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 }
 
@@ -87,9 +69,7 @@ local_backward (SpWriter *w, const SpCoreSlots *c, gboolean gradients, guint8 ow
   } else
     op->in[1] = op->in[2] = 0;
   op->out[3] = own;
-  /* Within the chunk 5 products of the forward's 2; dq, dk, dv and the two states' builds and uses: 5 products of 2 k
-   * n. */
-  op->flops = gradients ? 2.5 * chunk_flops (w, c) + 5 * state_flops (w, c) : state_flops (w, c);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 }
 
@@ -103,7 +83,7 @@ inter_part (SpWriter *w, const SpCoreSlots *c)
   op->out[0] = c->o;
   op->guard = SP_GUARD_NOT_FIRST;
   op->flags = SP_OP_ACCUMULATE;
-  op->flops = state_flops (w, c);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 }
 
@@ -118,7 +98,7 @@ inter_backward (SpWriter *w, const SpCoreSlots *c, guint8 d_state)
   op->out[0] = c->dq;
   op->guard = SP_GUARD_NOT_FIRST;
   op->flags = SP_OP_ACCUMULATE;
-  op->flops = state_flops (w, c);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 
   op = sp_linear_op (w, SP_OP_LINEAR_INTER_BWD, c);
@@ -129,7 +109,7 @@ inter_backward (SpWriter *w, const SpCoreSlots *c, guint8 d_state)
   op->out[2] = c->dv;
   op->guard = SP_GUARD_NOT_LAST;
   op->flags = SP_OP_ACCUMULATE;
-  op->flops = 2 * state_flops (w, c);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/attention.h"
+#include "sim/op-cost.h"
 
 #include <math.h>
 
@@ -70,7 +71,7 @@ sp_write_attention (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, doubl
   op->out[0] = c->o;
   op->out[1] = c->lse;
   op->value_size = w->value_size;
-  op->flops = 2 * pairs * (w->head_size + w->value_size) * c->heads * w->batch;
+  op->flops = sp_op_flops (op, pairs);
   sp_write_op_done (w, op);
 }
 
@@ -116,7 +117,7 @@ sp_write_attention_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8
   op->out[1] = dk;
   op->out[2] = dv;
   op->value_size = w->value_size;
-  op->flops = pairs * (6 * w->head_size + 4 * w->value_size) * c->heads * w->batch;
+  op->flops = sp_op_flops (op, pairs);
   sp_write_op_done (w, op);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/strategies/strategies.h"
+#include "sim/op-cost.h"
 
 #include <string.h>
 
@@ -221,6 +222,8 @@ write_adam (SpWriter *w, const SpFlat *flat, guint8 from, guint8 updated)
 {
   const SpBuffer *gradients = &w->block->buffers[from];
   gboolean host = flat->host_gradients != 0;
+  gint64 n = gradients->elements, moment = (gint64) sp_dtype_bytes (moment_dtype (w));
+  gint64 value = (gint64) sp_dtype_bytes (w->dtype);
   SpOp *op = sp_write_op (w, SP_OP_ADAM);
 
   op->in[0] = from;
@@ -230,10 +233,10 @@ write_adam (SpWriter *w, const SpFlat *flat, guint8 from, guint8 updated)
   op->out[3] = updated == flat->master || (host && !w->block->buffers[updated].host) ? 0 : updated;
   op->flags = host ? SP_OP_ON_HOST : 0;
   op->m = 1;
-  op->n = (gint32) gradients->elements;
-  /* master and moments are read and written, the parameter only written */
-  op->bytes = gradients->elements * (sp_dtype_bytes (gradients->dtype) + 8 + 4 * sp_dtype_bytes (moment_dtype (w)) +
-                                     (updated == flat->master ? 0 : sp_dtype_bytes (w->dtype)));
+  op->n = (gint32) n;
+  /* Counted as if the parameters were here, also where the host's go over the bus. */
+  op->bytes = sp_op_bytes (op, (gint64[SP_MAX_IN]){ n * (gint64) sp_dtype_bytes (gradients->dtype) },
+                           (gint64[SP_MAX_OUT]){ 4 * n, n * moment, n * moment, updated == flat->master ? 0 : n * value });
   sp_write_op_done (w, op);
 }
 

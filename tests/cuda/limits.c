@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of more than 2^31 elements, and what the kernels refuse. */
-#include "tests/cuda/case.h"
+#include "tests/cuda/limits.h"
+
+#include "kernels/device.h"
+#include "kernels/reference.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,7 +45,7 @@ large_begin (Large *l)
   g_autofree guint16 *last = g_new (guint16, LARGE_COLUMNS);
 
   if (cudaMemGetInfo (&available, &all) != cudaSuccess || available < 5 * elements) {
-    g_test_skip ("not 10 GB free on the GPU");
+    g_test_skip ("no GPU here with 10 GB free");
     return FALSE;
   }
   g_assert_cmpint (cudaMalloc ((void **) &l->in, elements * 2), ==, cudaSuccess);
@@ -188,10 +191,10 @@ test_refused (void)
 }
 
 void
-sp_add_limit_cases (void)
+sp_add_limit_tests (void)
 {
   g_test_add_func ("/kernels/refused", test_refused);
-  sp_case_add ("/kernels/large/glu", test_large_glu);
-  sp_case_add ("/kernels/large/norm", test_large_norm);
-  sp_case_add ("/kernels/large/attention", test_large_attention);
+  g_test_add_func ("/kernels/large/glu", test_large_glu);
+  g_test_add_func ("/kernels/large/norm", test_large_norm);
+  g_test_add_func ("/kernels/large/attention", test_large_attention);
 }

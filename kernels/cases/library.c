@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What other libraries' attention wants in another form. */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 #include <math.h>
 
@@ -50,7 +50,7 @@ test_stand_in (void)
     g_autofree double *values = g_new (double, rows *k);
     double scale = i % 2 ? 1e-25 : 1;
     for (gint64 l = 0; l < rows * k; l++) /* a row of zeros has no delta */
-      values[l] = l / k % 5 == 4 ? 0 : scale * g_test_rand_double_range (-1, 1);
+      values[l] = l / k % 5 == 4 ? 0 : scale * sp_case_between (-1, 1);
     const double *d_in = sp_case_in_values (c, "d_o", SP_DEV_BF16, rows * k, values, &d_o);
     const double *delta_in = sp_case_in (c, "delta", SP_DEV_FP32, rows, scale, &delta);
     double *expected = sp_case_out (c, "o", SP_DEV_BF16, rows * k, &o);
@@ -68,7 +68,7 @@ test_stand_in (void)
 void
 sp_add_library_cases (void)
 {
-  sp_case_add ("/kernels/attention-by-head", test_by_head);
-  sp_case_add ("/kernels/attention-by-row", test_by_row);
-  sp_case_add ("/kernels/attention-stand-in", test_stand_in);
+  sp_case_add ("attention-by-head", test_by_head);
+  sp_case_add ("attention-by-row", test_by_row);
+  sp_case_add ("attention-stand-in", test_stand_in);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 /* Rows that 16 bytes divide, and rows that they do not; one element; more elements than a block has threads. */
 static const struct {
@@ -9,12 +9,6 @@ static const struct {
 #define EACH_SHAPE(i) for (guint i = 0; i < 2 * G_N_ELEMENTS (shapes); i++)
 #define M(i) shapes[(i) / 2].m
 #define N(i) shapes[(i) / 2].n
-
-static SpDevDtype
-any (void)
-{
-  return sp_case_below (2) == 0 ? SP_DEV_BF16 : SP_DEV_FP32;
-}
 
 /* Every second case of a shape lies as no vector can. */
 static SpCase *
@@ -39,14 +33,14 @@ test_glu (void)
     gint64 m = M (i), n = N (i);
     SpDevTensor gu, da, out;
     SpCase *c = new_case ("glu", i, f);
-    const double *in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
-    sp_ref_glu (gates[f], m, n, in, sp_case_out (c, "out", any (), m * n, &out), NULL);
+    const double *in = sp_case_in (c, "gu", sp_case_dtype (), 2 * m * n, 3, &gu);
+    sp_ref_glu (gates[f], m, n, in, sp_case_out (c, "out", sp_case_dtype (), m * n, &out), NULL);
     SP_CASE_RUN (c, sp_dev_glu (device_gates[f], m, n, gu, out, NULL));
 
     c = new_case ("glu-bwd", i, f);
-    in = sp_case_in (c, "gu", any (), 2 * m * n, 3, &gu);
-    const double *d = sp_case_in (c, "da", any (), m * n, 1, &da);
-    sp_ref_glu_bwd (gates[f], m, n, d, in, NULL, sp_case_out (c, "dgu", any (), 2 * m * n, &out));
+    in = sp_case_in (c, "gu", sp_case_dtype (), 2 * m * n, 3, &gu);
+    const double *d = sp_case_in (c, "da", sp_case_dtype (), m * n, 1, &da);
+    sp_ref_glu_bwd (gates[f], m, n, d, in, NULL, sp_case_out (c, "dgu", sp_case_dtype (), 2 * m * n, &out));
     SP_CASE_RUN (c, sp_dev_glu_bwd (device_gates[f], m, n, da, gu, out, NULL));
   }
 }
@@ -97,14 +91,14 @@ test_maps (void)
     gint64 n = M (i) * N (i);
     SpDevTensor x, d, out;
     SpCase *c = new_case (maps[f].name, i, (int) f);
-    const double *in = sp_case_in (c, "x", any (), n, 4, &x);
-    maps[f].ref (n, in, sp_case_out (c, "out", any (), n, &out));
+    const double *in = sp_case_in (c, "x", sp_case_dtype (), n, 4, &x);
+    maps[f].ref (n, in, sp_case_out (c, "out", sp_case_dtype (), n, &out));
     SP_CASE_RUN (c, maps[f].dev (n, x, out, NULL));
 
     c = new_case (maps[f].bwd_name, i, (int) f);
-    in = sp_case_in (c, "x", any (), n, 4, &x);
-    const double *d_in = sp_case_in (c, "d", any (), n, 1, &d);
-    maps[f].ref_bwd (n, d_in, in, sp_case_out (c, "dx", any (), n, &out));
+    in = sp_case_in (c, "x", sp_case_dtype (), n, 4, &x);
+    const double *d_in = sp_case_in (c, "d", sp_case_dtype (), n, 1, &d);
+    maps[f].ref_bwd (n, d_in, in, sp_case_out (c, "dx", sp_case_dtype (), n, &out));
     SP_CASE_RUN (c, maps[f].dev_bwd (n, d, x, out, NULL));
   }
 }
@@ -117,17 +111,17 @@ test_gate (void)
     gint64 m = M (i), n = N (i), width = n + (silu ? n : 3 * n);
     SpDevTensor o, gates, d, out, du;
     SpCase *c = new_case ("gate", i, silu);
-    const double *a = sp_case_in (c, "o", any (), m * n, 1, &o);
-    const double *u = sp_case_in (c, "gates", any (), m * width, 3, &gates);
-    sp_ref_gate (silu, m, n, width, a, u, sp_case_out (c, "out", any (), m * n, &out));
+    const double *a = sp_case_in (c, "o", sp_case_dtype (), m * n, 1, &o);
+    const double *u = sp_case_in (c, "gates", sp_case_dtype (), m * width, 3, &gates);
+    sp_ref_gate (silu, m, n, width, a, u, sp_case_out (c, "out", sp_case_dtype (), m * n, &out));
     SP_CASE_RUN (c, sp_dev_gate (silu, m, n, width, o, gates, out, NULL));
 
     c = new_case ("gate-bwd", i, silu);
-    const double *dy = sp_case_in (c, "d", any (), m * n, 1, &d);
-    a = sp_case_in (c, "o", any (), m * n, 1, &o);
-    u = sp_case_in (c, "gates", any (), m * width, 3, &gates);
-    double *d_o = sp_case_out (c, "d_o", any (), m * n, &out);
-    sp_ref_gate_bwd (silu, m, n, width, dy, a, u, d_o, sp_case_out (c, "du", any (), m * n, &du));
+    const double *dy = sp_case_in (c, "d", sp_case_dtype (), m * n, 1, &d);
+    a = sp_case_in (c, "o", sp_case_dtype (), m * n, 1, &o);
+    u = sp_case_in (c, "gates", sp_case_dtype (), m * width, 3, &gates);
+    double *d_o = sp_case_out (c, "d_o", sp_case_dtype (), m * n, &out);
+    sp_ref_gate_bwd (silu, m, n, width, dy, a, u, d_o, sp_case_out (c, "du", sp_case_dtype (), m * n, &du));
     SP_CASE_RUN (c, sp_dev_gate_bwd (silu, m, n, width, d, o, gates, out, du, NULL));
   }
 }
@@ -140,15 +134,16 @@ test_row_gate (void)
     gint64 m = M (i), n = N (i);
     SpDevTensor x, u, d, out, du;
     SpCase *c = new_case ("row-gate", i, 0);
-    const double *a = sp_case_in (c, "x", any (), m * n, 1, &x), *b = sp_case_in (c, "u", any (), m, 2, &u);
-    sp_ref_row_gate (m, n, a, b, sp_case_out (c, "out", any (), m * n, &out));
+    const double *a = sp_case_in (c, "x", sp_case_dtype (), m * n, 1, &x),
+                 *b = sp_case_in (c, "u", sp_case_dtype (), m, 2, &u);
+    sp_ref_row_gate (m, n, a, b, sp_case_out (c, "out", sp_case_dtype (), m * n, &out));
     SP_CASE_RUN (c, sp_dev_row_gate (m, n, x, u, out, NULL));
 
     c = new_case ("row-gate-bwd", i, 0);
-    const double *dy = sp_case_in (c, "d", any (), m * n, 1, &d);
-    a = sp_case_in (c, "x", any (), m * n, 1, &x);
-    b = sp_case_in (c, "u", any (), m, 2, &u);
-    double *dx = sp_case_out (c, "dx", any (), m * n, &out);
+    const double *dy = sp_case_in (c, "d", sp_case_dtype (), m * n, 1, &d);
+    a = sp_case_in (c, "x", sp_case_dtype (), m * n, 1, &x);
+    b = sp_case_in (c, "u", sp_case_dtype (), m, 2, &u);
+    double *dx = sp_case_out (c, "dx", sp_case_dtype (), m * n, &out);
     sp_ref_row_gate_bwd (m, n, dy, a, b, dx, sp_case_out (c, "du", SP_DEV_FP32, m, &du));
     SP_CASE_RUN (c, sp_dev_row_gate_bwd (m, n, d, x, u, out, du, NULL));
   }
@@ -162,10 +157,11 @@ test_add (void)
     gint64 m = M (i), n = N (i);
     SpDevTensor a, b, bias, more, out;
     SpCase *c = new_case ("add", i, biases);
-    const double *x = sp_case_in (c, "a", any (), m * n, 1, &a), *y = sp_case_in (c, "b", any (), m * n, 1, &b);
-    const double *z = biases > 0 ? sp_case_in (c, "bias", any (), n, 1, &bias) : sp_case_in_absent (&bias);
-    const double *w = biases > 1 ? sp_case_in (c, "more", any (), n, 1, &more) : sp_case_in_absent (&more);
-    double *sum = sp_case_out (c, "out", any (), m * n, &out);
+    const double *x = sp_case_in (c, "a", sp_case_dtype (), m * n, 1, &a),
+                 *y = sp_case_in (c, "b", sp_case_dtype (), m * n, 1, &b);
+    const double *z = biases > 0 ? sp_case_in (c, "bias", sp_case_dtype (), n, 1, &bias) : sp_case_in_absent (&bias);
+    const double *w = biases > 1 ? sp_case_in (c, "more", sp_case_dtype (), n, 1, &more) : sp_case_in_absent (&more);
+    double *sum = sp_case_out (c, "out", sp_case_dtype (), m * n, &out);
     for (gint64 l = 0; l < m * n; l++)
       sum[l] = x[l] + y[l] + (z ? z[l % n] : 0) + (w ? w[l % n] : 0);
     SP_CASE_RUN (c, sp_dev_add (m, n, a, b, bias, more, out, NULL));
@@ -180,8 +176,8 @@ test_accumulate_copy_zero (void)
     gint64 n = M (i) * N (i);
     SpDevTensor x, out;
     SpCase *c = new_case ("accumulate", i, 0);
-    const double *in = sp_case_in (c, "x", any (), n, 1, &x);
-    sp_ref_accumulate (n, in, sp_case_in_out (c, "out", any (), n, 1, &out));
+    const double *in = sp_case_in (c, "x", sp_case_dtype (), n, 1, &x);
+    sp_ref_accumulate (n, in, sp_case_in_out (c, "out", sp_case_dtype (), n, 1, &out));
     SP_CASE_RUN (c, sp_dev_accumulate (n, x, out, NULL));
 
     for (int variant = 0; variant < 4; variant++) {
@@ -192,7 +188,7 @@ test_accumulate_copy_zero (void)
     }
 
     c = new_case ("zero", i, 0);
-    sp_ref_zero (n, sp_case_out (c, "out", any (), n, &out));
+    sp_ref_zero (n, sp_case_out (c, "out", sp_case_dtype (), n, &out));
     SP_CASE_RUN (c, sp_dev_zero (n, out, NULL));
   }
 }
@@ -216,21 +212,21 @@ test_dropout (void)
       rows[l] = sp_case_below (1ll << 40);
     for (gint64 l = 0; l < n; l++)
       columns[l] = 5 + l;
-    const double *in = sp_case_in (c, "x", any (), m * n, 1, &x);
-    const double *b = v % 2 ? sp_case_in (c, "bias", any (), n, 1, &bias) : sp_case_in_absent (&bias);
+    const double *in = sp_case_in (c, "x", sp_case_dtype (), m * n, 1, &x);
+    const double *b = v % 2 ? sp_case_in (c, "bias", sp_case_dtype (), n, 1, &bias) : sp_case_in_absent (&bias);
     const gint64 *r = sp_case_wide_ids (c, "row ids", m, rows, &row_ids);
     const gint64 *k = sp_case_wide_ids (c, "column ids", n, columns, &col_ids);
     double *sum = sp_case_numbers (c, m * n), *kept = sp_case_out (c, "mask", SP_DEV_UINT8, m * n, &mask);
     for (gint64 l = 0; l < m * n; l++)
       sum[l] = in[l] + (b ? b[l % n] : 0);
-    sp_ref_dropout (m, n, sum, seed, r, k, p, sp_case_out (c, "y", any (), m * n, &y), kept);
+    sp_ref_dropout (m, n, sum, seed, r, k, p, sp_case_out (c, "y", sp_case_dtype (), m * n, &y), kept);
     g_autofree double *kept_copy = g_memdup2 (kept, m * n * sizeof *kept);
     SP_CASE_RUN (c, sp_dev_dropout (m, n, x, bias, seed, row_ids, col_ids, p, y, mask, NULL));
 
     c = new_case ("dropout-bwd", i, (int) v);
-    in = sp_case_in (c, "dy", any (), m * n, 1, &d);
+    in = sp_case_in (c, "dy", sp_case_dtype (), m * n, 1, &d);
     const double *was_kept = sp_case_in_values (c, "mask", SP_DEV_UINT8, m * n, kept_copy, &mask);
-    sp_ref_dropout_bwd (m, n, in, was_kept, p, sp_case_out (c, "dx", any (), m * n, &y));
+    sp_ref_dropout_bwd (m, n, in, was_kept, p, sp_case_out (c, "dx", sp_case_dtype (), m * n, &y));
     SP_CASE_RUN (c, sp_dev_dropout_bwd (m, n, d, mask, p, y, NULL));
     g_free (rows);
     g_free (columns);
@@ -240,11 +236,11 @@ test_dropout (void)
 void
 sp_add_elementwise_cases (void)
 {
-  sp_case_add ("/kernels/glu", test_glu);
-  sp_case_add ("/kernels/maps", test_maps);
-  sp_case_add ("/kernels/gate", test_gate);
-  sp_case_add ("/kernels/row-gate", test_row_gate);
-  sp_case_add ("/kernels/add", test_add);
-  sp_case_add ("/kernels/accumulate-copy-zero", test_accumulate_copy_zero);
-  sp_case_add ("/kernels/dropout", test_dropout);
+  sp_case_add ("glu", test_glu);
+  sp_case_add ("maps", test_maps);
+  sp_case_add ("gate", test_gate);
+  sp_case_add ("row-gate", test_row_gate);
+  sp_case_add ("add", test_add);
+  sp_case_add ("accumulate-copy-zero", test_accumulate_copy_zero);
+  sp_case_add ("dropout", test_dropout);
 }

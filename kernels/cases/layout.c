@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between projections and attention. */
-#include "tests/cuda/case.h"
-
-static SpDevDtype
-any (void)
-{
-  return sp_case_below (2) == 0 ? SP_DEV_BF16 : SP_DEV_FP32;
-}
+#include "kernels/cases/case.h"
 
 /* --- rotary embedding --------------------------------------------------------------------------------------------- */
 
@@ -16,10 +10,11 @@ typedef struct {
 } Rope;
 
 static const Rope ropes[] = {
-  { 1, 2, 1, 1, 2, FALSE, FALSE },   { 5, 64, 4, 2, 64, FALSE, FALSE },  { 7, 64, 3, 1, 0, FALSE, TRUE },
-  { 9, 128, 4, 4, 32, FALSE, TRUE }, { 5, 40, 4, 2, 24, FALSE, FALSE },  { 6, 24, 2, 1, 16, TRUE, FALSE },
-  { 7, 128, 4, 2, 128, TRUE, TRUE }, { 300, 16, 3, 1, 10, TRUE, FALSE }, { 265, 6, 2, 2, 4, TRUE, TRUE },
-  { 3, 256, 5, 1, 64, TRUE, FALSE }, { 6, 64, 4, 2, 0, TRUE, FALSE },
+  { 1, 2, 1, 1, 2, FALSE, FALSE },    { 5, 64, 4, 2, 64, FALSE, FALSE },  { 7, 64, 3, 1, 0, FALSE, TRUE },
+  { 9, 128, 4, 4, 32, FALSE, TRUE },  { 5, 40, 4, 2, 24, FALSE, FALSE },  { 6, 24, 2, 1, 16, TRUE, FALSE },
+  { 7, 128, 4, 2, 128, TRUE, TRUE },  { 300, 16, 3, 1, 10, TRUE, FALSE }, { 265, 6, 2, 2, 4, TRUE, TRUE },
+  { 3, 256, 5, 1, 64, TRUE, FALSE },  { 6, 64, 4, 2, 0, TRUE, FALSE },    { 600, 64, 3, 1, 64, TRUE, FALSE },
+  { 33, 512, 2, 1, 512, TRUE, TRUE }, { 265, 32, 2, 2, 32, TRUE, FALSE },
 };
 
 static SpCase *
@@ -66,8 +61,8 @@ rope_shape (SpCase *c, const Rope *r)
   };
 
   if (r->has_gains) {
-    s.how.q_gain = sp_case_in (c, "q gain", any (), r->k, 1, &s.dev_how.q_gain);
-    s.how.key_gain = sp_case_in (c, "key gain", any (), r->k, 1, &s.dev_how.key_gain);
+    s.how.q_gain = sp_case_in (c, "q gain", sp_case_dtype (), r->k, 1, &s.dev_how.q_gain);
+    s.how.key_gain = sp_case_in (c, "key gain", sp_case_dtype (), r->k, 1, &s.dev_how.key_gain);
   }
   return s;
 }
@@ -81,11 +76,11 @@ test_rope (void)
     RopeShape s = rope_shape (c, r);
     const int32_t *dev_pos;
     SpDevTensor qkv, q, keys, values, stat;
-    const double *in = sp_case_in (c, "qkv", any (), s.qkv, 1, &qkv);
+    const double *in = sp_case_in (c, "qkv", sp_case_dtype (), s.qkv, 1, &qkv);
     const gint64 *pos = positions (c, r->m, &dev_pos);
-    double *q_out = sp_case_out (c, "q", any (), r->m * r->heads * r->k, &q);
-    double *k_out = sp_case_out (c, "keys", any (), s.kv, &keys),
-           *v_out = sp_case_out (c, "values", any (), s.kv, &values);
+    double *q_out = sp_case_out (c, "q", sp_case_dtype (), r->m * r->heads * r->k, &q);
+    double *k_out = sp_case_out (c, "keys", sp_case_dtype (), s.kv, &keys),
+           *v_out = sp_case_out (c, "values", sp_case_dtype (), s.kv, &values);
     double *stats = NULL;
     if (r->has_gains)
       stats = sp_case_out (c, "stat", SP_DEV_FP32, s.both, &stat);
@@ -106,13 +101,13 @@ test_rope_bwd (void)
     gint64 q_n = r->m * r->heads * r->k;
     const int32_t *dev_pos;
     SpDevTensor dq, dkeys, dvalues, qkv, stat, du, dqkv, dq_gain, dkey_gain;
-    const double *dq_in = sp_case_in (c, "dq", any (), q_n, 1, &dq),
-                 *dk_in = sp_case_in (c, "dkeys", any (), s.kv, 1, &dkeys);
-    const double *dv_in = sp_case_in (c, "dvalues", any (), s.kv, 1, &dvalues);
-    const double *in = sp_case_in (c, "qkv", any (), s.qkv, 1, &qkv);
+    const double *dq_in = sp_case_in (c, "dq", sp_case_dtype (), q_n, 1, &dq),
+                 *dk_in = sp_case_in (c, "dkeys", sp_case_dtype (), s.kv, 1, &dkeys);
+    const double *dv_in = sp_case_in (c, "dvalues", sp_case_dtype (), s.kv, 1, &dvalues);
+    const double *in = sp_case_in (c, "qkv", sp_case_dtype (), s.qkv, 1, &qkv);
     const gint64 *pos = positions (c, r->m, &dev_pos);
     const double *du_in =
-        r->has_gate ? sp_case_in (c, "du", any (), s.how.gate * r->m, 1, &du) : sp_case_in_absent (&du);
+        r->has_gate ? sp_case_in (c, "du", sp_case_dtype (), s.how.gate * r->m, 1, &du) : sp_case_in_absent (&du);
     const double *stats = sp_case_in_absent (&stat);
     double *q_sum = NULL, *k_sum = NULL;
     sp_case_in_absent (&dq_gain);
@@ -122,12 +117,12 @@ test_rope_bwd (void)
       double *forward = sp_case_numbers (c, s.both);
       sp_ref_rope (s.shape, &s.how, in, pos, q, k, v, forward);
       stats = sp_case_in_values (c, "stat", SP_DEV_FP32, s.both, forward, &stat);
-      q_sum = sp_case_in_out (c, "dq_gain", any (), r->k, 1, &dq_gain);
-      k_sum = sp_case_in_out (c, "dkey_gain", any (), r->k, 1, &dkey_gain);
+      q_sum = sp_case_in_out (c, "dq_gain", sp_case_dtype (), r->k, 1, &dq_gain);
+      k_sum = sp_case_in_out (c, "dkey_gain", sp_case_dtype (), r->k, 1, &dkey_gain);
     }
     void *scratch = sp_case_scratch (c, sp_dev_rope_bwd_scratch_bytes (s.dev_shape, &s.dev_how));
     sp_ref_rope_bwd (s.shape, &s.how, dq_in, dk_in, dv_in, in, stats, du_in, pos,
-                     sp_case_out (c, "dqkv", any (), s.qkv, &dqkv), q_sum, k_sum);
+                     sp_case_out (c, "dqkv", sp_case_dtype (), s.qkv, &dqkv), q_sum, k_sum);
     SP_CASE_RUN (c, sp_dev_rope_bwd (s.dev_shape, &s.dev_how, dq, dkeys, dvalues, qkv, stat.data, du, dev_pos, dqkv,
                                      dq_gain, dkey_gain, scratch, NULL));
   }
@@ -145,14 +140,14 @@ test_split_join (void)
     SpDevTensor x, a, b;
     SpCase *c = sp_case_new (SP_CASE_EXACT, "split", "shape %u", i);
     const double *in = sp_case_in (c, "x", SP_DEV_BF16, m * (n + k), 1, &x);
-    double *out = sp_case_out (c, "a", any (), m * n, &a);
-    sp_ref_split (m, n, k, in, out, sp_case_out (c, "b", any (), m * k, &b));
+    double *out = sp_case_out (c, "a", sp_case_dtype (), m * n, &a);
+    sp_ref_split (m, n, k, in, out, sp_case_out (c, "b", sp_case_dtype (), m * k, &b));
     SP_CASE_RUN (c, sp_dev_split (m, n, k, x, a, b, NULL));
 
     c = sp_case_new (SP_CASE_EXACT, "join", "shape %u", i);
     in = sp_case_in (c, "a", SP_DEV_BF16, m * n, 1, &a);
     const double *in_b = sp_case_in (c, "b", SP_DEV_BF16, m * k, 1, &b);
-    sp_ref_join (m, n, k, in, in_b, sp_case_out (c, "x", any (), m * (n + k), &x));
+    sp_ref_join (m, n, k, in, in_b, sp_case_out (c, "x", sp_case_dtype (), m * (n + k), &x));
     SP_CASE_RUN (c, sp_dev_join (m, n, k, a, b, x, NULL));
   }
 }
@@ -170,18 +165,18 @@ test_pack (void)
     SpDevTensor x, out;
     SpCase *c = sp_case_new (SP_CASE_EXACT, "pack", "shape %u", i);
     const double *in = sp_case_in (c, "x", SP_DEV_BF16, m * parts * k, 1, &x);
-    sp_ref_pack (m, n, k, parts, in, sp_case_out (c, "out", any (), n * m * k, &out));
+    sp_ref_pack (m, n, k, parts, in, sp_case_out (c, "out", sp_case_dtype (), n * m * k, &out));
     SP_CASE_RUN (c, sp_dev_pack (m, n, k, parts, x, out, NULL));
 
     c = sp_case_new (SP_CASE_PLAIN, "unpack", "shape %u", i);
-    in = sp_case_in (c, "in", any (), n * m * k, 1, &x);
-    sp_ref_unpack (m, n, k, parts, in, sp_case_out (c, "x", any (), m * parts * k, &out));
+    in = sp_case_in (c, "in", sp_case_dtype (), n * m * k, 1, &x);
+    sp_ref_unpack (m, n, k, parts, in, sp_case_out (c, "x", sp_case_dtype (), m * parts * k, &out));
     SP_CASE_RUN (c, sp_dev_unpack (m, n, k, parts, x, out, NULL));
 
     for (gint64 place = 0; place < n; place++) {
       c = sp_case_new (SP_CASE_EXACT, "part", "shape %u, place %" G_GINT64_FORMAT, i, place);
       in = sp_case_in (c, "x", SP_DEV_BF16, m * k * n, 1, &x);
-      sp_ref_part (m, k, n, place, in, sp_case_out (c, "out", any (), m * k, &out));
+      sp_ref_part (m, k, n, place, in, sp_case_out (c, "out", sp_case_dtype (), m * k, &out));
       SP_CASE_RUN (c, sp_dev_part (m, k, n, place, x, out, NULL));
     }
   }
@@ -196,18 +191,20 @@ test_feature (void)
     gint64 m = shapes[i][0], w = shapes[i][1];
     SpDevTensor x, q, k, v, dq, dk, dv, du;
     SpCase *c = sp_case_new (SP_CASE_PLAIN, "feature", "shape %u", i);
-    const double *in = sp_case_in (c, "qkvu", any (), 4 * m * w, 3, &x);
-    double *q_out = sp_case_out (c, "q", any (), m * w, &q), *k_out = sp_case_out (c, "keys", any (), m * w, &k);
-    sp_ref_feature (m, w, in, q_out, k_out, sp_case_out (c, "values", any (), m * w, &v));
+    const double *in = sp_case_in (c, "qkvu", sp_case_dtype (), 4 * m * w, 3, &x);
+    double *q_out = sp_case_out (c, "q", sp_case_dtype (), m * w, &q),
+           *k_out = sp_case_out (c, "keys", sp_case_dtype (), m * w, &k);
+    sp_ref_feature (m, w, in, q_out, k_out, sp_case_out (c, "values", sp_case_dtype (), m * w, &v));
     SP_CASE_RUN (c, sp_dev_feature (m, w, x, q, k, v, NULL));
 
     c = sp_case_new (SP_CASE_PLAIN, "feature-bwd", "shape %u", i);
-    in = sp_case_in (c, "qkvu", any (), 4 * m * w, 3, &x);
-    const double *a = sp_case_in (c, "dq", any (), m * w, 1, &dq), *b = sp_case_in (c, "dkeys", any (), m * w, 1, &dk);
-    const double *e = sp_case_in (c, "dvalues", any (), m * w, 1, &dv),
-                 *f = sp_case_in (c, "du", any (), m * w, 1, &du);
+    in = sp_case_in (c, "qkvu", sp_case_dtype (), 4 * m * w, 3, &x);
+    const double *a = sp_case_in (c, "dq", sp_case_dtype (), m * w, 1, &dq),
+                 *b = sp_case_in (c, "dkeys", sp_case_dtype (), m * w, 1, &dk);
+    const double *e = sp_case_in (c, "dvalues", sp_case_dtype (), m * w, 1, &dv),
+                 *f = sp_case_in (c, "du", sp_case_dtype (), m * w, 1, &du);
     SpDevTensor out;
-    sp_ref_feature_bwd (m, w, in, a, b, e, f, sp_case_out (c, "dqkvu", any (), 4 * m * w, &out));
+    sp_ref_feature_bwd (m, w, in, a, b, e, f, sp_case_out (c, "dqkvu", sp_case_dtype (), 4 * m * w, &out));
     SP_CASE_RUN (c, sp_dev_feature_bwd (m, w, x, dq, dk, dv, du, out, NULL));
   }
 }
@@ -215,9 +212,9 @@ test_feature (void)
 void
 sp_add_layout_cases (void)
 {
-  sp_case_add ("/kernels/rope", test_rope);
-  sp_case_add ("/kernels/rope-bwd", test_rope_bwd);
-  sp_case_add ("/kernels/split-join", test_split_join);
-  sp_case_add ("/kernels/pack-unpack-part", test_pack);
-  sp_case_add ("/kernels/feature", test_feature);
+  sp_case_add ("rope", test_rope);
+  sp_case_add ("rope-bwd", test_rope_bwd);
+  sp_case_add ("split-join", test_split_join);
+  sp_case_add ("pack-unpack-part", test_pack);
+  sp_case_add ("feature", test_feature);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -36,6 +36,15 @@ struct _SpCase {
   int runs;
   cudaError_t error;
 };
+
+/* Of the check that runs. */
+static struct {
+  GRand *rand;
+  SpCaseReport report;
+  gpointer data;
+  guint n_wrong;
+  gboolean is_mixed, has_asked; /* for a dtype */
+} run;
 
 static void
 array_free (gpointer data)
@@ -91,7 +100,20 @@ sp_case_allow_other_bytes (SpCase *c)
 gint64
 sp_case_below (gint64 n)
 {
-  return (gint64) (g_test_rand_double () * n);
+  return (gint64) (g_rand_double (run.rand) * (double) n);
+}
+
+SpDevDtype
+sp_case_dtype (void)
+{
+  run.has_asked = TRUE;
+  return run.is_mixed && sp_case_below (2) == 0 ? SP_DEV_FP32 : SP_DEV_BF16;
+}
+
+double
+sp_case_between (double low, double high)
+{
+  return g_rand_double_range (run.rand, low, high);
 }
 
 /* --- numbers as they are on the device ---------------------------------------------------------------------------- */
@@ -203,7 +225,7 @@ fill (Array *a, const double *values, double scale)
     double x = values != NULL ? values[i] : 0;
     if (values == NULL) /* of variance scale^2 */
       for (guint j = 0; j < 3; j++)
-        x += scale * g_test_rand_double_range (-1, 1);
+        x += scale * sp_case_between (-1, 1);
     write_number (a->dtype, a->image + a->at + i * a->element_bytes, x);
     a->numbers[i] = read_number (a->dtype, a->image + a->at + i * a->element_bytes);
   }
@@ -298,14 +320,15 @@ sp_case_scratch (SpCase *c, gsize bytes)
 
 static void G_GNUC_PRINTF (2, 3) fail (SpCase *c, const char *format, ...)
 {
-  g_autofree char *what = NULL;
+  g_autofree char *what = NULL, *line = NULL;
   va_list args;
 
   va_start (args, format);
   what = g_strdup_vprintf (format, args);
   va_end (args);
-  g_test_message ("%s: %s", c->title, what);
-  g_test_fail ();
+  line = g_strdup_printf ("%s: %s", c->title, what);
+  run.n_wrong++;
+  run.report (line, run.data);
 }
 
 /* `now` is the whole array as the run left it. */
@@ -449,27 +472,66 @@ sp_case_launched (SpCase *c, cudaError_t error)
   c->error = error;
 }
 
-/* --- tests -------------------------------------------------------------------------------------------------------- */
-
-static void
-run_or_skip (gconstpointer data)
+void
+sp_case_expect (SpCase *c, const char *name, double got, double expected, double allowed)
 {
-  void (*test) (void);
-  int n = 0;
-
-  if (cudaGetDeviceCount (&n) != cudaSuccess || n == 0) {
-    g_test_skip ("no GPU here");
-    return;
-  }
-  memcpy (&test, data, sizeof test);
-  test ();
+  if (!(fabs (got - expected) <= allowed))
+    fail (c, "%s is %.12g, expected %.12g, allowed %.3g", name, got, expected, allowed);
 }
 
-void
-sp_case_add (const char *path, void (*test) (void))
-{
-  void (**copy) (void) = g_new (typeof (*copy), 1);
+/* --- checks of kernels -------------------------------------------------------------------------------------------- */
 
-  *copy = test;
-  g_test_add_data_func_full (path, copy, run_or_skip, g_free);
+static GArray *checks; /* SpCheck */
+
+void
+sp_case_add (const char *name, void (*test) (void))
+{
+  SpCheck check = { name, test };
+
+  g_array_append_val (checks, check);
+}
+
+const SpCheck *
+sp_checks (guint *ret_n)
+{
+  if (checks == NULL) {
+    checks = g_array_new (FALSE, FALSE, sizeof (SpCheck));
+    sp_add_elementwise_cases ();
+    sp_add_row_cases ();
+    sp_add_layout_cases ();
+    sp_add_end_cases ();
+    sp_add_attention_cases ();
+    sp_add_library_cases ();
+    sp_add_linear_cases ();
+  }
+  *ret_n = checks->len;
+  return (const SpCheck *) (gpointer) checks->data;
+}
+
+const SpCheck *
+sp_check_find (const char *name)
+{
+  guint n = 0;
+  const SpCheck *all = sp_checks (&n);
+
+  for (guint i = 0; i < n; i++)
+    if (g_str_equal (all[i].name, name))
+      return &all[i];
+  return NULL;
+}
+
+guint
+sp_check_run (const SpCheck *check, guint32 seed, SpCaseReport report, gpointer data)
+{
+  run.rand = g_rand_new_with_seed (seed);
+  run.report = report;
+  run.data = data;
+  run.n_wrong = 0;
+  run.is_mixed = run.has_asked = FALSE;
+  check->run ();
+  run.is_mixed = TRUE;
+  if (run.has_asked)
+    check->run ();
+  g_clear_pointer (&run.rand, g_rand_free);
+  return run.n_wrong;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * One launch of a CUDA kernel beside its reference.
+ * One launch of a CUDA kernel beside its reference: what the tests run, and what a benchmark runs before it times.
  *
  * A case owns arrays in device memory and what they ought to hold after the launch, in double: inputs are random
  * numbers rounded to their dtype, so that both start from the same; outputs are what the reference makes of them. The
@@ -75,18 +75,38 @@ void sp_case_free (SpCase *c);
     sp_case_free (c);                                                                                                  \
   } while (0)
 
-/* A test that is skipped where there is no GPU. */
-void sp_case_add (const char *path, void (*test) (void));
+/* Beside what the case compares itself: a number that was read from the device. */
+void sp_case_expect (SpCase *c, const char *name, double got, double expected, double allowed);
 
-/* From 0 to n - 1, from GLib's seed. */
+/* --- all cases ---------------------------------------------------------------------------------------------------- */
+
+/* Of an operand that may be bf16 or fp32. A check that asks is run twice: with bf16 alone, for which kernels have ways of
+ * their own, and with a mix. */
+SpDevDtype sp_case_dtype (void);
+/* From 0 to n - 1, and from low to high: of the seed. */
 gint64 sp_case_below (gint64 n);
+double sp_case_between (double low, double high);
 
-/* The tests, by file. */
+/* What a check says of each array that is wrong, one line. */
+typedef void (*SpCaseReport) (const char *message, gpointer data);
+
+/* Runs the cases of one check, on the current device: how many arrays were wrong. */
+typedef struct {
+  const char *name;
+  void (*run) (void);
+} SpCheck;
+guint sp_check_run (const SpCheck *check, guint32 seed, SpCaseReport report, gpointer data);
+
+/* All checks; NULL if there is none of the name. */
+const SpCheck *sp_checks (guint *ret_n);
+const SpCheck *sp_check_find (const char *name);
+
+/* By file, for sp_checks. */
+void sp_case_add (const char *name, void (*run) (void));
 void sp_add_elementwise_cases (void);
 void sp_add_row_cases (void);
 void sp_add_layout_cases (void);
 void sp_add_end_cases (void);
 void sp_add_attention_cases (void);
 void sp_add_library_cases (void);
-void sp_add_limit_cases (void);
 void sp_add_linear_cases (void);

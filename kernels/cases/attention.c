@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax attention. Kernels work on tiles of 64 to 256 queries and 64 or 128 keys, so sizes are around multiples of 64. */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 #include <math.h>
 
@@ -191,7 +191,7 @@ test_attention_bwd (void)
     sp_ref_attention_delta (p.rows, p.v, d_in, o, sums);
     for (gint64 l = 0; (i % 2 || s->window == 1 || s->n == 1) && l < p.rows; l++) {
       rows[l] = isfinite (rows[l]) ? rows[l] + log (2) : 1;
-      sums[l] += g_test_rand_double_range (-1, 1);
+      sums[l] += sp_case_between (-1, 1);
     }
     const double *lse_in = sp_case_in_values (c, "lse", SP_DEV_FP32, p.rows, rows, &lse);
     const double *delta_in = sp_case_in_values (c, "delta", SP_DEV_FP32, p.rows, sums, &delta);
@@ -214,7 +214,7 @@ static void
 lse_values (gint64 rows, gint64 none, double *lse)
 {
   for (gint64 i = 0; i < rows; i++)
-    lse[i] = i % 5 == none || i % 5 == 3 ? -INFINITY : g_test_rand_double_range (-3, 3);
+    lse[i] = i % 5 == none || i % 5 == 3 ? -INFINITY : sp_case_between (-3, 3);
 }
 
 static void
@@ -295,10 +295,10 @@ test_baseline (void)
 void
 sp_add_attention_cases (void)
 {
-  sp_case_add ("/kernels/attention", test_attention);
-  sp_case_add ("/kernels/attention-bwd", test_attention_bwd);
-  sp_case_add ("/kernels/attention-baseline", test_baseline);
-  sp_case_add ("/kernels/attention-merge", test_merge);
-  sp_case_add ("/kernels/attention-delta", test_delta);
-  sp_case_add ("/kernels/attention-sink", test_sinks);
+  sp_case_add ("attention", test_attention);
+  sp_case_add ("attention-bwd", test_attention_bwd);
+  sp_case_add ("attention-baseline", test_baseline);
+  sp_case_add ("attention-merge", test_merge);
+  sp_case_add ("attention-delta", test_delta);
+  sp_case_add ("attention-sink", test_sinks);
 }

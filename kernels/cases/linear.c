@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear attention with a decay: chunks of 64 tokens, segments of several, and sizes around both. Few heads are cut in
  * many segments, many in few, and the steepest slopes forget what is a few hundred tokens away. */
-#include "tests/cuda/case.h"
+#include "kernels/cases/case.h"
 
 #include <math.h>
 
@@ -354,12 +354,12 @@ test_chain (void)
 void
 sp_add_linear_cases (void)
 {
-  sp_case_add ("/kernels/linear-local", test_local);
-  sp_case_add ("/kernels/linear-forward", test_forward);
-  sp_case_add ("/kernels/linear-forward-captured", test_forward_captured);
-  sp_case_add ("/kernels/linear-local-bwd", test_local_bwd);
-  sp_case_add ("/kernels/linear-bwd", test_bwd);
-  sp_case_add ("/kernels/linear-inter", test_inter);
-  sp_case_add ("/kernels/linear-inter-bwd", test_inter_bwd);
-  sp_case_add ("/kernels/linear-chain", test_chain);
+  sp_case_add ("linear-local", test_local);
+  sp_case_add ("linear-forward", test_forward);
+  sp_case_add ("linear-forward-captured", test_forward_captured);
+  sp_case_add ("linear-local-bwd", test_local_bwd);
+  sp_case_add ("linear-bwd", test_bwd);
+  sp_case_add ("linear-inter", test_inter);
+  sp_case_add ("linear-inter-bwd", test_inter_bwd);
+  sp_case_add ("linear-chain", test_chain);
 }
