@@ -238,7 +238,8 @@ add_runs (const Compared *all, guint n, GString *out)
     sp_table_take (table, sp_text_seconds (c->step_s));
     sp_table_take (table, sp_text_seconds (c->predicted_s));
     add_signed_percent (table, error_of (c->predicted_s, c->step_s));
-    sp_table_take (table, sp_text_seconds (c->exposed_s));
+    sp_table_take (table, c->exposed_s == 0 && c->predicted_exposed_s > 0 ? g_strdup ("not said")
+                                                                          : sp_text_seconds (c->exposed_s));
     sp_table_take (table, sp_text_seconds (c->predicted_exposed_s));
     sp_table_take (table, sp_text_bytes (c->memory_bytes));
     sp_table_take (table, sp_text_bytes (c->predicted_memory_bytes));

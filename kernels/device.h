@@ -6,7 +6,7 @@
  *
  * One function for each compute kind, named after its reference and with the operands in the same order; what a shape
  * or a formula is stands there and not here. They are fused: each operand goes over the memory bus about once. What bounds
- * them and how near they come to it: kernels/README-elementwise.md.
+ * them and how near they come to it: kernels/elementwise.md.
  *
  * Call. Every function launches on `stream` and returns at once: cudaSuccess, cudaErrorInvalidValue for a dtype or a
  * size that it has no kernel for (then nothing was launched), or what the launch gave. Nothing is allocated, nothing

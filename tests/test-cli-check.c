@@ -15,17 +15,16 @@ number_of (JsonObject *object, const char *name)
   return json_object_get_double_member (object, name);
 }
 
-/* What the project wants is 5 % in the median and 15 % at worst of the step, 2 % of memory. The step misses it; what
- * may be why stands in the README. */
+/* What the project wants is 5 % in the median and 15 % at worst of the step, 2 % of memory. */
 static void
 test_chain (void)
 {
   g_autofree char *sweep = shipped ("measured", "h200x2.csv"), *kernels = shipped ("measured", "h200x2-kernels.csv");
-  g_autofree char *executed = shipped ("executed", "h200x2.csv");
+  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *beside = shipped ("measured", "h200x2-beside.csv");
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonParser) parser = json_parser_new ();
 
-  g_auto (Run) fit = run_cli ("calibrate", "fit", sweep, kernels, "--name", "2 H200 of one node", "-o", "h200.ini");
+  g_auto (Run) fit = run_cli ("calibrate", "fit", sweep, kernels, beside, "--name", "2 H200 of one node", "-o", "h200.ini");
   if (fit.status == 1 && strstr (fit.err, "GSL") != NULL) {
     g_test_skip ("built without GSL");
     return;
@@ -41,7 +40,7 @@ test_chain (void)
   assert_contains (beyond.out, "step time: median error");
   assert_contains (beyond.err, "beyond the tolerance of 1 %");
 
-  g_auto (Run) within = run_cli ("calibrate", "check", "h200.ini", executed, "--tolerance", "10%", "--json");
+  g_auto (Run) within = run_cli ("calibrate", "check", "h200.ini", executed, "--json");
   g_assert_cmpint (within.status, ==, 0);
   json_parser_load_from_data (parser, within.out, -1, &error);
   g_assert_no_error (error);
@@ -53,9 +52,9 @@ test_chain (void)
   g_test_message ("step %.1f %% in the median, %.1f %% at worst; memory %.1f %%, %.1f %%",
                   100 * number_of (all, "time_median_error"), 100 * number_of (all, "time_worst_error"),
                   100 * number_of (all, "memory_median_error"), 100 * number_of (all, "memory_worst_error"));
-  g_assert_cmpfloat (number_of (all, "time_median_error"), <=, 0.09);
-  g_assert_cmpfloat (number_of (all, "memory_median_error"), <=, 0.02);
-  g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.05);
+  g_assert_cmpfloat (number_of (all, "time_median_error"), <=, 0.05);
+  g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.15);
+  g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 20);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), <=, 34);
 
@@ -64,6 +63,38 @@ test_chain (void)
   g_auto (Run) said = run_cli ("run", scenario, "--set", "profile=h200.ini");
   g_assert_cmpint (said.status, ==, 0);
   assert_contains (said.out, "those of NVIDIA H200 (measured); the cluster's GPUs are H200 SXM 141GB");
+}
+
+/* Four H200 of another day: transfers of groups of two and four, kernels of the pair, and 29 runs of one axis and of
+ * several. What is wanted is 5 % in the median of the step, 2 % of memory. */
+static void
+test_four (void)
+{
+  g_autofree char *sweep = shipped ("measured", "h200x4.csv"), *kernels = shipped ("measured", "h200x2-kernels.csv");
+  g_autofree char *executed = shipped ("executed", "h200x4.csv"), *path = shipped ("profiles", "h200-1x4.ini");
+  g_autofree char *written = g_build_filename (folder, "four.ini", NULL), *made = NULL, *profile = NULL;
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  g_autoptr (GError) error = NULL;
+
+  g_auto (Run) fit = run_cli ("calibrate", "fit", sweep, kernels, "--name", "4 H200 of one node", "-o", "four.ini");
+  if (fit.status == 1 && strstr (fit.err, "GSL") != NULL) {
+    g_test_skip ("built without GSL");
+    return;
+  }
+  g_assert_cmpint (fit.status, ==, 0);
+  g_assert_true (g_file_get_contents (written, &made, NULL, NULL));
+  g_assert_true (g_file_get_contents (path, &profile, NULL, NULL));
+  assert_same_profile (made, profile);
+  g_auto (Run) check = run_cli ("calibrate", "check", "four.ini", executed, "--json");
+  g_assert_cmpint (check.status, ==, 0); /* 5 % and three times that */
+  json_parser_load_from_data (parser, check.out, -1, &error);
+  g_assert_no_error (error);
+  JsonObject *all = json_node_get_object (json_parser_get_root (parser));
+  JsonArray *runs = json_object_get_array_member (all, "runs");
+  g_assert_cmpuint (json_array_get_length (runs), ==, 29);
+  for (guint i = 0; i < json_array_get_length (runs); i++)
+    g_assert_true (json_object_get_boolean_member (json_array_get_object_element (runs, i), "bytes_agree"));
+  g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
 }
 
 /* The shipped profile has seqpar's attention alone, so runs with another's are refused; where there is no attention in
@@ -118,6 +149,7 @@ main (int argc, char **argv)
 {
   if (!begin_cli (&argc, &argv))
     return 0;
+  g_test_add_func ("/cli-check/four", test_four);
   g_test_add_func ("/cli-check/chain", test_chain);
   g_test_add_func ("/cli-check/attention", test_attention);
   g_test_add_func ("/cli-check/wrong", test_wrong);
