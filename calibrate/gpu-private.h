@@ -22,12 +22,12 @@ struct _SpGpu {
   void *workspaces[2]; /* of a place */
   char *send, *receive, *host;
   gsize bytes; /* of each of them */
-  GArray *comms;  /* SpGpuComm; the first is of all ranks, as NCCL likes */
+  GArray *comms; /* SpGpuComm; the first is of all ranks, as NCCL likes */
 };
 
 /* Groups are of neighbouring ranks: the first `ranks` of them, the next, and so on. */
 typedef struct {
-  int groups; /* that take part at once; 1: the first */
+  int groups;    /* that take part at once; 1: the first */
   gboolean idle; /* this rank is of none of them */
 } SpGpuPart;
 

@@ -24,7 +24,9 @@ gemm_of (const SpMeasuredRow *row)
 SpGpuPart
 sp_gpu_part (const SpGpu *gpu, const SpMeasuredRow *row)
 {
-  int groups = g_str_has_prefix (row->variant, "groups-") ? (int) g_ascii_strtoll (row->variant + strlen ("groups-"), NULL, 10) : 1;
+  int groups = g_str_has_prefix (row->variant, "groups-")
+                   ? (int) g_ascii_strtoll (row->variant + strlen ("groups-"), NULL, 10)
+                   : 1;
   gboolean all = row->ranks <= 1; /* what one GPU does every rank does at once */
 
   return (SpGpuPart){ groups, !all && gpu->rank->rank >= row->ranks * groups };
@@ -120,8 +122,7 @@ static int
 batch_of (const SpMeasuredRow *p)
 {
   double bytes = p->op == SP_MEASURED_COPY && p->beside != SP_MEASURED_NONE ? (double) p->m : (double) p->bytes;
-  double work =
-      p->op == SP_MEASURED_GEMM ? (double) p->m * (double) p->n * (double) p->k / 2e11 : bytes / (64 << 20);
+  double work = p->op == SP_MEASURED_GEMM ? (double) p->m * (double) p->n * (double) p->k / 2e11 : bytes / (64 << 20);
   return (int) CLAMP (1 / work, 4, MAX_BATCH);
 }
 
@@ -275,9 +276,10 @@ sp_gpu_time (SpGpu *gpu, const SpMeasuredRow *p, double *ret_time_s, gboolean *r
   if (p->op == SP_MEASURED_LAUNCH)
     return time_launch (gpu, p, ret_time_s, error);
   gboolean beside = p->beside != SP_MEASURED_NONE;
-  SpMeasuredRow cover = p->beside == SP_MEASURED_GEMM   ? sized (SP_MEASURED_GEMM, "cublaslt", p->ranks, 0, p->m)
-                        : p->beside == SP_MEASURED_COPY ? sized (SP_MEASURED_COPY, "device-to-device", p->ranks, p->m, 0)
-                                                        : sized (p->beside, "", p->ranks, p->bytes, 0);
+  SpMeasuredRow cover = p->beside == SP_MEASURED_GEMM ? sized (SP_MEASURED_GEMM, "cublaslt", p->ranks, 0, p->m)
+                        : p->beside == SP_MEASURED_COPY
+                            ? sized (SP_MEASURED_COPY, "device-to-device", p->ranks, p->m, 0)
+                            : sized (p->beside, "", p->ranks, p->bytes, 0);
   int batch = batch_of (p);
   cudaGraphExec_t graph = NULL;
   double time_s = 0;

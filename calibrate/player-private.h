@@ -24,7 +24,7 @@ struct _SpPlayer {
   void *workspace;          /* of GEMMs */
   double *loss;             /* on the device */
   SpGemms *gemms;
-  SpCudnn *cudnn;             /* NULL: not asked for, or not there */
+  SpCudnn *cudnn;            /* NULL: not asked for, or not there */
   const SpCudnnPlan **plans; /* of commands that cuDNN plays; else NULL */
 
   cudaStream_t streams[SP_N_QUEUES];

@@ -65,8 +65,8 @@ gboolean sp_calibrate_points (char **files, const char *device, double least, Sp
 /* Bytes that the fullest card has in use while the program runs, without scratch of kernels: buffers as simulated, the
  * context and the communicators that its rank makes, by the profile (what is reserved, where it has no context). `seed` is
  * the recordings'; no byte depends on it. */
-gboolean sp_predict_memory (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated, guint64 seed,
-                            double *ret_bytes, GError **error);
+gboolean sp_predict_memory (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated,
+                            guint64 seed, double *ret_bytes, GError **error);
 
 /* --- calibrate-check.c -------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,8 @@
  * bottom. Places are pixels of the whole figure from its lower left corner, 96 to an inch.
  *
  * Text of files goes into the script as strings of plain characters and octal codes, in which gnuplot finds nothing to
- * run, and the terminal is told `noenhanced`, so that no character of it is markup. Numbers stand in a file of their own, block by block.
+ * run, and the terminal is told `noenhanced`, so that no character of it is markup. Numbers stand in a file of their own,
+ * block by block.
  *
  * gnuplot reads no start-up file, and writes in a folder of its own.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cluster's graph, and how much of the step each link is busy. Columns: from, from_kind, to, to_kind (names of
- * vertices begin with nodeN. where they are in a node), bytes_per_s, AXIS_bytes, step_time_s. The two directions of a link are
- * one line, as wide and dark as the busier one. */
+ * vertices begin with nodeN. where they are in a node), bytes_per_s, AXIS_bytes, step_time_s. The two directions of a
+ * link are one line, as wide and dark as the busier one. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 /*
  * The form of an op: what, besides its sizes, decides which kernel it is. The flags that change what is computed, and
- * which of its operands there are (at a place of a chain: sim/op-place.h). Two ops of one kind and form take times that differ by size alone, so that one curve
- * holds for them; measurements and profiles name it.
+ * which of its operands there are (at a place of a chain: sim/op-place.h). Two ops of one kind and form take times that
+ * differ by size alone, so that one curve holds for them; measurements and profiles name it.
  *
  *    norm-bwd/1f.3                inputs 0 to 4, outputs 0 and 1
  *    attention/causal/7.3

@@ -24,7 +24,8 @@ test_chain (void)
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonParser) parser = json_parser_new ();
 
-  g_auto (Run) fit = run_cli ("calibrate", "fit", sweep, kernels, beside, "--name", "2 H200 of one node", "-o", "h200.ini");
+  g_auto (Run) fit =
+      run_cli ("calibrate", "fit", sweep, kernels, beside, "--name", "2 H200 of one node", "-o", "h200.ini");
   if (fit.status == 1 && strstr (fit.err, "GSL") != NULL) {
     g_test_skip ("built without GSL");
     return;
@@ -102,7 +103,8 @@ test_four (void)
 static void
 test_attention (void)
 {
-  static const char *const cudnn[] = { "softmax attention of its runs is cudnn", "the profile 2 H200 of one node has timed seqpar alone",
+  static const char *const cudnn[] = { "softmax attention of its runs is cudnn",
+                                       "the profile 2 H200 of one node has timed seqpar alone",
                                        "seqpar-measure kernels", NULL };
   static const char *const both[] = { "the quicker of seqpar and cudnn", "execute with --attention seqpar", NULL };
   g_autofree char *executed = shipped ("executed", "h200x2.csv"), *scenarios = shipped ("executed", "."), *text = NULL;

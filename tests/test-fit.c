@@ -122,9 +122,9 @@ test_gemm_truth (void)
   g_assert_cmpuint (within, >=, 45);
 }
 
-/* Four forms of two ops, one of them by two libraries. By launch, memory rate, time a row and what is not hidden (all or nothing): 40 us, 2.5 TB/s
- * and 7 ns a row one after the other; 5 us and 3 TB/s, no rows; attention 8 us, 300 TFLOP/s, half at 500 keys,
- * and by cuDNN 12 us, 600 TFLOP/s, half at 900. */
+/* Four forms of two ops, one of them by two libraries. By launch, memory rate, time a row and what is not hidden (all or
+ * nothing): 40 us, 2.5 TB/s and 7 ns a row one after the other; 5 us and 3 TB/s, no rows; attention 8 us, 300 TFLOP/s,
+ * half at 500 keys, and by cuDNN 12 us, 600 TFLOP/s, half at 900. */
 static const struct {
   const char *form;
   double truth[SP_CURVE_SLOTS];
@@ -132,8 +132,7 @@ static const struct {
   { "norm-bwd/1f.3",
     { [SP_KERNEL_LAUNCH] = 40e-6, [SP_KERNEL_MEMORY_RATE] = 2.5e12, [SP_KERNEL_ROW] = 7e-9, [SP_KERNEL_SERIAL] = 1 } },
   { "norm-bwd/7.1", { [SP_KERNEL_LAUNCH] = 5e-6, [SP_KERNEL_MEMORY_RATE] = 3e12 } },
-  { "attention/causal/7.3",
-    { [SP_KERNEL_LAUNCH] = 8e-6, [SP_KERNEL_RATE] = 300e12, [SP_KERNEL_HALF_TOKENS] = 500 } },
+  { "attention/causal/7.3", { [SP_KERNEL_LAUNCH] = 8e-6, [SP_KERNEL_RATE] = 300e12, [SP_KERNEL_HALF_TOKENS] = 500 } },
   { "attention/causal/cudnn/7.3",
     { [SP_KERNEL_LAUNCH] = 12e-6, [SP_KERNEL_RATE] = 600e12, [SP_KERNEL_HALF_TOKENS] = 900 } },
 };
@@ -286,7 +285,8 @@ test_transfer_truth (void)
   }
 }
 
-/* Any one of the points three times as slow or as quick (in turn; both at the ends and beside the jump): no time by the curve moves by 5 %, and the point is named. */
+/* Any one of the points three times as slow or as quick (in turn; both at the ends and beside the jump): no time by the
+ * curve moves by 5 %, and the point is named. */
 static void
 test_outlier_transfer (void)
 {

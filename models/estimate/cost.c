@@ -367,7 +367,8 @@ sp_cost_alone_ratio (const SpCost *cost, SpGroupId group)
   const SpPath *fair = &cost->paths[group], *alone = &cost->alone[group];
 
   /* Whether an all-to-all was priced before must make no difference, and adding one up takes a while. */
-  if (fair->pairwise_s_per_byte == 0 || (group != SP_GROUP_ULYSSES && group != SP_GROUP_ULYSSES_LINEAR && group != SP_GROUP_EXPERT))
+  if (fair->pairwise_s_per_byte == 0 ||
+      (group != SP_GROUP_ULYSSES && group != SP_GROUP_ULYSSES_LINEAR && group != SP_GROUP_EXPERT))
     return fair->alone_ratio;
   return MIN (fair->alone_ratio, sp_path_pairwise (alone) / sp_path_pairwise (fair));
 }

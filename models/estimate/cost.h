@@ -26,14 +26,14 @@
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
  * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the
  * framework names, else the one of the highest rate), copies to and from the host, and transfers over groups of the
- * shape that was measured or that a curve extends to: those in one node of a switch, or of the same number of ranks in each of several nodes where
- * siblings do not get in each other's way. Other groups and kernels keep the formulas. A transfer
- * takes two hops between streams more than its curve, which was timed without kernels around it ([launch.hop]). What runs
- * beside communication slows by the mean of the measured slowdowns: those of a GEMM for kernels that compute, those of a
- * copy for kernels that memory alone bounds. Async communication takes longer, beyond its latency, by the mean factor of
- * what was measured beside a GEMM, and the gathers of updated parameters, which run beside the optimizer, by that beside
- * a copy. The simulator still moves what is not latency over the cluster's
- * links, at most as fast as the curve says.
+ * shape that was measured or that a curve extends to: those in one node of a switch, or of the same number of ranks in
+ * each of several nodes where siblings do not get in each other's way. Other groups and kernels keep the formulas. A
+ * transfer takes two hops between streams more than its curve, which was timed without kernels around it ([launch.hop]).
+ * What runs beside communication slows by the mean of the measured slowdowns: those of a GEMM for kernels that compute,
+ * those of a copy for kernels that memory alone bounds. Async communication takes longer, beyond its latency, by the mean
+ * factor of what was measured beside a GEMM, and the gathers of updated parameters, which run beside the optimizer, by
+ * that beside a copy. The simulator still moves what is not latency over the cluster's links, at most as fast as the
+ * curve says.
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
  * most kernels are shorter than that GEMM, whose blocks it waits for.
@@ -136,7 +136,7 @@ typedef struct {
   double peak_flops_per_s;
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
   double slowdown, memory_slowdown; /* of kernels beside communication, and of those that memory alone bounds, */
-  double hop_s;    /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
+  double hop_s; /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
   double stretch, memory_stretch; /* and of async communication, beyond its latency: beside kernels, as a rule, and
                                      beside the optimizer's, which memory bounds */
   gint32 sms;

@@ -235,8 +235,9 @@ write_adam (SpWriter *w, const SpFlat *flat, guint8 from, guint8 updated)
   op->m = 1;
   op->n = (gint32) n;
   /* Counted as if the parameters were here, also where the host's go over the bus. */
-  op->bytes = sp_op_bytes (op, (gint64[SP_MAX_IN]){ n * (gint64) sp_dtype_bytes (gradients->dtype) },
-                           (gint64[SP_MAX_OUT]){ 4 * n, n * moment, n * moment, updated == flat->master ? 0 : n * value });
+  op->bytes =
+      sp_op_bytes (op, (gint64[SP_MAX_IN]){ n * (gint64) sp_dtype_bytes (gradients->dtype) },
+                   (gint64[SP_MAX_OUT]){ 4 * n, n * moment, n * moment, updated == flat->master ? 0 : n * value });
   sp_write_op_done (w, op);
 }
 
