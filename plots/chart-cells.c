@@ -44,7 +44,8 @@ colour_at (double at)
   return colour;
 }
 
-static void
+/* FALSE: no cell has a value. */
+static gboolean
 range_of (const SpCells *cells, double *ret_min, double *ret_max)
 {
   *ret_min = INFINITY;
@@ -56,10 +57,10 @@ range_of (const SpCells *cells, double *ret_min, double *ret_max)
     *ret_min = MIN (*ret_min, cell->value);
     *ret_max = MAX (*ret_max, cell->value);
   }
-  if (*ret_max <= *ret_min) {
-    *ret_min = MIN (*ret_min, *ret_max) - 1; /* one value: all are dark */
-    *ret_max = isfinite (*ret_max) ? *ret_max : 1;
-  }
+  gboolean any = *ret_min <= *ret_max;
+  if (*ret_min == *ret_max)
+    *ret_min -= 1; /* one value: all are dark */
+  return any;
 }
 
 static char *
@@ -135,7 +136,7 @@ draw (SpFigure *figure, const SpCells *cells, const SpBox *place)
   SpBox axes = { place->left, place->right - 8, place->bottom + 38, place->top - 44 };
   double min, max, room = 16;
 
-  range_of (cells, &min, &max);
+  gboolean any = range_of (cells, &min, &max);
   g_autoptr (GArray) y_ticks = sp_axis_ticks (&y, axes.top - axes.bottom, 16);
   axes.left += MIN (sp_ticks_width (y_ticks) + 12, 0.45 * (place->right - place->left));
   for (guint i = 0; i < cells->x->len; i++)
@@ -150,7 +151,8 @@ draw (SpFigure *figure, const SpCells *cells, const SpBox *place)
   sp_figure_label (figure, place->left, place->top - 28, "left", SP_FONT_SMALL, SP_GREY,
                    "x: out of memory   -: refused");
   sp_figure_label (figure, (axes.left + axes.right) / 2, place->bottom + 8, "center", SP_FONT, SP_INK, cells->x_label);
-  add_scale (figure, place->right - 170, place->right - 50, place->top - 15, place->top - 5, min, max);
+  if (any)
+    add_scale (figure, place->right - 170, place->right - 50, place->top - 15, place->top - 5, min, max);
   add_words (figure, cells, &axes, min, max);
   sp_figure_add (figure, "unset grid\nset tics scale 0\nunset border\n");
   add_blocks (figure, cells, min, max);

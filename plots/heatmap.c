@@ -67,8 +67,10 @@ sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
   for (guint i = 0; i < table->series->len; i++)
     g_ptr_array_add (cells->y, g_strdup (table->series->pdata[i]));
   for (guint row = 0; row < csv->rows->len; row++) {
-    const SpCell cell = { place_of (values, table->x_of[row]), table->series_of[row],
-                          100 * sp_csv_number (csv, row, column),
+    double value = 100 * sp_csv_number (csv, row, column);
+    if (table->fits[row] && isnan (value))
+      continue;
+    const SpCell cell = { place_of (values, table->x_of[row]), table->series_of[row], value,
                           table->fits[row]     ? SP_CELL_VALUE
                           : table->priced[row] ? SP_CELL_OUT
                                                : SP_CELL_REFUSED };

@@ -231,6 +231,27 @@ test_million_rows (void)
   }
 }
 
+/* No layout fits: there is no scale. A figure that a row lacks is no cell, in any scale. */
+static void
+test_cells_without_values (void)
+{
+  static const char *const tables[] = {
+    "sequence_tokens,ulysses,outcome,mfu_causal\n65536,1,out of memory,0.1\n131072,1,out of memory,0.2\n",
+    "sequence_tokens,ulysses,outcome,mfu_causal\n65536,1,fits,\n131072,1,fits,0.3\n65536,2,fits,0.1\n",
+  };
+  if (!has_gnuplot ())
+    return;
+  for (guint i = 0; i < G_N_ELEMENTS (tables); i++) {
+    write_file ("cells.csv", tables[i], -1);
+    draw ("heatmap", "cells.csv", "cells.svg");
+    g_autofree char *svg = read_back ("cells.svg", NULL);
+    g_assert_null (strstr (svg, "inf<"));
+    g_assert_null (strstr (svg, "nan<"));
+    g_auto (Run) text = run_cli ("plot", "heatmap", "cells.csv", "-o", "-");
+    g_assert_null (strstr (text.out, "nan"));
+  }
+}
+
 static void
 test_many_curves (void)
 {
@@ -332,6 +353,7 @@ main (int argc, char **argv)
   }
   g_test_add_func ("/plot/name-of-file", test_name_of_file);
   g_test_add_func ("/plot/million-rows", test_million_rows);
+  g_test_add_func ("/plot/cells-without-values", test_cells_without_values);
   g_test_add_func ("/plot/many-curves", test_many_curves);
   g_test_add_func ("/plot/published", test_published);
   g_test_add_func ("/plot/without-gnuplot", test_without_gnuplot);
