@@ -343,7 +343,6 @@ add_table (SpRecording *r, SpRowTableKind kind, const SpOp *op)
   gint64 n = kind == SP_TABLE_SLOPES ? op->heads : kind == SP_TABLE_KEY_POSITIONS ? op->n : op->m;
   gint32 *data = g_new (gint32, n);
   float *reals = (float *) (gpointer) data;
-  SpRowTable table = { n, data };
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);
 
   for (gint64 i = 0; i < n; i++)
@@ -353,30 +352,13 @@ add_table (SpRecording *r, SpRowTableKind kind, const SpOp *op)
       reals[i] = 1 / (float) (2 << (8 * i / n));
     else
       data[i] = kind == SP_TABLE_IDS ? g_rand_int_range (rand, 0, op->n) : (gint32) i;
-  g_hash_table_add (r->known, g_bytes_new_take (data, (gsize) n * sizeof *data));
-  g_array_append_val (r->tables, table);
-  return (gint32) r->tables->len - 1;
-}
-
-static SpRecording *
-new_recording (void)
-{
-  SpRecording *r = g_new0 (SpRecording, 1);
-
-  r->commands = g_array_new (FALSE, FALSE, sizeof (SpCommand));
-  r->storages = g_array_new (FALSE, FALSE, sizeof (SpStored));
-  r->tables = g_array_new (FALSE, FALSE, sizeof (SpRowTable));
-  r->waits = g_array_new (FALSE, FALSE, sizeof (guint32));
-  r->starts = g_array_new (FALSE, FALSE, sizeof (SpStart));
-  r->gradients = g_array_new (FALSE, FALSE, sizeof (SpGradients));
-  r->known = g_hash_table_new_full (NULL, NULL, (GDestroyNotify) g_bytes_unref, NULL);
-  return r;
+  return sp_recording_add_table (r, data, n);
 }
 
 SpRecording *
 sp_bench_record (const SpBenchRow *row, guint size, guint sets, guint count)
 {
-  SpRecording *r = new_recording ();
+  SpRecording *r = sp_recording_new (0);
   SpCommand command = { .op = sp_bench_op (row, size), .queue = SP_STREAM_COMPUTE, .size = 1, .to = -1, .from = -1 };
 
   for (guint i = 0; i < SP_N_TABLES; i++)

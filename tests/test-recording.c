@@ -208,11 +208,30 @@ test_check (void)
   g_assert_cmpuint (found, >, tried / 2); /* some wait for what a later wait, or the order alone, has too */
 }
 
+/* What is there already has the number that it got, and is there once. */
+static void
+test_tables (void)
+{
+  static const gint32 values[][2] = { { 1, 2 }, { 1, 3 }, { 1, 2 } };
+  static const gint32 numbers[] = { 0, 1, 0 };
+  g_autoptr (SpRecording) r = sp_recording_new (3);
+
+  g_assert_cmpint (r->rank, ==, 3);
+  for (guint i = 0; i < G_N_ELEMENTS (values); i++) {
+    gint32 number = sp_recording_add_table (r, g_memdup2 (values[i], sizeof values[i]), 2);
+    g_assert_cmpint (number, ==, numbers[i]);
+    const SpRowTable *table = &g_array_index (r->tables, SpRowTable, number);
+    g_assert_cmpmem (table->data, 8, values[i], sizeof values[i]);
+  }
+  g_assert_cmpuint (r->tables->len, ==, 2);
+}
+
 int
 main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/recording/check", test_check);
+  g_test_add_func ("/recording/tables", test_tables);
   g_test_add_data_func ("/recording/held/zero-2", GINT_TO_POINTER (2), test_held);
   g_test_add_data_func ("/recording/held/zero-3", GINT_TO_POINTER (3), test_held);
   for (guint i = 0; i < G_N_ELEMENTS (rehearse_cases); i++) {

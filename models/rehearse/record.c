@@ -89,20 +89,6 @@ sp_record_gradients (SpRank *rank, gint32 position, guint flat, const SpStorage 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
 static gint32
-add_table (SpRecording *r, gpointer data, gint64 n)
-{
-  g_autoptr (GBytes) bytes = g_bytes_new_take (data, (gsize) n * 4);
-  gpointer found = g_hash_table_lookup (r->known, bytes);
-
-  if (found != NULL)
-    return GPOINTER_TO_INT (found) - 1;
-  SpRowTable table = { n, data };
-  g_array_append_val (r->tables, table);
-  g_hash_table_insert (r->known, g_steal_pointer (&bytes), GINT_TO_POINTER ((gint) r->tables->len));
-  return (gint32) r->tables->len - 1;
-}
-
-static gint32
 whole_numbers (SpCall *c, const gint64 *values, gint64 n)
 {
   gint32 *data;
@@ -112,7 +98,7 @@ whole_numbers (SpCall *c, const gint64 *values, gint64 n)
   data = g_new (gint32, MAX (n, 1));
   for (gint64 i = 0; i < n; i++)
     data[i] = (gint32) values[i];
-  return add_table (c->rank->recording, data, n);
+  return sp_recording_add_table (c->rank->recording, data, n);
 }
 
 static gint32
@@ -125,7 +111,7 @@ reals (SpCall *c, const double *values, gint64 n)
   data = g_new (float, MAX (n, 1));
   for (gint64 i = 0; i < n; i++)
     data[i] = (float) values[i];
-  return add_table (c->rank->recording, data, n);
+  return sp_recording_add_table (c->rank->recording, data, n);
 }
 
 static void

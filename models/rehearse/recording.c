@@ -382,8 +382,8 @@ sp_recording_check (const SpRecording *r)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
-static SpRecording *
-recording_new (gint32 rank)
+SpRecording *
+sp_recording_new (gint32 rank)
 {
   SpRecording *r = g_new0 (SpRecording, 1);
 
@@ -396,6 +396,20 @@ recording_new (gint32 rank)
   r->gradients = g_array_new (FALSE, FALSE, sizeof (SpGradients));
   r->known = g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify) g_bytes_unref, NULL);
   return r;
+}
+
+gint32
+sp_recording_add_table (SpRecording *r, gpointer data, gint64 n)
+{
+  g_autoptr (GBytes) bytes = g_bytes_new_take (data, (gsize) n * 4);
+  gpointer found = g_hash_table_lookup (r->known, bytes);
+
+  if (found != NULL)
+    return GPOINTER_TO_INT (found) - 1;
+  SpRowTable table = { n, data };
+  g_array_append_val (r->tables, table);
+  g_hash_table_insert (r->known, g_steal_pointer (&bytes), GINT_TO_POINTER ((gint) r->tables->len));
+  return (gint32) r->tables->len - 1;
 }
 
 void
@@ -414,7 +428,7 @@ sp_recording_free (SpRecording *r)
 SpRecording *
 sp_record (const SpProgram *program, gint32 rank, guint64 seed, GError **error)
 {
-  g_autoptr (SpRecording) r = recording_new (rank);
+  g_autoptr (SpRecording) r = sp_recording_new (rank);
   g_autofree SpInterpreter *in = g_new0 (SpInterpreter, 1);
   g_autofree SpRehearsedRank *reports = g_new0 (SpRehearsedRank, program->world);
 

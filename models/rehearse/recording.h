@@ -112,6 +112,10 @@ typedef struct _SpRecording {
   GHashTable *known; /* tables by content, which it owns */
 } SpRecording;
 
+/* Empty, of `rank`. */
+SpRecording *sp_recording_new (gint32 rank);
+/* A table of n numbers of four bytes, which it takes; its number. One that is there already is not there twice. */
+gint32 sp_recording_add_table (SpRecording *recording, gpointer data, gint64 n);
 /* Of `rank`; seed: of token ids, as in the rehearsal. */
 SpRecording *sp_record (const SpProgram *program, gint32 rank, guint64 seed, GError **error);
 void sp_recording_free (SpRecording *recording);
