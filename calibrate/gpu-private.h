@@ -25,15 +25,7 @@ struct _SpGpu {
   GArray *comms; /* SpGpuComm; the first is of all ranks, as NCCL likes */
 };
 
-/* Groups are of neighbouring ranks: the first `ranks` of them, the next, and so on. */
-typedef struct {
-  int groups;    /* that take part at once; 1: the first */
-  gboolean idle; /* this rank is of none of them */
-} SpGpuPart;
-
-SpGpuPart sp_gpu_part (const SpGpu *gpu, const SpMeasuredRow *row);
-
-/* gpu-nccl.c */
+/* gpu-nccl.c: groups are of neighbouring ranks, the first `ranks` of them, the next, and so on. */
 gboolean sp_gpu_connect (SpGpu *gpu, const char *variant, int ranks, GError **error);
 void sp_gpu_disconnect (SpGpu *gpu);
 /* Has NCCL or another rank failed? */

@@ -21,15 +21,16 @@ gemm_of (const SpMeasuredRow *row)
   return shape;
 }
 
-SpGpuPart
-sp_gpu_part (const SpGpu *gpu, const SpMeasuredRow *row)
+/* Whether this rank is of none of the groups that take part: the first, or as many as the variant says. */
+static gboolean
+is_idle (const SpGpu *gpu, const SpMeasuredRow *row)
 {
-  int groups = g_str_has_prefix (row->variant, "groups-")
-                   ? (int) g_ascii_strtoll (row->variant + strlen ("groups-"), NULL, 10)
-                   : 1;
-  gboolean all = row->ranks <= 1; /* what one GPU does every rank does at once */
+  static const char several[] = "groups-";
+  gint64 groups =
+      g_str_has_prefix (row->variant, several) ? g_ascii_strtoll (row->variant + strlen (several), NULL, 10) : 1;
 
-  return (SpGpuPart){ groups, !all && gpu->rank->rank >= row->ranks * groups };
+  /* What one GPU does every rank does at once. */
+  return row->ranks > 1 && gpu->rank->rank >= row->ranks * groups;
 }
 
 static gboolean
@@ -50,7 +51,7 @@ issue (SpGpu *gpu, const SpMeasuredRow *row, int place, GError **error)
 {
   cudaStream_t stream = stream_of (gpu, row, place);
 
-  if (sp_gpu_part (gpu, row).idle)
+  if (is_idle (gpu, row))
     return TRUE;
   if (row->op == SP_MEASURED_GEMM) {
     SpGemmShape shape = gemm_of (row);
@@ -182,7 +183,7 @@ time_beside (SpGpu *gpu, const SpMeasuredRow *p, cudaGraphExec_t graph, const Sp
     cudaGraphExecDestroy (beside);
   if (!good)
     return FALSE;
-  gboolean idle = sp_gpu_part (gpu, p).idle;
+  gboolean idle = is_idle (gpu, p);
   cover_s /= batch;
   count = idle ? 0 : ceil (2 * alone_s / cover_s) + 4;
   for (int turn = 0; turn < 4; turn++) {
