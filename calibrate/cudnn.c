@@ -200,8 +200,8 @@ plan_best (SpCudnn *cudnn, SpCudnnGraph *g, cudnnBackendDescriptor_t heuristic, 
   if (count == 0)
     g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_SUPPORTED, "cuDNN: its heuristic names no engine");
   for (gint64 i = 0; i < MIN (count, MOST) && plan->plan == NULL; i++) {
-    cudnnBackendDescriptor_t made = sp_cudnn_make (g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     g_clear_error (error);
+    cudnnBackendDescriptor_t made = sp_cudnn_make (g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     sp_cudnn_set (g, made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &cudnn->handle);
     sp_cudnn_set (g, made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engines[i]);
     if (g->failed)
