@@ -15,33 +15,6 @@ template <int D> struct Tile {
   static constexpr int row_bytes = 2 * stride;
 };
 
-static __device__ inline void
-matrices_at (uint32_t r[4], uint32_t at)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
-static __device__ inline void
-matrices_transposed_at (uint32_t r[4], uint32_t at)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
-/* 16 bytes from global to shared memory, zeros if not valid. */
-static __device__ inline void
-copy_16_at (uint32_t to, const void *from, bool is_valid)
-{
-  int bytes = is_valid ? 16 : 0;
-
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
 /* A lane's place for 16 by 16 elements as an operand: a, or b of rows that are summed over. */
 template <int D>
 static __device__ inline uint32_t
@@ -78,7 +51,7 @@ tile_copy (uint32_t tile, const uint16_t *from, uint32_t stride, int rows, int c
   for (int i = 0; i < ROWS * pieces / THREADS; i++) {
     bool is_valid = i * (THREADS / pieces) < left;
 
-    copy_16_at (at + i * (THREADS / pieces) * Tile<STRIDE>::row_bytes, is_valid ? piece : from, is_valid);
+    copy_16 (at + i * (THREADS / pieces) * Tile<STRIDE>::row_bytes, is_valid ? piece : from, is_valid);
     piece += THREADS / pieces * stride;
   }
   if constexpr (D > part)
@@ -149,10 +122,10 @@ product_of_rows (float (&c)[MT][N], uint32_t x, uint32_t y)
 
 #pragma unroll
     for (int i = 0; i < MT; i++)
-      matrices_at (a[i], x + i * 16 * Tile<D>::row_bytes + 2 * k);
+      load_matrices (a[i], x + i * 16 * Tile<D>::row_bytes + 2 * k);
 #pragma unroll
     for (int j = 0; j < N; j += 8) {
-      matrices_at (b, y + 2 * j * Tile<D>::row_bytes + 2 * k);
+      load_matrices (b, y + 2 * j * Tile<D>::row_bytes + 2 * k);
 #pragma unroll
       for (int i = 0; i < MT; i++) {
         mma (&c[i][j], a[i], b[0], b[1]);
@@ -179,7 +152,7 @@ product_of_kept (float (&c)[MT][N], const float (&p)[MT][K], uint32_t y)
         a[i][e] = pack_bf16 (p[i][k + 2 * e], p[i][k + 2 * e + 1]);
 #pragma unroll
     for (int j = 0; j < N; j += 8) {
-      matrices_transposed_at (b, y + 2 * k * Tile<D>::row_bytes + 4 * j);
+      load_matrices_transposed (b, y + 2 * k * Tile<D>::row_bytes + 4 * j);
 #pragma unroll
       for (int i = 0; i < MT; i++) {
         mma (&c[i][j], a[i], b[0], b[1]);

@@ -226,10 +226,7 @@ weigh_tokens (Fragments &x, uint32_t tile, bool reverse, const float *powers, fl
     float step = powers[NEGATIVE + 16 * (reverse ? k : 3 - k)];
     uint32_t raw[4];
 
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(raw[0]), "=r"(raw[1]), "=r"(raw[2]), "=r"(raw[3])
-                 : "r"(at + k * 2048)
-                 : "memory");
+    load_matrices_transposed (raw, at + k * 2048);
 #pragma unroll
     for (int i = 0; i < 4; i++)
       x[k][i] = pack (bf16_at (raw[i], 0) * (weights[i / 2 * 2] * step),

@@ -30,24 +30,6 @@ piece_at (int row, int piece)
   return row * B + ((piece ^ (row & 7)) << 4);
 }
 
-static __device__ inline void
-load_matrices (uint32_t r[4], uint32_t at)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
-static __device__ inline void
-load_matrices_turned (uint32_t r[4], uint32_t at)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
 template <int B>
 static __device__ inline void
 rows_a (uint32_t a[4], uint32_t tile, int row, int column)
@@ -63,7 +45,7 @@ columns_a (uint32_t a[4], uint32_t tile, int row, int column)
 {
   int lane = threadIdx.x % 32;
 
-  load_matrices_turned (a, tile + piece_at<B> (row + lane / 16 * 8 + lane % 8, column / 8 + lane / 8 % 2));
+  load_matrices_transposed (a, tile + piece_at<B> (row + lane / 16 * 8 + lane % 8, column / 8 + lane / 8 % 2));
 }
 
 /* Of two products side by side: the tile's columns are summed over, or its rows. */
@@ -82,7 +64,7 @@ columns_b (uint32_t b[4], uint32_t tile, int row, int column)
 {
   int lane = threadIdx.x % 32;
 
-  load_matrices_turned (b, tile + piece_at<B> (row + lane % 16, column / 8 + lane / 16));
+  load_matrices_transposed (b, tile + piece_at<B> (row + lane % 16, column / 8 + lane / 16));
 }
 
 /* Starts copying `rows` rows of `columns` elements, `stride` apart; the rest of the tile is zeros. */
@@ -99,10 +81,6 @@ load_tile (uint32_t tile, const uint16_t *from, int64_t stride, int rows, int co
 #pragma unroll
   for (int i = 0; i < ROWS; i += step, at += step * stride) {
     bool is_valid = is_column && row + i < rows;
-    int bytes = is_valid ? 16 : 0;
-
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(tile + piece_at<B> (row + i, piece)),
-                 "l"(is_valid ? at : from), "r"(bytes)
-                 : "memory");
+    copy_16 (tile + piece_at<B> (row + i, piece), is_valid ? at : from, is_valid);
   }
 }

@@ -8,8 +8,9 @@
  * and t = lane % 4 a lane has c[g][2t], c[g][2t + 1], c[g + 8][2t], c[g + 8][2t + 1]; of a the pairs (g, 2t), (g + 8,
  * 2t), (g, 2t + 8), (g + 8, 2t + 8); of b the pairs (rows 2t, 2t + 1; column g) and (rows 2t + 8, 2t + 9; column g).
  *
- * Operands come from tiles in shared memory whose rows are `stride` elements, 8 more than their features: then the 8
- * rows of a matrix that are read at once lie in different banks.
+ * Places in shared memory are its 32-bit addresses. Operands come from tiles there, laid out so that the 8 rows of a
+ * matrix that are read at once lie in different banks: rows 8 elements longer than their features, or pieces turned by
+ * the row.
  */
 
 #include <stdint.h>
@@ -23,13 +24,11 @@ mma (float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Four matrices of 8 by 8, whose rows of 16 bytes lanes 0-7, 8-15, 16-23 and 24-31 point to: lane l gets of each the
+/* Four matrices of 8 by 8, whose rows of 16 bytes lanes 0-7, 8-15, 16-23 and 24-31 name: lane l gets of each the
  * pair at row l / 4, columns 2 (l % 4) and the next. */
 static __device__ inline void
-load_matrices (uint32_t r[4], const uint16_t *row)
+load_matrices (uint32_t r[4], uint32_t at)
 {
-  uint32_t at = (uint32_t) __cvta_generic_to_shared (row);
-
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(at)
@@ -38,10 +37,8 @@ load_matrices (uint32_t r[4], const uint16_t *row)
 
 /* The same of their transposes. */
 static __device__ inline void
-load_matrices_transposed (uint32_t r[4], const uint16_t *row)
+load_matrices_transposed (uint32_t r[4], uint32_t at)
 {
-  uint32_t at = (uint32_t) __cvta_generic_to_shared (row);
-
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(at)
@@ -50,12 +47,11 @@ load_matrices_transposed (uint32_t r[4], const uint16_t *row)
 
 /* 16 bytes from global to shared memory, zeros if not valid. */
 static __device__ inline void
-copy_16 (void *to, const void *from, bool is_valid)
+copy_16 (uint32_t to, const void *from, bool is_valid)
 {
-  uint32_t at = (uint32_t) __cvta_generic_to_shared (to);
   int bytes = is_valid ? 16 : 0;
 
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* Ends a group of copies. */

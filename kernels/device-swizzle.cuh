@@ -20,32 +20,6 @@ swizzled (int row, int piece)
 }
 
 static __device__ inline void
-load_matrices_at (uint32_t r[4], uint32_t at)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
-static __device__ inline void
-load_matrices_transposed_at (uint32_t r[4], uint32_t at)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(at)
-               : "memory");
-}
-
-static __device__ inline void
-copy_16_at (uint32_t to, const void *from, bool is_valid)
-{
-  int bytes = is_valid ? 16 : 0;
-
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-static __device__ inline void
 store_word (uint32_t at, uint32_t word)
 {
   asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at), "r"(word) : "memory");
@@ -90,7 +64,7 @@ load_tile (uint32_t tile, const uint16_t *from, int64_t stride, int rows, int co
 #pragma unroll 4
   for (int i = 0; i < 64; i += step, at += step * stride) {
     bool is_valid = is_column && row + i < rows;
-    copy_16_at (tile + swizzled (row + i, piece), is_valid ? at : from, is_valid);
+    copy_16 (tile + swizzled (row + i, piece), is_valid ? at : from, is_valid);
   }
 }
 
@@ -124,24 +98,24 @@ named_across (uint32_t tile, int row, int column)
 static __device__ inline void
 fragment_a (uint32_t a[4], uint32_t tile, int row, int column)
 {
-  load_matrices_at (a, named_down (tile, row, column));
+  load_matrices (a, named_down (tile, row, column));
 }
 
 static __device__ inline void
 fragment_a_transposed (uint32_t a[4], uint32_t tile, int row, int column)
 {
-  load_matrices_transposed_at (a, named_across (tile, row, column));
+  load_matrices_transposed (a, named_across (tile, row, column));
 }
 
 /* Of two products side by side, b[0], b[1] and b[2], b[3]: rows of the tile are summed over, or columns. */
 static __device__ inline void
 fragment_b (uint32_t b[4], uint32_t tile, int row, int column)
 {
-  load_matrices_transposed_at (b, named_down (tile, row, column));
+  load_matrices_transposed (b, named_down (tile, row, column));
 }
 
 static __device__ inline void
 fragment_b_transposed (uint32_t b[4], uint32_t tile, int row, int column)
 {
-  load_matrices_at (b, named_across (tile, row, column));
+  load_matrices (b, named_across (tile, row, column));
 }
