@@ -43,18 +43,6 @@ struct Attention {
   const float *lse_in, *delta;
 };
 
-#define LOG2_E 1.4426950408889634f
-
-/* 2^x to about 2 units in the last place; 0 for -inf. */
-static __device__ inline float
-exp2_fast (float x)
-{
-  float y;
-
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
-
 static __device__ inline uint32_t
 pack_bf16 (float low, float high)
 {

@@ -288,10 +288,7 @@ sp_dev_position_bwd (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevT
 static __device__ inline float
 quick_exp (float x)
 {
-  float y;
-
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-  return y;
+  return exp2_fast (x * LOG2_E);
 }
 
 /* f (j, V elements, how many of them are no padding) of a row, in the same order by thread whatever the card. */

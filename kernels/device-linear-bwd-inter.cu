@@ -248,7 +248,7 @@ sp_dev_linear_inter_bwd (SpDevShape s, const float *slopes, SpDevTensor keys, Sp
               { dq, dkeys, dvalues } };
   cudaError_t error;
 
-  if (!linear_bwd_is_legal (s, { keys, values, d_o }, { dq, dkeys, dvalues }))
+  if (!linear_is_legal (s, { keys, values, d_o }, { dq, dkeys, dvalues }))
     return cudaErrorInvalidValue;
   if (s.m == 0 || s.batch * s.heads * s.k * s.n == 0 || count == 0)
     return cudaSuccess;

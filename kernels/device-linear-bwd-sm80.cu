@@ -120,7 +120,7 @@ set_weights (float *weights, bool reverse, float slope2)
   int j = threadIdx.x;
 
   if (j < CHUNK)
-    weights[j] = power (slope2, reverse ? j + 1 : CHUNK - 1 - j);
+    weights[j] = decay2 (slope2, reverse ? j + 1 : CHUNK - 1 - j);
 }
 
 /* Fragments of 16 tokens' values, turned. */
@@ -197,7 +197,7 @@ __launch_bounds__ (F::threads) segment_kernel (Gradients a)
   set_weights (weights, reverse, p.slope2);
   for (int step = 0; step < p.chunks; step++) {
     int tokens = min (p.tokens - (reverse ? p.chunks - 1 - step : step) * CHUNK, CHUNK);
-    float factor = power (p.slope2, tokens);
+    float factor = decay2 (p.slope2, tokens);
     uint32_t x_tile = tiles + step % stages * stage_bytes;
 
     copy_wait<stages - 2> ();
@@ -292,8 +292,8 @@ score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, bo
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
       int distance = 16 * (i - j) + g + e / 2 * 8 - index_of (n, 0), to = reverse ? -1 : 1;
-      float low = to * distance >= 0 ? s[n][e] * power (slope2, to * distance) : 0;
-      float high = to * (distance - 1) >= 0 ? s[n][e + 1] * power (slope2, to * (distance - 1)) : 0;
+      float low = to * distance >= 0 ? s[n][e] * decay2 (slope2, to * distance) : 0;
+      float high = to * (distance - 1) >= 0 ? s[n][e + 1] * decay2 (slope2, to * (distance - 1)) : 0;
       uint32_t at = scores + piece_at<F::score_row> (16 * i + g + 4 * e, 2 * j + n) + 4 * t;
 
       asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at), "r"(bf16_pair (low, high)) : "memory");
@@ -346,7 +346,7 @@ read_state (Outputs<F> &out, const State<F> &state, uint32_t z_tile, bool revers
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       int r = index_of (n, e);
-      float w = power (slope2, reverse ? max (tokens - 1 - r, 0) : r + 1);
+      float w = decay2 (slope2, reverse ? max (tokens - 1 - r, 0) : r + 1);
 #pragma unroll
       for (int i = 0; i < F::tiles; i++) {
         out.o[i][n][e] *= w;
@@ -456,7 +456,7 @@ __launch_bounds__ (F::threads) gradient_kernel (Gradients a)
     score_chunk<F> (z_tile, x_tile, scores, reverse, p.slope2);
     read_state<F> (out, state, z_tile, reverse, tokens, p.slope2);
     __syncthreads ();
-    float factor = power (p.slope2, tokens);
+    float factor = decay2 (p.slope2, tokens);
     state_each (state, [&] (float &s, int, int) { s *= factor; });
 #pragma unroll 2
     for (int token = 0; token < CHUNK; token += 16) {

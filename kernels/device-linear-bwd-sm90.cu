@@ -300,7 +300,7 @@ chain_step (const Bwd &a, const Item &x, const Block &b, State &state, float slo
 
     wait_full (b, phase, tile_of (i));
     weigh_tokens (to, b.tiles + tile_of (i) * TILE_BYTES, x.reverse, powers,
-                  power (slope2, x.reverse ? chunk * CHUNK : x.tokens - (chunk + 1) * CHUNK), l);
+                  decay2 (slope2, x.reverse ? chunk * CHUNK : x.tokens - (chunk + 1) * CHUNK), l);
   };
 
   if (x.step > 0)
@@ -326,7 +326,7 @@ chain_step (const Bwd &a, const Item &x, const Block &b, State &state, float slo
     wait_state (state, before, mark_of (x.step - 1));
   if (!is_given)
     return;
-  float factor = power (slope2, x.tokens);
+  float factor = decay2 (slope2, x.tokens);
 #pragma unroll
   for (int j = 0; j < 16; j++)
 #pragma unroll

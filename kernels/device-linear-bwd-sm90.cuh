@@ -23,7 +23,6 @@
 #define STATE_FLOATS (SIZE * SIZE)
 #define PLACES 2                 /* of a chain, for a state each */
 #define PLACE (STATE_FLOATS / 4) /* in vectors of four */
-#define LOG2_E 1.4426950408889634f
 
 /* Barriers: full and empty by tile, of which pairs use the first's; of the items; of E's state, which both warpgroups
  * read and write. */
@@ -182,12 +181,6 @@ pack (float low, float high)
   return r;
 }
 
-static __device__ inline float
-power (float slope2, int distance)
-{
-  return exp2f (-slope2 * (float) distance);
-}
-
 /* What threads know of their place. */
 struct Lane {
   int warp, group, row, pair; /* warp of 8, warpgroup, row of 64, first column of 8 */
@@ -202,7 +195,7 @@ set_powers (float *powers, float slope2, const Lane &l)
 {
   named_barrier (1 + l.group, 128); /* those of the item before have been read */
   for (int i = threadIdx.x % 128; i < POWERS; i += 128)
-    powers[i] = i < NEGATIVE ? 0 : power (slope2, i - NEGATIVE);
+    powers[i] = i < NEGATIVE ? 0 : decay2 (slope2, i - NEGATIVE);
   named_barrier (1 + l.group, 128);
 }
 

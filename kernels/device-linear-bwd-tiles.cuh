@@ -7,20 +7,11 @@
 #include "kernels/device-linear-bwd.cuh"
 #include "kernels/device-mma.cuh"
 
-#define LOG2_E 1.4426950408889634f
-
 /* Features that a tile has. */
 static inline int
 tile_size (int64_t size)
 {
   return size <= 64 ? 64 : size <= 128 ? 128 : 256;
-}
-
-/* lambda^distance, of the slope times log2 e */
-static __device__ inline float
-power (float slope2, int distance)
-{
-  return exp2f (-slope2 * (float) distance);
 }
 
 template <int B>

@@ -33,7 +33,7 @@ sp_dev_linear_bwd (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTe
   int device, major = 0, multiprocessors = 0;
   cudaError_t error;
 
-  if (!linear_bwd_is_legal (shape, { q, keys, values, d_o }, { dq, dkeys, dvalues }))
+  if (!linear_is_legal (shape, { q, keys, values, d_o }, { dq, dkeys, dvalues }))
     return cudaErrorInvalidValue;
   if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0 || (!is_present (dq) && dstate_in == nullptr))
     return cudaSuccess;

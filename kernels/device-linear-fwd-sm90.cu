@@ -74,16 +74,6 @@ hold_operand (uint32_t (&a)[N][4])
       asm volatile("" : "+r"(a[i][e])::"memory");
 }
 
-/* 2^x, 0 if that is no normal number. */
-static __device__ inline float
-power_of_2 (float x)
-{
-  float y;
-
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /* Scores of 64 queries by 64 keys decayed by distance, zero where the key comes after, to shared memory. */
 static __device__ inline void
 scores_keep (const float (&s)[8][4], uint32_t scores, float slope2)
@@ -100,7 +90,7 @@ scores_keep (const float (&s)[8][4], uint32_t scores, float slope2)
 #pragma unroll
       for (int j = 0; j < 2; j++) {
         int further = 8 * n + j - 4 * e;
-        x[j] = ahead >= further ? s[n][e + j] * power_of_2 (exponent + slope2 * (float) further) : 0;
+        x[j] = ahead >= further ? s[n][e + j] * exp2_fast (exponent + slope2 * (float) further) : 0;
       }
       store_word (scores + swizzled (16 * warp + g + 4 * e, n) + 4 * t, bf16_pair (x[0], x[1]));
     }

@@ -320,7 +320,7 @@ cudaError_t
 sp_dev_linear_forward (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                        const float *state_in, SpDevTensor o, float *state, void *scratch, cudaStream_t stream)
 {
-  if (!linear_is_legal (shape, { q, keys, values }, o))
+  if (!linear_is_legal (shape, { q, keys, values }, { o }))
     return cudaErrorInvalidValue;
   if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0)
     return cudaSuccess;

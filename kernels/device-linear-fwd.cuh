@@ -8,11 +8,10 @@
  * within a chunk are shared: 16 by 16 of them at a time are some warp's.
  */
 
-#include "kernels/device-private.cuh"
+#include "kernels/device-linear.cuh"
 #include "kernels/device-swizzle.cuh"
 
 #define CHUNK 64 /* tokens */
-#define LOG2_E 1.4426950408889634f
 
 struct Forward {
   int64_t m, batch, heads, d, c; /* features of keys and of values */
@@ -29,15 +28,6 @@ struct Forward {
 /* The outputs by device-linear-fwd-sm90.cu: compute capability 9, keys of up to 128 features. */
 cudaError_t linear_outputs_sm90 (const Forward &f, int64_t segments, cudaStream_t stream);
 
-static inline bool
-linear_is_legal (SpDevShape s, std::initializer_list<SpDevTensor> tiles, SpDevTensor o)
-{
-  for (SpDevTensor t : tiles)
-    if (is_present (t) && (t.dtype != SP_DEV_BF16 || !is_aligned (t.data, 16)))
-      return false;
-  return s.k % 8 == 0 && s.n % 8 == 0 && s.k <= 256 && s.n <= 256 && s.batch * s.heads <= 65535 && are_floats ({ o });
-}
-
 /* Of a block of W warps. */
 template <int D_, int R_, int W_> struct Form {
   static constexpr int D = D_, R = R_, W = W_;
@@ -48,13 +38,6 @@ template <int D_, int R_, int W_> struct Form {
   static constexpr int weight_bytes = 2 * CHUNK * 2;
   static constexpr int staged_row = 2 * R, staged_bytes = CHUNK / 2 * staged_row; /* a warp's outputs of 32 tokens */
 };
-
-/* lambda^power, of the slope times log2 e */
-static __device__ inline float
-decay2 (float slope2, int power)
-{
-  return exp2f (-slope2 * (float) power);
-}
 
 /* What a block works on. */
 struct Place {

@@ -127,7 +127,7 @@ cudaError_t
 sp_dev_linear_inter (SpDevShape s, const float *slopes, SpDevTensor q, const float *state_in, SpDevTensor o,
                      cudaStream_t stream)
 {
-  if (!linear_is_legal (s, { q }, o))
+  if (!linear_is_legal (s, { q }, { o }))
     return cudaErrorInvalidValue;
   if (s.m == 0 || s.batch * s.heads * s.k * s.n == 0)
     return cudaSuccess;

@@ -2,8 +2,6 @@
 /* Linear attention's states between ranks: the chain. */
 #include "kernels/device-private.cuh"
 
-#define LOG2_E 1.4426950408889634f
-
 /* lambda^power */
 static __device__ inline float
 decay (float slope, int64_t power)

@@ -75,6 +75,18 @@ bf16_pair (float low, float high)
   return *(uint32_t *) &pair;
 }
 
+#define LOG2_E 1.4426950408889634f
+
+/* 2^x to about 2 units in the last place; 0 for -inf, and where it would be denormal. */
+static __device__ inline float
+exp2_fast (float x)
+{
+  float y;
+
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /* V elements as they lie in memory: fetched, and only later turned to floats, so that a thread can have several loads
  * under way. Nothing of it branches, or a load would be waited for before the next is issued. HALF: it is known to be
  * bf16, which takes half the registers. */

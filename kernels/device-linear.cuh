@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the kernels of linear attention with a decay share. */
+
+#include "kernels/device-private.cuh"
+
+/* Whether there are kernels for these. */
+static inline bool
+linear_is_legal (SpDevShape s, std::initializer_list<SpDevTensor> in, std::initializer_list<SpDevTensor> out)
+{
+  for (SpDevTensor t : in)
+    if (is_present (t) && (t.dtype != SP_DEV_BF16 || !is_aligned (t.data, 16)))
+      return false;
+  return s.k % 8 == 0 && s.n % 8 == 0 && s.k <= 256 && s.n <= 256 && s.batch * s.heads <= 65535 && are_floats (out);
+}
+
+/* lambda^distance, of the slope times log2 e */
+static __device__ inline float
+decay2 (float slope2, int distance)
+{
+  return exp2f (-slope2 * (float) distance);
+}
