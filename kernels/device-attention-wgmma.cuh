@@ -9,10 +9,10 @@
  * TMA writes it; a block is aligned to 1024 bytes. Of a product's 64 rows each warp has 16, as with mma.sync.
  */
 
-#include <cuda.h>
 #include <stdint.h>
 
 #include "kernels/device-attention.cuh"
+#include "kernels/device-map.cuh"
 
 /* --- barriers ----------------------------------------------------------------------------------------------------- */
 
@@ -258,33 +258,4 @@ product_by_rows (float (&c)[N / 2], const uint32_t (&p)[ROWS / 4], uint32_t y, b
 #pragma unroll
   for (int k = 0; k < ROWS / 16; k++)
     Product<N>::kept (c, p + 4 * k, operand_by_rows<ROWS> (y + k * 2048), sums || k > 0);
-}
-
-/* --- maps, on the host -------------------------------------------------------------------------------------------- */
-
-/* Of a tensor [tokens][heads][features] of bf16, in boxes of `rows` tokens by 64 features of a head; what is beyond is
- * zeros. */
-static inline cudaError_t
-map_of (CUtensorMap *map, const void *data, int64_t tokens, int64_t heads, int64_t features, int rows)
-{
-  typedef CUresult (*Encode) (CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  cuuint64_t sizes[3] = { (cuuint64_t) features, (cuuint64_t) heads, (cuuint64_t) tokens };
-  cuuint64_t strides[2] = { 2 * sizes[0], 2 * sizes[0] * sizes[1] };
-  cuuint32_t box[3] = { 64, 1, (cuuint32_t) rows }, steps[3] = { 1, 1, 1 };
-  cudaDriverEntryPointQueryResult found;
-  void *entry = nullptr;
-  cudaError_t error =
-      cudaGetDriverEntryPointByVersion ("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
-
-  if (error != cudaSuccess)
-    return error;
-  if (found != cudaDriverEntryPointSuccess)
-    return cudaErrorNotSupported;
-  return ((Encode) entry) (map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *) data, sizes, strides, box, steps,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
-             ? cudaSuccess
-             : cudaErrorInvalidValue;
 }

@@ -22,6 +22,7 @@
  * of M. In the second one makes dk, the other dv; each has 64 rows of E.
  */
 #include "kernels/device-linear-bwd-sm90.cuh"
+#include "kernels/device-map.cuh"
 
 /* --- outputs ------------------------------------------------------------------------------------------------------ */
 
@@ -436,33 +437,11 @@ linear_bwd_sm90_scratch (SpDevShape s)
          (s.m > segment_of (s) ? (size_t) (2 * s.batch * s.heads) * PLACES * STATE_FLOATS * sizeof (float) : 0);
 }
 
-/* Of a tensor [m,vectors,size], in boxes of so many tokens by 64 columns. */
+/* In boxes of so many tokens; of what is there. */
 static bool
-map_of (CUtensorMap *map, SpDevTensor t, int64_t m, int64_t vectors, int64_t size, int tokens)
+make_map (CUtensorMap *map, SpDevTensor t, const Bwd &a, int size, int tokens)
 {
-  typedef CUresult (*Encode) (CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  static Encode encode = nullptr;
-  cuuint64_t sizes[3] = { (cuuint64_t) size, (cuuint64_t) vectors, (cuuint64_t) m };
-  cuuint64_t strides[2] = { (cuuint64_t) size * 2, (cuuint64_t) (size * vectors) * 2 };
-  cuuint32_t box[3] = { 64, 1, (cuuint32_t) tokens }, steps[3] = { 1, 1, 1 };
-
-  if (!is_present (t))
-    return true;
-  if (encode == nullptr) {
-    cudaDriverEntryPointQueryResult found;
-    void *entry = nullptr;
-
-    if (cudaGetDriverEntryPointByVersion ("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess ||
-        found != cudaDriverEntryPointSuccess)
-      return false;
-    encode = (Encode) entry;
-  }
-  return encode (map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, t.data, sizes, strides, box, steps,
-                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return !is_present (t) || map_of (map, t.data, a.m, a.vectors, size, tokens) == cudaSuccess;
 }
 
 cudaError_t
@@ -492,10 +471,10 @@ linear_bwd_sm90 (const LinearBwd &x, int multiprocessors, cudaStream_t stream)
   a.dstate_in = x.dstate_in;
   a.ticket = (int *) x.scratch;
   a.places = (uint4 *) ((char *) x.scratch + TICKET_BYTES);
-  if (!map_of (&a.q, x.q, s.m, a.vectors, s.k, CHUNK) || !map_of (&a.keys, x.keys, s.m, a.vectors, s.k, CHUNK) ||
-      !map_of (&a.values, x.values, s.m, a.vectors, s.n, CHUNK) ||
-      !map_of (&a.d_o, x.d_o, s.m, a.vectors, s.n, CHUNK) || !map_of (&a.dq, x.dq, s.m, a.vectors, s.k, 16) ||
-      !map_of (&a.dkeys, x.dkeys, s.m, a.vectors, s.k, 16) || !map_of (&a.dvalues, x.dvalues, s.m, a.vectors, s.n, 16))
+  if (!make_map (&a.q, x.q, a, a.dk, CHUNK) || !make_map (&a.keys, x.keys, a, a.dk, CHUNK) ||
+      !make_map (&a.values, x.values, a, a.dv, CHUNK) || !make_map (&a.d_o, x.d_o, a, a.dv, CHUNK) ||
+      !make_map (&a.dq, x.dq, a, a.dk, 16) || !make_map (&a.dkeys, x.dkeys, a, a.dk, 16) ||
+      !make_map (&a.dvalues, x.dvalues, a, a.dv, 16))
     return cudaErrorInvalidValue;
   return launch (bwd_kernel, dim3 ((unsigned) min (a.items, min (multiprocessors, MOST_BLOCKS))), THREADS, SHARED_BYTES,
                  stream, a);

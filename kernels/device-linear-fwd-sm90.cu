@@ -8,6 +8,7 @@
  * and S^T is an operand of the outputs as it lies in registers.
  */
 #include "kernels/device-linear-fwd.cuh"
+#include "kernels/device-map.cuh"
 #include "kernels/device-wgmma.cuh"
 
 template <int D_, int G_> struct Group {
@@ -337,35 +338,15 @@ __launch_bounds__ (F::threads, F::blocks) group_output_kernel (const __grid_cons
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-/* Of a tensor [m,vectors,size] of bf16, in boxes of 64 tokens by 64 columns. */
+/* Boxes of 64 tokens. What the L2 gets is no wider than a head's row, lest a fetch reach into another's. */
 static bool
-map_of (CUtensorMap *map, const void *data, int64_t m, int64_t vectors, int64_t size)
+make_map (CUtensorMap *map, const void *data, const Forward &f, int64_t size)
 {
-  typedef CUresult (*Encode) (CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  static Encode encode = nullptr;
-  cuuint64_t sizes[3] = { (cuuint64_t) size, (cuuint64_t) vectors, (cuuint64_t) m };
-  cuuint64_t strides[2] = { (cuuint64_t) size * 2, (cuuint64_t) (size * vectors) * 2 };
-  /* No wider than a head's row, lest a fetch reach into another's. */
   CUtensorMapL2promotion fetch = size % 128 == 0  ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
                                  : size % 64 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
                                                   : CU_TENSOR_MAP_L2_PROMOTION_NONE;
-  cuuint32_t box[3] = { 64, 1, CHUNK }, steps[3] = { 1, 1, 1 };
 
-  if (encode == nullptr) {
-    cudaDriverEntryPointQueryResult found;
-    void *entry = nullptr;
-
-    if (cudaGetDriverEntryPointByVersion ("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess ||
-        found != cudaDriverEntryPointSuccess)
-      return false;
-    encode = (Encode) entry;
-  }
-  return encode (map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *) data, sizes, strides, box, steps,
-                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, fetch,
-                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return map_of (map, data, f.m, f.batch * f.heads, size, CHUNK, fetch) == cudaSuccess;
 }
 
 template <typename F>
@@ -393,13 +374,12 @@ run_outputs (const Boxed &a, int64_t segments, cudaStream_t stream)
 cudaError_t
 linear_outputs_sm90 (const Forward &f, int64_t segments, cudaStream_t stream)
 {
-  int64_t vectors = f.batch * f.heads;
   Boxed a = {};
 
   a.f = f;
   a.is_boxed = f.is_wide && f.o.dtype == SP_DEV_BF16;
-  if (!map_of (&a.queries, f.queries, f.m, vectors, f.d) || !map_of (&a.keys, f.keys, f.m, vectors, f.d) ||
-      !map_of (&a.values, f.values, f.m, vectors, f.c) || (a.is_boxed && !map_of (&a.o, f.o.data, f.m, vectors, f.c)))
+  if (!make_map (&a.queries, f.queries, f, f.d) || !make_map (&a.keys, f.keys, f, f.d) ||
+      !make_map (&a.values, f.values, f, f.c) || (a.is_boxed && !make_map (&a.o, f.o.data, f, f.c)))
     return cudaErrorInvalidValue;
   if (f.d <= 64)
     return f.c <= 64 ? run_outputs<Group<64, 1>> (a, segments, stream)
