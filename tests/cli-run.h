@@ -196,11 +196,32 @@ write_file (const char *name, const char *text, gssize length)
   g_assert_no_error (error);
 }
 
+static inline char *
+read_back (const char *name, gsize *ret_length)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *path = g_build_filename (folder, name, NULL);
+  char *text = NULL;
+  g_file_get_contents (path, &text, ret_length, &error);
+  g_assert_no_error (error);
+  return text;
+}
+
 static inline gboolean
 is_there (const char *name)
 {
   g_autofree char *path = g_build_filename (folder, name, NULL);
   return g_file_test (path, G_FILE_TEST_EXISTS);
+}
+
+/* FALSE: the test is skipped. */
+static inline gboolean
+has_gnuplot (void)
+{
+  g_autofree char *program = g_find_program_in_path ("gnuplot");
+  if (program == NULL)
+    g_test_skip ("gnuplot is not installed");
+  return program != NULL;
 }
 
 /* The four files, as they are above. */

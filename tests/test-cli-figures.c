@@ -3,24 +3,12 @@
 #include "plots/csv.h"
 #include "tests/cli-run.h"
 
-static gboolean
-has_gnuplot (void)
-{
-  g_autofree char *program = g_find_program_in_path ("gnuplot");
-  if (program == NULL)
-    g_test_skip ("gnuplot is not installed");
-  return program != NULL;
-}
-
 static SpCsv *
 read_csv (const char *name)
 {
   g_autoptr (GError) error = NULL;
-  g_autofree char *path = g_build_filename (folder, name, NULL);
-  char *text = NULL;
   gsize length;
-  g_file_get_contents (path, &text, &length, &error);
-  g_assert_no_error (error);
+  char *text = read_back (name, &length);
   SpCsv *csv = sp_csv_new (name, text, length, &error);
   g_assert_no_error (error);
   return csv;
@@ -333,8 +321,7 @@ test_injection (gconstpointer data)
     g_auto (Run) run = run_cli ("plot", drawn[k].kind, "nasty.csv", "-o", "nasty.svg");
     g_assert_cmpstr (run.err, ==, "");
     g_assert_cmpint (run.status, ==, 0);
-    g_autofree char *path = g_build_filename (folder, "nasty.svg", NULL), *svg = NULL;
-    g_assert_true (g_file_get_contents (path, &svg, NULL, NULL));
+    g_autofree char *svg = read_back ("nasty.svg", NULL);
     g_assert_null (strstr (svg, "<script"));
     g_assert_false (is_there ("PWNED"));
   }

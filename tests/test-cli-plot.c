@@ -4,26 +4,6 @@
 
 static const char *const sweep_kinds[] = { "scaling", "compare", "memory", "breakdown", "heatmap" };
 
-static gboolean
-has_gnuplot (void)
-{
-  g_autofree char *program = g_find_program_in_path ("gnuplot");
-  if (program == NULL)
-    g_test_skip ("gnuplot is not installed");
-  return program != NULL;
-}
-
-static char *
-read_back (const char *name, gsize *ret_length)
-{
-  g_autoptr (GError) error = NULL;
-  g_autofree char *path = g_build_filename (folder, name, NULL);
-  char *text = NULL;
-  g_file_get_contents (path, &text, ret_length, &error);
-  g_assert_no_error (error);
-  return text;
-}
-
 /* --- formats ------------------------------------------------------------------------------------------------------ */
 
 static void

@@ -2,28 +2,14 @@
 /* seqpar report: one page that needs nothing else, whatever files say. */
 #include "tests/cli-run.h"
 
-static gboolean
-has_gnuplot (void)
-{
-  g_autofree char *program = g_find_program_in_path ("gnuplot");
-  if (program == NULL)
-    g_test_skip ("gnuplot is not installed");
-  return program != NULL;
-}
-
 static char *
 write_report (const char *name, const char *set)
 {
-  g_autoptr (GError) error = NULL;
-  g_autofree char *path = g_build_filename (folder, name, NULL);
-  char *text = NULL;
   g_auto (Run) run = run_cli ("report", "scenario.ini", "-o", name, "--layouts", "3", "--set", set);
   g_assert_cmpstr (run.err, ==, "");
   g_assert_cmpstr (run.out, ==, "");
   g_assert_cmpint (run.status, ==, 0);
-  g_file_get_contents (path, &text, NULL, &error);
-  g_assert_no_error (error);
-  return text;
+  return read_back (name, NULL);
 }
 
 static guint

@@ -41,17 +41,6 @@ column_text (const SpCsv *csv, const char *column)
   return g_string_free (all, FALSE);
 }
 
-static char *
-read_back (const char *name)
-{
-  g_autoptr (GError) error = NULL;
-  g_autofree char *path = g_build_filename (folder, name, NULL);
-  char *text = NULL;
-  g_file_get_contents (path, &text, NULL, &error);
-  g_assert_no_error (error);
-  return text;
-}
-
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
 /* A row says what `run` says with the same keys, by either engine. */
@@ -225,7 +214,7 @@ test_cut_short (void)
     g_auto (Run) run = run_cli (SWEEP, "--csv", "cut.csv");
     g_assert_cmpint (run.status, ==, 0);
     assert_contains (run.out, "cut.csv: 40 points: ");
-    g_autofree char *made = read_back ("cut.csv");
+    g_autofree char *made = read_back ("cut.csv", NULL);
     g_assert_cmpstr (made, ==, all);
   }
 }
@@ -242,7 +231,7 @@ test_not_again (void)
   write_file ("marked.csv", marked, -1);
   g_auto (Run) run = run_cli (SWEEP, "--csv", "marked.csv");
   g_assert_cmpint (run.status, ==, 0);
-  g_autofree char *made = read_back ("marked.csv");
+  g_autofree char *made = read_back ("marked.csv", NULL);
   g_assert_cmpstr (made, ==, expected);
 }
 
@@ -258,7 +247,7 @@ test_more_values (void)
       run_cli ("sweep", "scenario.ini", "--sweep", "sequence=4K..32K*2", "--sweep", "zero=0,1", "--csv", "more.csv");
   g_assert_cmpint (more.status, ==, 0);
   g_auto (Run) new = run_cli ("sweep", "scenario.ini", "--sweep", "sequence=4K..32K*2", "--sweep", "zero=0,1");
-  g_autofree char *made = read_back ("more.csv");
+  g_autofree char *made = read_back ("more.csv", NULL);
   g_assert_cmpstr (made, ==, new.out);
 }
 
@@ -284,7 +273,7 @@ test_other_files (void)
   assert_refused (&keys, 1, (const char *[]){ "other.csv", "its header is another", NULL });
   g_auto (Run) input = run_cli ("sweep", "scenario.ini", "--sweep", "sequence=4K", "--csv", "scenario.ini");
   assert_refused (&input, 1, (const char *[]){ "scenario.ini", "a file that this reads", NULL });
-  g_autofree char *left = read_back ("other.csv");
+  g_autofree char *left = read_back ("other.csv", NULL);
   g_assert_cmpstr (left, ==, all);
 }
 
