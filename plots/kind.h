@@ -40,6 +40,8 @@ const SpKind *sp_kind_get (guint i);
  * those that are not there nothing is said. */
 void sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what);
 
+/* The number of a name, which it takes, in a list that it joins if it is new; `numbers`: of each name, + 1. */
+guint sp_name_number (GPtrArray *names, GHashTable *numbers, char *name);
 /* Classes of memory have one style in all figures. */
 guint sp_kind_class_style (const char *class);
 

@@ -23,7 +23,7 @@ static const SpKind kinds[] = {
   { "calibration", "measured points, the curves through them, and what was held out", SP_SOURCE_FIT, 920, 400, NULL,
     sp_kind_calibration },
   { "accuracy", "runs as predicted and as executed", SP_SOURCE_CHECK, 920, 420, NULL, sp_kind_accuracy },
-  { "heatmap", "throughput over two keys", SP_SOURCE_SWEEP, 760, 480, NULL, sp_kind_heatmap },
+  { "heatmap", "MFU over two keys", SP_SOURCE_SWEEP, 760, 480, NULL, sp_kind_heatmap },
 };
 
 const SpKind *
@@ -42,6 +42,20 @@ sp_kind_class_style (const char *class)
     if (g_str_equal (class, classes[i]))
       return i;
   return G_N_ELEMENTS (classes);
+}
+
+guint
+sp_name_number (GPtrArray *names, GHashTable *numbers, char *name)
+{
+  gpointer found = g_hash_table_lookup (numbers, name);
+
+  if (found != NULL) {
+    g_free (name);
+    return GPOINTER_TO_UINT (found) - 1;
+  }
+  g_ptr_array_add (names, name);
+  g_hash_table_insert (numbers, name, GUINT_TO_POINTER (names->len));
+  return names->len - 1;
 }
 
 /* What all rows that say something say; NULL: they differ, or none does. */

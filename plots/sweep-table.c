@@ -153,21 +153,6 @@ set_axis (SpSweepTable *table, gint column)
     table->x.names = g_ptr_array_new_with_free_func (g_free);
 }
 
-/* The number of a name in a list that it joins. */
-static guint
-index_of (GPtrArray *names, GHashTable *numbers, char *name)
-{
-  gpointer found = g_hash_table_lookup (numbers, name);
-
-  if (found == NULL) {
-    g_ptr_array_add (names, name);
-    g_hash_table_insert (numbers, name, GUINT_TO_POINTER (names->len));
-    return names->len - 1;
-  }
-  g_free (name);
-  return GPOINTER_TO_UINT (found) - 1;
-}
-
 /* Keys that the one on the axis decides, as `data` does with `nodes`, name no series. */
 static void
 leave_decided (const SpCsv *csv, gint x, guint n_keys, gboolean *varies)
@@ -203,9 +188,9 @@ fill (SpSweepTable *table, gint x, const gboolean *shown)
   table->published = g_new0 (guint8, n);
   for (guint row = 0; row < n; row++) {
     g_autofree char *said = sp_csv_text (csv, row, outcome);
-    table->series_of[row] = index_of (table->series, numbers, sp_sweep_row_name (csv, row, shown));
+    table->series_of[row] = sp_name_number (table->series, numbers, sp_sweep_row_name (csv, row, shown));
     table->x_of[row] = table->x.names == NULL ? sp_csv_number (csv, row, x)
-                                              : index_of (table->x.names, places, sp_csv_text (csv, row, x));
+                                              : sp_name_number (table->x.names, places, sp_csv_text (csv, row, x));
     table->fits[row] = g_str_equal (said, "fits");
     table->priced[row] = table->fits[row] || g_str_has_prefix (said, "out of ");
     table->n_priced += table->priced[row];

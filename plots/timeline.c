@@ -8,20 +8,6 @@
 #define MOST_ROWS 64
 #define PITCH 17
 
-static guint
-number_of (GPtrArray *names, GHashTable *numbers, char *name)
-{
-  gpointer found = g_hash_table_lookup (numbers, name);
-
-  if (found != NULL) {
-    g_free (name);
-    return GPOINTER_TO_UINT (found) - 1;
-  }
-  g_ptr_array_add (names, name);
-  g_hash_table_insert (numbers, name, GUINT_TO_POINTER (names->len));
-  return names->len - 1;
-}
-
 /* In one order in all figures, so that they have one style. */
 static void
 add_known (const SpCsv *csv, gint what, GPtrArray *names, GHashTable *numbers)
@@ -35,7 +21,7 @@ add_known (const SpCsv *csv, gint what, GPtrArray *names, GHashTable *numbers)
       found = g_str_equal (text, known[i]);
     }
     if (found)
-      number_of (names, numbers, g_strdup (known[i]));
+      sp_name_number (names, numbers, g_strdup (known[i]));
   }
 }
 
@@ -72,7 +58,7 @@ measure_rows (const SpCsv *csv)
 
   if (find_columns (csv, &c, NULL))
     for (guint row = 0; row < csv->rows->len && names->len < MOST_ROWS; row++)
-      number_of (names, numbers, row_name (csv, row, &c));
+      sp_name_number (names, numbers, row_name (csv, row, &c));
   return (gint) names->len;
 }
 
@@ -99,8 +85,8 @@ sp_kind_timeline (SpFigure *figure, const SpCsv *csv, GError **error)
   g_autoptr (SpSpans) spans = sp_spans_new (end < 1 ? "time of the step, ms" : "time of the step, s");
   add_known (csv, c.what, spans->kinds, kinds);
   for (guint row = 0; row < csv->rows->len; row++) {
-    const SpSpan span = { number_of (spans->rows, rows, row_name (csv, row, &c)),
-                          number_of (spans->kinds, kinds, sp_csv_text (csv, row, c.what)),
+    const SpSpan span = { sp_name_number (spans->rows, rows, row_name (csv, row, &c)),
+                          sp_name_number (spans->kinds, kinds, sp_csv_text (csv, row, c.what)),
                           sp_csv_number (csv, row, c.begin) / unit, sp_csv_number (csv, row, c.end) / unit };
     if (!(span.begin >= 0 && span.end >= span.begin))
       return sp_figure_fail (error, SP_FIGURE_ERROR_DATA, "%s: row %u has no time from begin_s to end_s", csv->path,
