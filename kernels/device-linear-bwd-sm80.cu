@@ -14,6 +14,7 @@
  * scores within a chunk are shared.
  */
 #include "kernels/device-linear-bwd-tiles.cuh"
+#include "kernels/device-linear-warps.cuh"
 
 #define CHUNK 64
 #define CHAIN_THREADS 256
@@ -80,37 +81,6 @@ place_of (const Gradients &a, int columns)
 }
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
-
-template <typename F> struct State {
-  float s[F::tiles][F::D / 8][4];
-};
-
-/* Column, and feature of keys or token, of element e of the n-th 8 of a warp's i-th 16 columns. */
-template <typename F>
-static __device__ inline int
-column_of (int i, int e)
-{
-  return (int) threadIdx.x / 32 * F::R + i * 16 + (int) threadIdx.x % 32 / 4 + e / 2 * 8;
-}
-
-static __device__ inline int
-index_of (int n, int e)
-{
-  return n * 8 + (int) threadIdx.x % 4 * 2 + e % 2;
-}
-
-template <typename F, typename G>
-static __device__ inline void
-state_each (State<F> &state, G g)
-{
-#pragma unroll
-  for (int i = 0; i < F::tiles; i++)
-#pragma unroll
-    for (int n = 0; n < F::D / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        g (state.s[i][n][e], index_of (n, e), column_of<F> (i, e));
-}
 
 /* Weights of a whole chunk's tokens in its state; where a chunk is not whole no state is wanted of M, and E's are the
  * same. */
@@ -203,7 +173,7 @@ __launch_bounds__ (F::threads) segment_kernel (Gradients a)
     copy_wait<stages - 2> ();
     __syncthreads ();
     load (step + stages - 1);
-    state_each (state, [&] (float &s, int, int) { s *= factor; });
+    state_decay (state, factor);
 #pragma unroll
     for (int token = 0; token < CHUNK; token += 16) {
       uint32_t v[F::tiles][4];
@@ -219,7 +189,7 @@ __launch_bounds__ (F::threads) segment_kernel (Gradients a)
     for (int n = 0; n < F::D / 8; n++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        int row = p.column + column_of<F> (i, 2 * half), column = index_of (n, 0);
+        int row = p.column + column_of<F::R> (i, 2 * half), column = index_of (n, 0);
         if (row < a.dk && column < a.dv)
           *(float2 *) (to + row * a.dv + column) = make_float2 (state.s[i][n][2 * half], state.s[i][n][2 * half + 1]);
       }
@@ -391,7 +361,7 @@ store_outputs (const Gradients &a, const Place &p, SpDevTensor to, int c, const 
         int lane = threadIdx.x % 32, is_odd = lane / 4 % 2;
         float low = out.o[i][n][2 * half], high = out.o[i][n][2 * half + 1];
         float got = __shfl_xor_sync (0xffffffffu, is_odd ? low : high, 4);
-        int token = index_of (n, is_odd), column = p.column + column_of<F> (i, 2 * half) - is_odd;
+        int token = index_of (n, is_odd), column = p.column + column_of<F::R> (i, 2 * half) - is_odd;
 
         if (token < tokens && column < c)
           store_pair (to, ((first + token) * a.vectors + p.vector) * c + column, is_odd ? got : low,
@@ -457,7 +427,7 @@ __launch_bounds__ (F::threads) gradient_kernel (Gradients a)
     read_state<F> (out, state, z_tile, reverse, tokens, p.slope2);
     __syncthreads ();
     float factor = decay2 (p.slope2, tokens);
-    state_each (state, [&] (float &s, int, int) { s *= factor; });
+    state_decay (state, factor);
 #pragma unroll 2
     for (int token = 0; token < CHUNK; token += 16) {
       uint32_t v[F::tiles][4];

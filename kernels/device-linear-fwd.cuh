@@ -8,6 +8,7 @@
  * within a chunk are shared: 16 by 16 of them at a time are some warp's.
  */
 
+#include "kernels/device-linear-warps.cuh"
 #include "kernels/device-linear.cuh"
 #include "kernels/device-swizzle.cuh"
 
@@ -73,37 +74,6 @@ static __device__ inline int64_t
 state_at (const Forward &a, const Place &p, int64_t index)
 {
   return ((index * a.batch + p.b) * a.heads + p.h) * a.d * a.c + p.column;
-}
-
-/* Column, and feature of keys or token, of element e of the n-th 8 of a warp's i-th 16 columns. */
-template <int R>
-static __device__ inline int
-column_of (int i, int e)
-{
-  return (int) threadIdx.x / 32 * R + i * 16 + (int) threadIdx.x % 32 / 4 + e / 2 * 8;
-}
-
-static __device__ inline int
-index_of (int n, int e)
-{
-  return n * 8 + (int) threadIdx.x % 4 * 2 + e % 2;
-}
-
-template <typename F> struct State {
-  float s[F::tiles][F::D / 8][4];
-};
-
-template <typename F, typename G>
-static __device__ inline void
-state_each (State<F> &state, G g)
-{
-#pragma unroll
-  for (int i = 0; i < F::tiles; i++)
-#pragma unroll
-    for (int n = 0; n < F::D / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        g (state.s[i][n][e], index_of (n, e), column_of<F::R> (i, e));
 }
 
 template <typename F>
@@ -185,19 +155,6 @@ state_add (State<F> &state, const uint32_t weighed[F::tiles][4], uint32_t x_tile
       mma (state.s[i][n + 1], weighed[i], b[2], b[3]);
     }
   }
-}
-
-template <typename F>
-static __device__ inline void
-state_decay (State<F> &state, float factor)
-{
-#pragma unroll
-  for (int i = 0; i < F::tiles; i++)
-#pragma unroll
-    for (int n = 0; n < F::D / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        state.s[i][n][e] *= factor;
 }
 
 template <typename F>
