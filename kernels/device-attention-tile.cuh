@@ -149,7 +149,7 @@ product_of_kept (float (&c)[MT][N], const float (&p)[MT][K], uint32_t y)
     for (int i = 0; i < MT; i++)
 #pragma unroll
       for (int e = 0; e < 4; e++)
-        a[i][e] = pack_bf16 (p[i][k + 2 * e], p[i][k + 2 * e + 1]);
+        a[i][e] = bf16_pair (p[i][k + 2 * e], p[i][k + 2 * e + 1]);
 #pragma unroll
     for (int j = 0; j < N; j += 8) {
       load_matrices_transposed (b, y + 2 * k * Tile<D>::row_bytes + 4 * j);

@@ -191,7 +191,7 @@ pack (uint32_t (&p)[N / 2], const float (&c)[N])
 {
 #pragma unroll
   for (int i = 0; i < N / 2; i++)
-    p[i] = pack_bf16 (c[2 * i], c[2 * i + 1]);
+    p[i] = bf16_pair (c[2 * i], c[2 * i + 1]);
 }
 
 #define C_8(i)                                                                                                         \

@@ -44,15 +44,6 @@ struct Attention {
 };
 
 static __device__ inline uint32_t
-pack_bf16 (float low, float high)
-{
-  uint32_t pair;
-
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-static __device__ inline uint32_t
 shared_at (const void *p)
 {
   return (uint32_t) __cvta_generic_to_shared (p);

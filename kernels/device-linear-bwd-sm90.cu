@@ -38,8 +38,9 @@ store_rows (const CUtensorMap *map, const Item &x, int chunk, int column, const 
   for (int j = 0; j < N; j += 2) {
     int piece = j % 8 + matrix / 2;
 
-    store_matrices (tile + j / 8 * HALF_BYTES + row * 128 + ((piece ^ row % 8) << 4), pack (d[j][0], d[j][1]),
-                    pack (d[j][2], d[j][3]), pack (d[j + 1][0], d[j + 1][1]), pack (d[j + 1][2], d[j + 1][3]));
+    store_matrices (tile + j / 8 * HALF_BYTES + row * 128 + ((piece ^ row % 8) << 4), bf16_pair (d[j][0], d[j][1]),
+                    bf16_pair (d[j][2], d[j][3]), bf16_pair (d[j + 1][0], d[j + 1][1]),
+                    bf16_pair (d[j + 1][2], d[j + 1][3]));
   }
   fence_async ();
   __syncwarp ();
@@ -91,8 +92,8 @@ decay_scores (Fragments &p, const float (&s)[8][4], bool reverse, const float *p
   for (int j = 0; j < 8; j++) {
     float low = powers[base + 8 * j * step], high = powers[base + (8 * j + 1) * step];
 
-    p[j / 2][j % 2 * 2] = pack (s[j][0] * low, s[j][1] * high);
-    p[j / 2][j % 2 * 2 + 1] = pack (s[j][2] * above[0], s[j][3] * above[1]);
+    p[j / 2][j % 2 * 2] = bf16_pair (s[j][0] * low, s[j][1] * high);
+    p[j / 2][j % 2 * 2 + 1] = bf16_pair (s[j][2] * above[0], s[j][3] * above[1]);
     above[0] = low;
     above[1] = high;
   }

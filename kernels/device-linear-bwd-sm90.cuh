@@ -172,15 +172,6 @@ produce (const Bwd &a, uint32_t tiles, uint32_t barriers, int *items)
 
 typedef float State[16][4]; /* of a warpgroup's 64 rows: 16 rows a warp */
 
-static __device__ inline uint32_t
-pack (float low, float high)
-{
-  uint32_t r;
-
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-
 /* What threads know of their place. */
 struct Lane {
   int warp, group, row, pair; /* warp of 8, warpgroup, row of 64, first column of 8 */
@@ -222,8 +213,8 @@ weigh_tokens (Fragments &x, uint32_t tile, bool reverse, const float *powers, fl
     load_matrices_transposed (raw, at + k * 2048);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      x[k][i] = pack (bf16_at (raw[i], 0) * (weights[i / 2 * 2] * step),
-                      bf16_at (raw[i], 1) * (weights[i / 2 * 2 + 1] * step));
+      x[k][i] = bf16_pair (bf16_at (raw[i], 0) * (weights[i / 2 * 2] * step),
+                           bf16_at (raw[i], 1) * (weights[i / 2 * 2 + 1] * step));
   }
 }
 
@@ -261,9 +252,9 @@ store_state (const State &state, uint32_t to, const Lane &l)
   for (int j = 0; j < 16; j += 2) {
     int piece = j % 8 + matrix / 2;
 
-    store_matrices (to + j / 8 * STATE_HALF + row * 128 + ((piece ^ row % 8) << 4), pack (state[j][0], state[j][1]),
-                    pack (state[j][2], state[j][3]), pack (state[j + 1][0], state[j + 1][1]),
-                    pack (state[j + 1][2], state[j + 1][3]));
+    store_matrices (to + j / 8 * STATE_HALF + row * 128 + ((piece ^ row % 8) << 4),
+                    bf16_pair (state[j][0], state[j][1]), bf16_pair (state[j][2], state[j][3]),
+                    bf16_pair (state[j + 1][0], state[j + 1][1]), bf16_pair (state[j + 1][2], state[j + 1][3]));
   }
   fence_async ();
 }
