@@ -171,7 +171,8 @@ cudaError_t sp_dev_attention_merge (int64_t rows, int64_t k, bool accumulate, Sp
 cudaError_t sp_dev_attention_delta (int64_t rows, int64_t k, SpDevTensor d_o, SpDevTensor o, float *delta,
                                     cudaStream_t stream);
 /* No pass needs dq of the other: one kernel makes dq by queries, one dkeys and dvalues by keys, 7 products where 5 would
- * do. Where many heads share few keys the scratch also has what several blocks make of one key. */
+ * do; 9 with more than 128 features on compute capability 9.0. Where many heads share few keys the scratch also has what
+ * several blocks make of one key. */
 size_t sp_dev_attention_bwd_scratch_bytes (SpDevShape shape);
 cudaError_t sp_dev_attention_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                                   SpDevTensor d_o, const float *lse, const float *delta, bool causal,
