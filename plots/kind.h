@@ -27,6 +27,7 @@ typedef enum {
 typedef struct {
   const char *name, *summary;
   SpSource source;
+  gboolean compares;  /* it has a place for figures of others, rows with a column `published` that names whom */
   gint width, height; /* usual ones; 0: by what there is to show */
   /* The height that what there is to show needs; NULL: the usual one. */
   gint (*measure) (const SpCsv *csv);
@@ -39,6 +40,10 @@ const SpKind *sp_kind_get (guint i);
 /* Sets title and small print of what all rows are of, and the worst provenance, from the columns that a sweep has; of
  * those that are not there nothing is said. */
 void sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what);
+
+/* Puts into the small print whose figures the rows of others are, and how they are marked; nothing where there are none.
+ * After sp_kind_subject, before the frame. */
+void sp_kind_published (SpFigure *figure, const SpCsv *csv, const char *mark);
 
 /* Classes of memory have one style in all figures. */
 guint sp_kind_class_style (const char *class);

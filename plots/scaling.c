@@ -165,6 +165,7 @@ sp_kind_scaling (SpFigure *figure, const SpCsv *csv, GError **error)
                            "sweep fewer values",
                            csv->path, table->series->len, SP_STYLES);
   sp_kind_subject (figure, csv, "");
+  sp_kind_published (figure, csv, "open markers");
   sp_figure_frame (figure);
   draw_throughput (figure, table, tokens);
   draw_memory (figure, table, peak, capacity);
