@@ -53,6 +53,8 @@ add_series (const SpSweepTable *table, SpLines *lines, const Shown *shown)
     guint series = table->series_of[row];
     guint drawn = series + (table->published[row] ? table->series->len : 0);
     double value = sp_csv_number (table->csv, row, shown->column) / shown->unit;
+    if (isnan (value)) /* others say nothing of it */
+      continue;
     /* Crosses of several series at one place stand above each other. */
     double pinned = shown->pinned * (1 + 0.035 * (series % SP_STYLES));
     gboolean pins = !table->fits[row] && !isnan (shown->pinned);
