@@ -68,7 +68,7 @@ sp_bar_rows_init (SpBarRows *rows, const SpCsv *csv, GError **error)
   rows->names = g_ptr_array_new_with_free_func (g_free);
   rows->fits = g_new0 (gboolean, csv->rows->len);
   for (guint row = 0; row < csv->rows->len; row++)
-    g_ptr_array_add (names, table->priced[row] ? sp_sweep_row_name (csv, row, varies) : NULL);
+    g_ptr_array_add (names, table->priced[row] ? sp_sweep_row_name (csv, row, varies, NULL) : NULL);
   add_rows (rows, table, (GStrv) names->pdata);
   return TRUE;
 }

@@ -94,6 +94,8 @@ note_of (const SpBars *bars, const SpBar *bar)
 
   if (bar->note != NULL)
     return g_strdup (bar->note);
+  if (bar->out && value == 0) /* how much it lacks is not said */
+    return g_strdup ("x out of memory");
   g_ascii_formatd (digits, sizeof digits, value >= 100 ? "%.0f" : value >= 10 ? "%.1f" : "%.3g", value);
   return g_strdup_printf ("%s%s", value >= 1000 ? length : digits, bar->out ? "  x out of memory" : "");
 }

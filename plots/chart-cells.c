@@ -85,7 +85,7 @@ published_of (const SpCell *cell)
 {
   g_autofree char *number = isnan (cell->published) ? NULL : number_of (cell->published);
 
-  return number != NULL ? g_strdup_printf ("(%s)", number) : NULL;
+  return number != NULL ? g_strdup_printf ("(%s)", isinf (cell->published) ? "x" : number) : NULL;
 }
 
 static char *

@@ -133,7 +133,7 @@ typedef enum { SP_CELL_VALUE, SP_CELL_OUT, SP_CELL_REFUSED } SpCellState;
 
 typedef struct {
   guint x, y;              /* numbers of names */
-  double value, published; /* what others say of it, in brackets; NAN: nothing */
+  double value, published; /* what others say, in brackets; NAN: nothing, INFINITY: that it ran out of memory */
   guint8 state;            /* SpCellState */
 } SpCell;
 

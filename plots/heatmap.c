@@ -54,7 +54,7 @@ set_published (SpCells *cells, const SpCell *published)
     SpCell *cell = &g_array_index (cells->cells, SpCell, i);
     if (cell->x != published->x || cell->y != published->y)
       continue;
-    cell->published = published->value;
+    cell->published = published->state == SP_CELL_OUT ? INFINITY : published->value;
     cells->compares = TRUE;
   }
 }

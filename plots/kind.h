@@ -68,8 +68,9 @@ typedef struct {
 SpSweepTable *sp_sweep_table_new (const SpCsv *csv, GError **error);
 void sp_sweep_table_free (SpSweepTable *table);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpSweepTable, sp_sweep_table_free)
-/* "ulysses 8 x ring 2, zero 3": what a row has in keys that vary; "" where none does. Free with g_free. */
-char *sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown);
+/* "ulysses 8 x ring 2, zero 3": what a row has in keys that vary; "" where none does. Degrees in `bare` (NULL: none) are
+ * named without their number. Free with g_free. */
+char *sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown, const gboolean *bare);
 /* What throughputs up to `most` tokens/s are divided by, so that ticks have at most four digits, and what that is. */
 double sp_throughput_unit (double most, const char **ret_label);
 /* Which columns are keys that differ from row to row. Free with g_free. */
