@@ -219,7 +219,7 @@ note_start (const SpBars *bars, const SpChartAxis *axis, const SpBox *axes, doub
   double level =
       isnan (bars->level) ? -INFINITY : axes->left + sp_axis_at (axis, bars->level) * (axes->right - axes->left);
 
-  return level > x - 3 && level < x + width ? level + 5 : x;
+  return level > x - 3 && level < x + width + 3 ? level + 5 : x;
 }
 
 static void

@@ -17,6 +17,10 @@ papers=$here/../scenarios/papers
 recompute=sequence-regions:recompute=false:none,true:none,false:selective,true:selective,false:full
 "$seqpar" plot memory "$papers/megatron-sp-22b.ini" --sweep $recompute \
   --published "$papers/megatron-sp-22b-memory.csv" -o "$here/megatron-sp-memory.svg"
+"$seqpar" plot memory "$papers/megatron-sp-175b.ini" --sweep $recompute \
+  --published "$papers/megatron-sp-175b-memory.csv" -o "$here/megatron-sp-175b-memory.svg"
+"$seqpar" plot breakdown "$papers/megatron-sp-175b.ini" --sweep sequence-regions:recompute=true:selective,false:full \
+  --published "$papers/megatron-sp-175b-step.csv" -o "$here/megatron-sp-175b-step.svg"
 "$seqpar" plot breakdown "$papers/megatron-sp-22b.ini" --sweep scope=layer --sweep $recompute \
   --published "$papers/megatron-sp-22b-layer.csv" -o "$here/megatron-sp-layer.svg"
 "$seqpar" plot heatmap "$papers/usp-attention.ini" --sweep ulysses:ring=8:1,4:2,2:4,1:8 --sweep sequence=8K,32K,128K \
