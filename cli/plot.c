@@ -59,7 +59,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "size", 0, 0, G_OPTION_ARG_STRING, &o->size, "In pixels, 96 to an inch; of text in characters", "WIDTHxHEIGHT" },
     { "keep", 0, 0, G_OPTION_ARG_NONE, &o->keep, "Leave gnuplot's script, its data and the CSV beside the figure",
       NULL },
-    { "published", 0, 0, G_OPTION_ARG_FILENAME, &o->published, "Of scaling: figures of others beside it", "FILE.csv" },
+    { "published", 0, 0, G_OPTION_ARG_FILENAME, &o->published, "Figures of others beside a sweep", "FILE.csv" },
     { "sweep", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->axes, "Of a scenario: as seqpar sweep has it", "KEY=VALUES" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "Of a scenario: over the file", "KEY=VALUE" },
     { "engine", 0, 0, G_OPTION_ARG_STRING, &o->engine, "Of a scenario: estimate (default) or simulate", "NAME" },
@@ -211,6 +211,18 @@ load (const Options *o, const SpPlotQuestion *q, const SpKind *kind, GError **er
   return sp_csv_new (q->input, g_string_free (text, FALSE), length, error); /* named by what it was made of */
 }
 
+static gboolean
+refuse_published (const SpKind *kind, GError **error)
+{
+  g_autoptr (GString) names = g_string_new (NULL);
+  const SpKind *other;
+
+  for (guint i = 0; (other = sp_kind_get (i)) != NULL; i++)
+    if (other->compares)
+      g_string_append_printf (names, "%s%s", names->len > 0 ? ", " : "", other->name);
+  return sp_cli_usage (error, "--published goes with %s; not with %s", names->str, kind->name);
+}
+
 /* The figures of others as more rows: they have the sweep's keys, and say whose they are. */
 static SpCsv *
 add_published (const char *path, SpCsv *swept, GError **error)
@@ -284,8 +296,8 @@ run (const Options *o, const SpKind *kind, SpFormat format, GString *out, GError
   if (!sp_cli_choice ("--engine", o->engine, engines, &engine, error))
     return FALSE;
   q.simulates = engine == 1;
-  if (o->published != NULL && !g_str_equal (kind->name, "scaling"))
-    return sp_cli_usage (error, "--published goes with scaling, not with %s", kind->name);
+  if (o->published != NULL && !kind->compares)
+    return refuse_published (kind, error);
   g_autoptr (SpCsv) csv = load (o, &q, kind, error);
   if (csv != NULL && o->published != NULL)
     csv = add_published (o->published, csv, error);

@@ -2,6 +2,7 @@
 /* The gradients of linear attention with a decay: which of two ways a card and a shape take. */
 #include "kernels/device-linear-bwd.cuh"
 
+#ifdef SP_SM90
 static bool
 is_warpgroup_shape (SpDevShape s)
 {
@@ -13,14 +14,17 @@ is_warpgroup_output (SpDevTensor t)
 {
   return t.dtype == SP_DEV_BF16 && is_aligned (t.data, 16);
 }
+#endif
 
 size_t
 sp_dev_linear_bwd_scratch_bytes (SpDevShape shape)
 {
   size_t by_warps = linear_bwd_sm80_scratch (shape), by_groups = 0;
 
+#ifdef SP_SM90
   if (is_warpgroup_shape (shape))
     by_groups = linear_bwd_sm90_scratch (shape);
+#endif
   return by_warps > by_groups ? by_warps : by_groups;
 }
 
@@ -44,9 +48,11 @@ sp_dev_linear_bwd (SpDevShape shape, const float *slopes, SpDevTensor q, SpDevTe
     error = cudaDeviceGetAttribute (&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess)
     return error;
+#ifdef SP_SM90
   if (major == 9 && is_warpgroup_shape (shape) &&
       (!is_present (dq) || (is_warpgroup_output (dq) && is_warpgroup_output (dkeys) && is_warpgroup_output (dvalues))))
     return linear_bwd_sm90 (x, multiprocessors, stream);
+#endif
   return linear_bwd_sm80 (x, stream);
 }
 

@@ -21,5 +21,7 @@ size_t linear_bwd_sm80_scratch (SpDevShape shape);
 cudaError_t linear_bwd_sm80 (const LinearBwd &x, cudaStream_t stream);
 
 /* By warpgroups: compute capability 9.0; k and n up to 128. */
+#ifdef SP_SM90 /* else it was not built */
 size_t linear_bwd_sm90_scratch (SpDevShape shape);
 cudaError_t linear_bwd_sm90 (const LinearBwd &x, int multiprocessors, cudaStream_t stream);
+#endif

@@ -222,10 +222,14 @@ struct Cut {
 static bool
 has_groups (void)
 {
+#ifdef SP_SM90
   int device, major = 0;
 
   return cudaGetDevice (&device) == cudaSuccess &&
          cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+#else
+  return false;
+#endif
 }
 
 /* As many segments as finish first. A block takes a time for each chunk, half more with the states' pass, and one for
@@ -280,8 +284,10 @@ run (const Forward &a, const Cut &cut, const float *in, cudaStream_t stream)
   }
   if (error != cudaSuccess || !is_present (a.o))
     return error;
+#ifdef SP_SM90
   if (cut.by_groups)
     return linear_outputs_sm90 (outputs, cut.segments, stream);
+#endif
   grid.z = (unsigned) cut.segments;
   return launch (output_kernel<F, BLOCKS>, grid, F::threads, output_bytes<F> (), stream, outputs);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kinds with a bar for each row of a sweep share. Rows that were refused have no bar; how many there are the small
- * print says. */
+ * print says. What others say of a row is the bar below it. */
 #include <math.h>
 #include <string.h>
 
@@ -16,34 +16,61 @@ sp_bar_rows_clear (SpBarRows *rows)
   g_free (rows->fits);
 }
 
+static void
+add_row (SpBarRows *rows, const SpSweepTable *table, guint row, const char *name)
+{
+  rows->fits[rows->rows->len] = table->fits[row];
+  g_array_append_val (rows->rows, row);
+  g_ptr_array_add (rows->names, g_strdup (name));
+}
+
+/* The sweep's rows in their order, below each what others say of it, and at the end what they say of no row here. */
+static void
+add_rows (SpBarRows *rows, const SpSweepTable *table, GStrv names)
+{
+  guint n = rows->csv->rows->len;
+  g_autofree gboolean *taken = g_new0 (gboolean, n);
+
+  for (guint row = 0; row < n; row++) {
+    if (names[row] == NULL || table->published[row])
+      continue;
+    add_row (rows, table, row, *names[row] != '\0' || n > 1 ? names[row] : "this layout");
+    for (guint other = 0; table->n_published > 0 && other < n; other++) {
+      if (names[other] == NULL || !table->published[other] || taken[other] || !g_str_equal (names[other], names[row]))
+        continue;
+      taken[other] = TRUE;
+      add_row (rows, table, other, "published");
+    }
+  }
+  for (guint row = 0; row < n; row++) {
+    g_autofree char *name = names[row] != NULL ? g_strdup_printf ("%s, published", names[row]) : NULL;
+    if (name != NULL && table->published[row] && !taken[row])
+      add_row (rows, table, row, name);
+  }
+}
+
 gboolean
 sp_bar_rows_init (SpBarRows *rows, const SpCsv *csv, GError **error)
 {
   g_autoptr (SpSweepTable) table = sp_sweep_table_new (csv, error);
+  g_autoptr (GPtrArray) names = g_ptr_array_new_with_free_func (g_free);
   guint n_keys;
 
   if (table == NULL)
     return FALSE;
+  if (table->n_priced > MOST_BARS)
+    return sp_figure_fail (error, SP_FIGURE_ERROR_DATA,
+                           "%s: %u bars are more than %d; scaling and heatmap show many points, or sweep fewer values",
+                           csv->path, table->n_priced, MOST_BARS);
   g_autofree gboolean *varies = sp_sweep_varying (csv, &n_keys, error);
   rows->csv = csv;
   rows->rows = g_array_new (FALSE, FALSE, sizeof (guint));
   rows->names = g_ptr_array_new_with_free_func (g_free);
   rows->fits = g_new0 (gboolean, csv->rows->len);
-  for (guint row = 0; row < csv->rows->len; row++) {
-    if (!table->priced[row])
-      continue;
-    char *name = sp_sweep_row_name (csv, row, varies);
-    rows->fits[rows->rows->len] = table->fits[row];
-    g_array_append_val (rows->rows, row);
-    g_ptr_array_add (rows->names, *name != '\0' || csv->rows->len > 1 ? name : g_strdup ("this layout"));
-    if (*name == '\0' && csv->rows->len == 1)
-      g_free (name);
-  }
-  if (rows->rows->len <= MOST_BARS)
-    return TRUE;
-  return sp_figure_fail (error, SP_FIGURE_ERROR_DATA,
-                         "%s: %u bars are more than %d; scaling and heatmap show many points, or sweep fewer values",
-                         csv->path, rows->rows->len, MOST_BARS);
+  for (guint row = 0; row < csv->rows->len; row++)
+    g_ptr_array_add (names, table->priced[row] ? sp_sweep_row_name (csv, row, varies, NULL) : NULL);
+  add_rows (rows, table, (GStrv) names->pdata);
+  return TRUE;
 }
 
 double
@@ -60,6 +87,7 @@ sp_bar_rows_begin (SpFigure *figure, const SpBarRows *rows)
   guint left_out = rows->csv->rows->len - rows->rows->len;
 
   sp_kind_subject (figure, rows->csv, "");
+  sp_kind_published (figure, rows->csv, "bars named published");
   if (left_out > 0) {
     g_autofree char *print = g_steal_pointer (&figure->small_print);
     figure->small_print =

@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a step's time goes. Columns: the keys, outcome, compute_s, AXIS_exposed_s, bubble_s, host_s, idle_s. */
+/* Where a step's time goes. Columns: the keys, outcome, compute_s, AXIS_exposed_s, bubble_s, host_s, idle_s. Who publishes
+ * the whole alone has undivided_s in their place. */
 #include <string.h>
 
 #include "plots/kind.h"
+
+/* What a sweep with one scope is of; a step where none is said. */
+static char *
+label_of (const SpCsv *csv, const char *unit)
+{
+  gint column = sp_csv_find (csv, "scope");
+  g_autofree char *scope = column >= 0 ? sp_csv_text (csv, 0, column) : g_strdup ("step");
+
+  for (guint row = 1; column >= 0 && row < csv->rows->len; row++) {
+    g_autofree char *other = sp_csv_text (csv, row, column);
+    if (!g_str_equal (scope, other))
+      return g_strdup_printf ("time, %s", unit);
+  }
+  return g_strdup_printf ("time of %s %s, %s", column >= 0 ? "the" : "a", scope, unit);
+}
 
 /* Columns that end so, by what stands before that. */
 static void
@@ -34,12 +50,13 @@ sp_kind_breakdown (SpFigure *figure, const SpCsv *csv, GError **error)
   sp_bar_part_add (&rows, parts, "bubble_s", "bubble", parts->len);
   sp_bar_part_add (&rows, parts, "host_s", "host", parts->len);
   sp_bar_part_add (&rows, parts, "idle_s", "idle", parts->len);
+  sp_bar_part_add (&rows, parts, "undivided_s", "undivided", SP_STYLES - 2);
   double longest = 0;
   for (guint i = 0; i < rows.rows->len; i++)
     for (guint p = 0; p < parts->len; p++)
       longest = MAX (longest, sp_bar_rows_number (&rows, i, g_array_index (parts, SpBarPart, p).column));
-  g_autoptr (SpBars) bars = sp_bar_rows_stack (&rows, longest < 1 ? "time of a step, ms" : "time of a step, s", parts,
-                                               longest < 1 ? 1e-3 : 1);
+  g_autofree char *label = label_of (csv, longest < 1 ? "ms" : "s");
+  g_autoptr (SpBars) bars = sp_bar_rows_stack (&rows, label, parts, longest < 1 ? 1e-3 : 1);
   sp_bars_draw (figure, bars, &place);
   return TRUE;
 }

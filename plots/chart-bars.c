@@ -94,6 +94,8 @@ note_of (const SpBars *bars, const SpBar *bar)
 
   if (bar->note != NULL)
     return g_strdup (bar->note);
+  if (bar->out && value == 0) /* how much it lacks is not said */
+    return g_strdup ("x out of memory");
   g_ascii_formatd (digits, sizeof digits, value >= 100 ? "%.0f" : value >= 10 ? "%.1f" : "%.3g", value);
   return g_strdup_printf ("%s%s", value >= 1000 ? length : digits, bar->out ? "  x out of memory" : "");
 }
@@ -210,6 +212,16 @@ add_parts (SpFigure *figure, const SpBars *bars, double height, double max)
   sp_figure_add (figure, "%s\n", *comma == 'p' ? "plot NaN" : "");
 }
 
+/* Where a note of this width begins that would begin at `x`: behind the level's line, if that would go through it. */
+static double
+note_start (const SpBars *bars, const SpChartAxis *axis, const SpBox *axes, double x, double width)
+{
+  double level =
+      isnan (bars->level) ? -INFINITY : axes->left + sp_axis_at (axis, bars->level) * (axes->right - axes->left);
+
+  return level > x - 3 && level < x + width + 3 ? level + 5 : x;
+}
+
 static void
 add_words (SpFigure *figure, const SpBars *bars, const SpBox *axes, const SpChartAxis *axis, double left)
 {
@@ -223,8 +235,9 @@ add_words (SpFigure *figure, const SpBars *bars, const SpBox *axes, const SpChar
     double end = axes->left + MIN (sp_axis_at (axis, length), 1) * (axes->right - axes->left);
     g_autofree char *note = note_of (bars, bar), *cut = g_strdup_printf ("> %s", note);
     g_autofree char *name = sp_text_shorten (bar->name, size, axes->left - left - 8);
-    sp_figure_label (figure, end + 5, y, "left", MIN (size, SP_FONT_SMALL), bar->out ? "#b03000" : SP_INK,
-                     length > axis->max ? cut : note);
+    const char *word = length > axis->max ? cut : note;
+    double start = note_start (bars, axis, axes, end + 5, sp_text_width (word, SP_FONT_SMALL));
+    sp_figure_label (figure, start, y, "left", MIN (size, SP_FONT_SMALL), bar->out ? "#b03000" : SP_INK, word);
     if (!bars->unnamed)
       sp_figure_label (figure, axes->left - 8, y, "right", size, SP_INK, name);
   }

@@ -6,6 +6,7 @@
 
 #define MOST_CELLS 160  /* along an axis: of more, evenly some */
 #define LEAST_WORDED 30 /* pixels of a cell with its number */
+#define LINE 14         /* pixels of one of its two numbers */
 
 SpCells *
 sp_cells_new (const char *x, const char *value)
@@ -64,13 +65,34 @@ range_of (const SpCells *cells, double *ret_min, double *ret_max)
 }
 
 static char *
-word_of (const SpCell *cell)
+number_of (double value)
 {
   char digits[G_ASCII_DTOSTR_BUF_SIZE];
 
+  return g_strdup (g_ascii_formatd (digits, sizeof digits, value >= 100 ? "%.0f" : "%.3g", value));
+}
+
+static char *
+word_of (const SpCell *cell)
+{
   if (cell->state != SP_CELL_VALUE)
     return g_strdup (cell->state == SP_CELL_OUT ? "x" : "-");
-  return g_strdup (g_ascii_formatd (digits, sizeof digits, cell->value >= 100 ? "%.0f" : "%.3g", cell->value));
+  return number_of (cell->value);
+}
+
+/* NULL: others say nothing of it. */
+static char *
+published_of (const SpCell *cell)
+{
+  g_autofree char *number = isnan (cell->published) ? NULL : number_of (cell->published);
+
+  return number != NULL ? g_strdup_printf ("(%s)", isinf (cell->published) ? "x" : number) : NULL;
+}
+
+static char *
+legend_of (const SpCells *cells)
+{
+  return g_strdup_printf ("x: out of memory   -: refused%s", cells->compares ? "   ( ): published" : "");
 }
 
 /* --- with gnuplot ------------------------------------------------------------------------------------------------- */
@@ -84,10 +106,13 @@ add_words (SpFigure *figure, const SpCells *cells, const SpBox *axes, double min
     return;
   for (guint i = 0; i < cells->cells->len; i++) {
     const SpCell *cell = &g_array_index (cells->cells, SpCell, i);
-    g_autofree char *word = word_of (cell);
+    g_autofree char *word = word_of (cell), *published = published_of (cell);
     gboolean dark = cell->state == SP_CELL_VALUE && (cell->value - min) / (max - min) > 0.5;
-    sp_figure_label (figure, axes->left + (cell->x + 0.5) * width, axes->bottom + (cell->y + 0.5) * height, "center",
-                     SP_FONT_SMALL, dark ? "#ffffff" : SP_INK, word);
+    double x = axes->left + (cell->x + 0.5) * width, y = axes->bottom + (cell->y + 0.5) * height;
+    gboolean both = published != NULL && height >= 2 * LINE;
+    sp_figure_label (figure, x, both ? y + LINE / 2.0 : y, "center", SP_FONT_SMALL, dark ? "#ffffff" : SP_INK, word);
+    if (both)
+      sp_figure_label (figure, x, y - LINE / 2.0, "center", SP_FONT_SMALL, dark ? "#ffffff" : SP_INK, published);
   }
 }
 
@@ -148,8 +173,8 @@ draw (SpFigure *figure, const SpCells *cells, const SpBox *place)
   sp_axis_names (figure, 'x', &x, x_ticks, &axes);
   sp_axis_names (figure, 'y', &y, y_ticks, &axes);
   sp_chart_title (figure, place, cells->value_label);
-  sp_figure_label (figure, place->left, place->top - 28, "left", SP_FONT_SMALL, SP_GREY,
-                   "x: out of memory   -: refused");
+  g_autofree char *legend = legend_of (cells);
+  sp_figure_label (figure, place->left, place->top - 28, "left", SP_FONT_SMALL, SP_GREY, legend);
   sp_figure_label (figure, (axes.left + axes.right) / 2, place->bottom + 8, "center", SP_FONT, SP_INK, cells->x_label);
   if (any)
     add_scale (figure, place->right - 170, place->right - 50, place->top - 15, place->top - 5, min, max);
@@ -163,7 +188,8 @@ draw (SpFigure *figure, const SpCells *cells, const SpBox *place)
 static void
 write_text (SpFigure *figure, const SpCells *cells)
 {
-  enum { WIDTH = 7, MOST = 16, MOST_ROWS = 40 };
+  enum { MOST = 16, MOST_ROWS = 40 };
+  const gint column = cells->compares ? 13 : 7;
   guint n_x = MIN (cells->x->len, MOST), n_y = MIN (cells->y->len, MOST_ROWS);
   g_autofree const SpCell **table = g_new0 (const SpCell *, n_x *n_y);
   glong width = 0;
@@ -175,20 +201,23 @@ write_text (SpFigure *figure, const SpCells *cells)
   }
   for (guint y = 0; y < n_y; y++)
     width = MAX (width, g_utf8_strlen (cells->y->pdata[y], -1));
-  g_string_append_printf (figure->text, "\n%s (x: out of memory, -: refused), over %s\n", cells->value_label,
-                          cells->x_label);
+  g_autofree char *legend = legend_of (cells);
+  g_string_append_printf (figure->text, "\n%s over %s; %s\n", cells->value_label, cells->x_label, legend);
   for (guint y = n_y; y-- > 0;) {
     g_string_append_printf (figure->text, "  %s%*s", (char *) cells->y->pdata[y],
                             (int) (width - g_utf8_strlen (cells->y->pdata[y], -1)), "");
     for (guint x = 0; x < n_x; x++) {
-      g_autofree char *word = table[y * n_x + x] != NULL ? word_of (table[y * n_x + x]) : g_strdup ("");
-      g_string_append_printf (figure->text, " %*s", WIDTH, word);
+      const SpCell *cell = table[y * n_x + x];
+      g_autofree char *word = cell != NULL ? word_of (cell) : g_strdup ("");
+      g_autofree char *published = cell != NULL ? published_of (cell) : NULL;
+      g_autofree char *both = g_strjoin (" ", word, published, NULL);
+      g_string_append_printf (figure->text, " %*s", column, both);
     }
     g_string_append_c (figure->text, '\n');
   }
   g_string_append_printf (figure->text, "  %*s", (int) width, "");
   for (guint x = 0; x < n_x; x++)
-    g_string_append_printf (figure->text, " %*.*s", WIDTH, WIDTH, (char *) cells->x->pdata[x]);
+    g_string_append_printf (figure->text, " %*.*s", column, column, (char *) cells->x->pdata[x]);
   if (n_x < cells->x->len || n_y < cells->y->len)
     g_string_append (figure->text, "\n  and more that have no room here");
   g_string_append_c (figure->text, '\n');

@@ -229,7 +229,8 @@ draw_level (SpFigure *figure, const SpLines *lines, const SpBox *axes)
                  axes->left / figure->width, at / figure->height, axes->right / figure->width,
                  axes->top / figure->height);
   sp_figure_line (figure, axes->left, at, axes->right, at, "lc rgb '" SP_GREY "' lw 1.5 dt 2");
-  sp_figure_label (figure, axes->left + 6, axes->top - 9, "left", SP_FONT_SMALL, SP_GREY, lines->level_name);
+  g_autofree char *name = sp_text_shorten (lines->level_name, SP_FONT_SMALL, axes->right - axes->left - 8);
+  sp_figure_label (figure, axes->left + 6, axes->top - 9, "left", SP_FONT_SMALL, SP_GREY, name);
 }
 
 void

@@ -132,15 +132,16 @@ guint sp_style_of (const GArray *styles, guint part); /* NULL: in order */
 typedef enum { SP_CELL_VALUE, SP_CELL_OUT, SP_CELL_REFUSED } SpCellState;
 
 typedef struct {
-  guint x, y; /* numbers of names */
-  double value;
-  guint8 state; /* SpCellState */
+  guint x, y;              /* numbers of names */
+  double value, published; /* what others say, in brackets; NAN: nothing, INFINITY: that it ran out of memory */
+  guint8 state;            /* SpCellState */
 } SpCell;
 
 typedef struct {
   const char *x_label, *value_label;
-  GPtrArray *x, *y; /* char *: names, from the left and from below */
-  GArray *cells;    /* SpCell */
+  GPtrArray *x, *y;  /* char *: names, from the left and from below */
+  GArray *cells;     /* SpCell */
+  gboolean compares; /* some have what others say */
 } SpCells;
 
 SpCells *sp_cells_new (const char *x, const char *value);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts side by side: throughput and memory. Columns: the keys, outcome, tokens_per_s, peak_bytes, capacity_bytes. */
+#include <math.h>
+
 #include "plots/kind.h"
 
 static SpBars *
@@ -12,6 +14,8 @@ one_part (const SpBarRows *rows, const char *label, gint column, double unit)
     SpBar *bar = sp_bars_add (bars, rows->names->pdata[i]);
     bar->parts[0] = sp_bar_rows_number (rows, i, column) / unit;
     bar->out = !rows->fits[i];
+    if (rows->fits[i] && isnan (sp_csv_number (rows->csv, g_array_index (rows->rows, guint, i), column)))
+      bar->note = g_strdup ("not said"); /* by others, of a row of theirs */
   }
   return bars;
 }
@@ -37,7 +41,7 @@ sp_kind_compare (SpFigure *figure, const SpCsv *csv, GError **error)
   double has = sp_bar_rows_capacity (&rows, capacity);
   g_autofree char *level = g_strdup_printf ("the GPU's %.0f GiB", has);
   for (guint i = 0; i < rows.rows->len; i++) /* said beside the memory */
-    ((SpBar *) speed->bars->pdata[i])->out = FALSE;
+    ((SpBar *) speed->bars->pdata[i])->out &= ((SpBar *) speed->bars->pdata[i])->parts[0] == 0;
   if (!sp_figure_is_text (figure)) {
     memory->unnamed = TRUE;
     left.right += 0.14 * figure->width; /* for the names */

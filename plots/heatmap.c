@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A column over two keys of a sweep. Columns: the keys, outcome, and the one that is shown: mfu_causal, in percent. */
+/* A column over two keys of a sweep. Columns: the keys, outcome, and the one that is shown: mfu_causal, in percent. What
+ * others say stands in brackets in the same cell. */
 #include <math.h>
 
 #include "plots/kind.h"
@@ -45,6 +46,19 @@ place_of (const GArray *values, double value)
   return low;
 }
 
+/* In the cell of the sweep with these keys: a number of others without one is left out. */
+static void
+set_published (SpCells *cells, const SpCell *published)
+{
+  for (guint i = 0; i < cells->cells->len; i++) {
+    SpCell *cell = &g_array_index (cells->cells, SpCell, i);
+    if (cell->x != published->x || cell->y != published->y)
+      continue;
+    cell->published = published->state == SP_CELL_OUT ? INFINITY : published->value;
+    cells->compares = TRUE;
+  }
+}
+
 gboolean
 sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
 {
@@ -55,6 +69,7 @@ sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
   if (table == NULL || !sp_csv_need (csv, "mfu_causal", &column, error))
     return FALSE;
   sp_kind_subject (figure, csv, "");
+  sp_kind_published (figure, csv, "in brackets");
   sp_figure_frame (figure);
   g_autoptr (SpCells) cells = sp_cells_new (table->x_label, "MFU over the causal half, %");
   g_autoptr (GArray) values = values_of (table);
@@ -70,11 +85,14 @@ sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
     double value = 100 * sp_csv_number (csv, row, column);
     if (table->fits[row] && isnan (value))
       continue;
-    const SpCell cell = { place_of (values, table->x_of[row]), table->series_of[row], value,
+    const SpCell cell = { place_of (values, table->x_of[row]), table->series_of[row], value, NAN,
                           table->fits[row]     ? SP_CELL_VALUE
                           : table->priced[row] ? SP_CELL_OUT
                                                : SP_CELL_REFUSED };
-    g_array_append_val (cells->cells, cell);
+    if (!table->published[row])
+      g_array_append_val (cells->cells, cell);
+    else
+      set_published (cells, &cell);
   }
   sp_cells_draw (figure, cells, &place);
   return TRUE;

@@ -27,6 +27,7 @@ typedef enum {
 typedef struct {
   const char *name, *summary;
   SpSource source;
+  gboolean compares;  /* it has a place for figures of others, rows with a column `published` that names whom */
   gint width, height; /* usual ones; 0: by what there is to show */
   /* The height that what there is to show needs; NULL: the usual one. */
   gint (*measure) (const SpCsv *csv);
@@ -39,6 +40,10 @@ const SpKind *sp_kind_get (guint i);
 /* Sets title and small print of what all rows are of, and the worst provenance, from the columns that a sweep has; of
  * those that are not there nothing is said. */
 void sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what);
+
+/* Puts into the small print whose figures the rows of others are, and how they are marked; nothing where there are none.
+ * After sp_kind_subject, before the frame. */
+void sp_kind_published (SpFigure *figure, const SpCsv *csv, const char *mark);
 
 /* The number of a name, which it takes, in a list that it joins if it is new; `numbers`: of each name, + 1. */
 guint sp_name_number (GPtrArray *names, GHashTable *numbers, char *name);
@@ -65,8 +70,9 @@ typedef struct {
 SpSweepTable *sp_sweep_table_new (const SpCsv *csv, GError **error);
 void sp_sweep_table_free (SpSweepTable *table);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpSweepTable, sp_sweep_table_free)
-/* "ulysses 8 x ring 2, zero 3": what a row has in keys that vary; "" where none does. Free with g_free. */
-char *sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown);
+/* "ulysses 8 x ring 2, zero 3": what a row has in keys that vary; "" where none does. Degrees in `bare` (NULL: none) are
+ * named without their number. Free with g_free. */
+char *sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown, const gboolean *bare);
 /* What throughputs up to `most` tokens/s are divided by, so that ticks have at most four digits, and what that is. */
 double sp_throughput_unit (double most, const char **ret_label);
 /* Which columns are keys that differ from row to row. Free with g_free. */

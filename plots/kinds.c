@@ -4,26 +4,27 @@
 #include <string.h>
 
 static const SpKind kinds[] = {
-  { "scaling", "throughput and memory over the sequence's length, GPUs or another key", SP_SOURCE_SWEEP, 920, 380, NULL,
-    sp_kind_scaling },
-  { "compare", "throughput and memory of layouts side by side", SP_SOURCE_STRATEGIES, 920, 0, sp_bars_measure,
+  { "scaling", "throughput and memory over the sequence's length, GPUs or another key", SP_SOURCE_SWEEP, TRUE, 920, 380,
+    NULL, sp_kind_scaling },
+  { "compare", "throughput and memory of layouts side by side", SP_SOURCE_STRATEGIES, TRUE, 920, 0, sp_bars_measure,
     sp_kind_compare },
-  { "memory", "memory by class against what a GPU has", SP_SOURCE_SWEEP, 920, 0, sp_bars_measure, sp_kind_memory },
-  { "breakdown", "the step's time: compute, exposed communication by axis, bubble", SP_SOURCE_STRATEGIES, 920, 0,
+  { "memory", "memory by class against what a GPU has", SP_SOURCE_SWEEP, TRUE, 920, 0, sp_bars_measure,
+    sp_kind_memory },
+  { "breakdown", "the step's time: compute, exposed communication by axis, bubble", SP_SOURCE_STRATEGIES, TRUE, 920, 0,
     sp_bars_measure, sp_kind_breakdown },
-  { "memory-time", "memory by class over a simulated step, of the fullest GPU", SP_SOURCE_MEMORY, 920, 380, NULL,
+  { "memory-time", "memory by class over a simulated step, of the fullest GPU", SP_SOURCE_MEMORY, FALSE, 920, 380, NULL,
     sp_kind_memory_time },
-  { "timeline", "what the streams of some ranks do over a simulated step", SP_SOURCE_SLICES, 920, 0,
+  { "timeline", "what the streams of some ranks do over a simulated step", SP_SOURCE_SLICES, FALSE, 920, 0,
     sp_timeline_measure, sp_kind_timeline },
-  { "volume", "bytes of a step by axis, and on the busiest link of each kind", SP_SOURCE_TRAFFIC, 920, 0,
+  { "volume", "bytes of a step by axis, and on the busiest link of each kind", SP_SOURCE_TRAFFIC, FALSE, 920, 0,
     sp_volume_measure, sp_kind_volume },
-  { "topology", "the cluster's links and how busy they are", SP_SOURCE_LINKS, 920, 480, NULL, sp_kind_topology },
-  { "roofline", "kernels as priced, and as measured, under the card's peak", SP_SOURCE_KERNELS, 760, 440, NULL,
+  { "topology", "the cluster's links and how busy they are", SP_SOURCE_LINKS, FALSE, 920, 480, NULL, sp_kind_topology },
+  { "roofline", "kernels as priced, and as measured, under the card's peak", SP_SOURCE_KERNELS, FALSE, 760, 440, NULL,
     sp_kind_roofline },
-  { "calibration", "measured points, the curves through them, and what was held out", SP_SOURCE_FIT, 920, 400, NULL,
-    sp_kind_calibration },
-  { "accuracy", "runs as predicted and as executed", SP_SOURCE_CHECK, 920, 420, NULL, sp_kind_accuracy },
-  { "heatmap", "MFU over two keys", SP_SOURCE_SWEEP, 760, 480, NULL, sp_kind_heatmap },
+  { "calibration", "measured points, the curves through them, and what was held out", SP_SOURCE_FIT, FALSE, 920, 400,
+    NULL, sp_kind_calibration },
+  { "accuracy", "runs as predicted and as executed", SP_SOURCE_CHECK, FALSE, 920, 420, NULL, sp_kind_accuracy },
+  { "heatmap", "MFU over two keys", SP_SOURCE_SWEEP, TRUE, 760, 480, NULL, sp_kind_heatmap },
 };
 
 const SpKind *
@@ -118,8 +119,6 @@ sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what)
     g_string_append_printf (title, " on %s%s%s", gpus != NULL ? gpus : "", gpus != NULL ? " x " : "", device);
   if (tokens != NULL)
     g_string_append_printf (title, ", %s tokens", tokens);
-  g_autofree char *published = common (csv, "published");
-  add_part (print, "open markers: %s", published);
   add_part (print, "%s", source);
   add_part (print, "scenario %s", scenario);
   add_part (print, "rests on values that are at worst %s", provenance);
@@ -129,4 +128,15 @@ sp_kind_subject (SpFigure *figure, const SpCsv *csv, const char *what)
   add_part (print, "seqpar %s", engine);
   figure->title = g_string_free (title, FALSE);
   figure->small_print = g_string_free (print, FALSE);
+}
+
+void
+sp_kind_published (SpFigure *figure, const SpCsv *csv, const char *mark)
+{
+  g_autofree char *published = common (csv, "published"), *print = g_steal_pointer (&figure->small_print);
+
+  if (published == NULL)
+    figure->small_print = g_steal_pointer (&print);
+  else
+    figure->small_print = g_strdup_printf ("%s: %s%s%s", mark, published, *print != '\0' ? " | " : "", print);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory by class against what a GPU has. Columns: the keys, outcome, CLASS_bytes, capacity_bytes. */
+/* Memory by class against what a GPU has. Columns: the keys, outcome, CLASS_bytes, capacity_bytes. Who publishes the first
+ * three classes as one has states_bytes in their place. */
 #include "plots/kind.h"
 
 gboolean
@@ -16,6 +17,7 @@ sp_kind_memory (SpFigure *figure, const SpCsv *csv, GError **error)
       !sp_csv_need (csv, "parameters_bytes", &first, error))
     return FALSE;
   sp_bar_rows_begin (figure, &rows);
+  sp_bar_part_add (&rows, parts, "states_bytes", "parameters, gradients and optimizer", SP_STYLES - 2);
   for (guint i = 0; i < G_N_ELEMENTS (classes); i++) {
     g_autofree char *column = g_strconcat (classes[i], "_bytes", NULL);
     sp_bar_part_add (&rows, parts, column, classes[i], sp_kind_class_style (classes[i]));

@@ -53,6 +53,8 @@ add_series (const SpSweepTable *table, SpLines *lines, const Shown *shown)
     guint series = table->series_of[row];
     guint drawn = series + (table->published[row] ? table->series->len : 0);
     double value = sp_csv_number (table->csv, row, shown->column) / shown->unit;
+    if (isnan (value)) /* others say nothing of it */
+      continue;
     /* Crosses of several series at one place stand above each other. */
     double pinned = shown->pinned * (1 + 0.035 * (series % SP_STYLES));
     gboolean pins = !table->fits[row] && !isnan (shown->pinned);
@@ -165,6 +167,7 @@ sp_kind_scaling (SpFigure *figure, const SpCsv *csv, GError **error)
                            "sweep fewer values",
                            csv->path, table->series->len, SP_STYLES);
   sp_kind_subject (figure, csv, "");
+  sp_kind_published (figure, csv, "open markers");
   sp_figure_frame (figure);
   draw_throughput (figure, table, tokens);
   draw_memory (figure, table, peak, capacity);

@@ -9,7 +9,7 @@ static const char *const degrees[] = { "data", "tensor", "pipeline", "ulysses", 
 
 /* "layout.ring" is ring. */
 static const char *
-bare (const char *key)
+bare_key (const char *key)
 {
   const char *dot = strchr (key, '.');
 
@@ -42,7 +42,7 @@ sp_sweep_varying (const SpCsv *csv, guint *ret_n_keys, GError **error)
 }
 
 char *
-sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown)
+sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown, const gboolean *bare)
 {
   g_autoptr (GString) factors = g_string_new (NULL), rest = g_string_new (NULL);
   gint outcome = sp_csv_find (csv, "outcome");
@@ -52,11 +52,13 @@ sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown)
     if (!shown[c])
       continue;
     g_autofree char *value = sp_csv_text (csv, row, c);
-    const char *key = bare (csv->columns[c]);
+    const char *key = bare_key (csv->columns[c]);
     any |= g_strv_contains (degrees, key);
     if (g_strv_contains (degrees, key)) {
+      gboolean alone = bare != NULL && bare[c];
       if (!g_str_equal (value, "1"))
-        g_string_append_printf (factors, "%s%s %s", factors->len > 0 ? " x " : "", key, value);
+        g_string_append_printf (factors, "%s%s%s%s", factors->len > 0 ? " x " : "", key, alone ? "" : " ",
+                                alone ? "" : value);
       continue;
     }
     g_autofree char *tokens = sp_tokens_text (g_ascii_strtod (value, NULL));
@@ -120,7 +122,7 @@ x_column (const SpCsv *csv, const gboolean *varies, guint n_keys)
 static SpScale
 scale_of (const SpCsv *csv, gint column)
 {
-  const char *key = bare (csv->columns[column]);
+  const char *key = bare_key (csv->columns[column]);
   double min = INFINITY, max = 0;
 
   if (!is_number_column (csv, column))
@@ -138,7 +140,7 @@ static void
 set_axis (SpSweepTable *table, gint column)
 {
   const SpCsv *csv = table->csv;
-  const char *key = bare (csv->columns[column]);
+  const char *key = bare_key (csv->columns[column]);
 
   table->x.scale = scale_of (csv, column);
   table->x.tokens = g_str_equal (key, "sequence_tokens");
@@ -153,27 +155,64 @@ set_axis (SpSweepTable *table, gint column)
     table->x.names = g_ptr_array_new_with_free_func (g_free);
 }
 
-/* Keys that the one on the axis decides, as `data` does with `nodes`, name no series. */
-static void
+/* Whether the key on the axis decides what column c is, or, with `used`, what it is where it is not 1. */
+static gboolean
+decides (const SpCsv *csv, gint x, gint c, gboolean used)
+{
+  g_autoptr (GHashTable) value_at = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  gboolean decided = TRUE;
+
+  for (guint row = 0; row < csv->rows->len && decided; row++) {
+    char *at = sp_csv_text (csv, row, x), *value = sp_csv_text (csv, row, c);
+    const char *known = g_hash_table_lookup (value_at, at);
+    if (used && g_str_equal (value, "1")) {
+      g_free (at);
+      g_free (value);
+      continue;
+    }
+    decided = known == NULL || g_str_equal (known, value);
+    g_hash_table_replace (value_at, at, value);
+  }
+  return decided;
+}
+
+/* Whether a column has two values besides 1. */
+static gboolean
+has_degrees (const SpCsv *csv, gint c)
+{
+  g_autofree char *first = NULL;
+
+  for (guint row = 0; row < csv->rows->len; row++) {
+    g_autofree char *value = sp_csv_text (csv, row, c);
+    if (g_str_equal (value, "1"))
+      continue;
+    if (first != NULL && !g_str_equal (first, value))
+      return TRUE;
+    g_free (first);
+    first = g_steal_pointer (&value);
+  }
+  return FALSE;
+}
+
+/* Keys that the one on the axis decides, as `data` does with `nodes`, name no series; degrees that it decides in some
+ * series, as `ring` where it grows with the GPUs and others have `tensor`, name it without their number. */
+static gboolean *
 leave_decided (const SpCsv *csv, gint x, guint n_keys, gboolean *varies)
 {
-  for (guint c = 0; c < n_keys; c++) {
-    g_autoptr (GHashTable) value_at = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
-    gboolean decided = TRUE;
-    for (guint row = 0; row < csv->rows->len && decided && varies[c]; row++) {
-      char *at = sp_csv_text (csv, row, x), *value = sp_csv_text (csv, row, (gint) c);
-      const char *known = g_hash_table_lookup (value_at, at);
-      decided = known == NULL || g_str_equal (known, value);
-      g_hash_table_replace (value_at, at, value);
-    }
-    varies[c] &= !decided && (gint) c != x;
+  gboolean *bare = g_new0 (gboolean, csv->n_columns);
+
+  for (gint c = 0; c < (gint) n_keys; c++) {
+    varies[c] = varies[c] && c != x && !decides (csv, x, c, FALSE);
+    bare[c] = varies[c] && g_strv_contains (degrees, bare_key (csv->columns[c])) && has_degrees (csv, c) &&
+              decides (csv, x, c, TRUE);
   }
+  return bare;
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 static void
-fill (SpSweepTable *table, gint x, const gboolean *shown)
+fill (SpSweepTable *table, gint x, const gboolean *shown, const gboolean *bare)
 {
   const SpCsv *csv = table->csv;
   guint n = csv->rows->len;
@@ -188,7 +227,7 @@ fill (SpSweepTable *table, gint x, const gboolean *shown)
   table->published = g_new0 (guint8, n);
   for (guint row = 0; row < n; row++) {
     g_autofree char *said = sp_csv_text (csv, row, outcome);
-    table->series_of[row] = sp_name_number (table->series, numbers, sp_sweep_row_name (csv, row, shown));
+    table->series_of[row] = sp_name_number (table->series, numbers, sp_sweep_row_name (csv, row, shown, bare));
     table->x_of[row] = table->x.names == NULL ? sp_csv_number (csv, row, x)
                                               : sp_name_number (table->x.names, places, sp_csv_text (csv, row, x));
     table->fits[row] = g_str_equal (said, "fits");
@@ -213,8 +252,8 @@ sp_sweep_table_new (const SpCsv *csv, GError **error)
   table->csv = csv;
   table->series = g_ptr_array_new_with_free_func (g_free);
   set_axis (table, x);
-  leave_decided (csv, x, n_keys, varies);
-  fill (table, x, varies);
+  g_autofree gboolean *bare = leave_decided (csv, x, n_keys, varies);
+  fill (table, x, varies, bare);
   if (table->n_priced > 0)
     return g_steal_pointer (&table);
   gint reason = sp_csv_find (csv, "reason");

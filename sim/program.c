@@ -182,7 +182,7 @@ NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff
        "always")
 NAMES (sp_phase_name, SpPhase, SP_N_PHASES, "gather", "forward", "recompute", "backward", "sync", "optimizer")
 NAMES (sp_block_name, SpBlockKind, SP_N_BLOCK_KINDS, "embedding", "softmax", "linear", "head")
-NAMES (sp_scope_name, SpScope, SP_N_SCOPES, "step", "forward", "layer", "attention")
+NAMES (sp_scope_name, SpScope, SP_N_SCOPES, "step", "forward", "layer", "attention", "attention-forward")
 NAMES (sp_token_split_name, SpTokenSplit, SP_N_TOKEN_SPLITS, "contiguous", "zigzag", "striped")
 
 const char *

@@ -311,12 +311,13 @@ sp_op_moves_shards (const SpOp *op)
   return op->stream == SP_STREAM_DATA && (op->kind == SP_OP_ALL_GATHER || op->kind == SP_OP_REDUCE_SCATTER);
 }
 
-/* What of the step is run. LAYER and ATTENTION need one stage of one chunk. */
+/* What of the step is run. Those of one layer need one stage of one chunk. */
 typedef enum {
   SP_SCOPE_STEP,
-  SP_SCOPE_FORWARD,   /* the forward slots alone */
-  SP_SCOPE_LAYER,     /* FORWARD, RECOMPUTE and BACKWARD of the first layer for the first micro-batch */
-  SP_SCOPE_ATTENTION, /* as LAYER, of which only ops flagged SP_OP_CORE */
+  SP_SCOPE_FORWARD,           /* the forward slots alone */
+  SP_SCOPE_LAYER,             /* FORWARD, RECOMPUTE and BACKWARD of the first layer for the first micro-batch */
+  SP_SCOPE_ATTENTION,         /* as LAYER, of which only ops flagged SP_OP_CORE */
+  SP_SCOPE_ATTENTION_FORWARD, /* of that only FORWARD */
   SP_N_SCOPES
 } SpScope;
 
@@ -427,7 +428,14 @@ sp_program_virtual_stage (const SpProgram *program, gint32 stage, gint32 chunk)
 static inline gboolean
 sp_program_is_one_layer (const SpProgram *program)
 {
-  return program->scope == SP_SCOPE_LAYER || program->scope == SP_SCOPE_ATTENTION;
+  return program->scope >= SP_SCOPE_LAYER;
+}
+
+/* Whether no backward is run. */
+static inline gboolean
+sp_program_is_forward (const SpProgram *program)
+{
+  return program->scope == SP_SCOPE_FORWARD || program->scope == SP_SCOPE_ATTENTION_FORWARD;
 }
 
 /* The program with a whole step in scope. It borrows all that `program` owns. */
@@ -455,7 +463,7 @@ sp_block_is_of_tile (const SpBlock *block, const SpLoop *loop, guint slot)
 static inline guint
 sp_program_scope_flags (const SpProgram *program)
 {
-  return program->scope == SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
+  return program->scope >= SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
 }
 
 /* Whether an op runs at a place of its group of `size`, in a step of its loop of `steps` (outside: step 0 of 1): as far

@@ -98,7 +98,7 @@ cut_to_scope (const SpProgram *program, Stage *stage)
     g_assert (program->n_layers > 0 && sp_program_virtual_stages (program) == 1);
     stage->slots[0] = (SpSlot){ .kind = SP_SLOT_FORWARD };
     stage->slots[1] = (SpSlot){ .kind = SP_SLOT_BACKWARD };
-    stage->n_slots = 2;
+    stage->n_slots = sp_program_is_forward (program) ? 1 : 2;
     stage->chunks[0].first = 1; /* after the embedding */
     stage->chunks[0].end = 2;
     stage->chunks[0].last_backward = -1;

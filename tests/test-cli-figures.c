@@ -274,6 +274,110 @@ test_roofline (void)
   g_assert_cmpuint (timed, >, 20);
 }
 
+/* --- papers ------------------------------------------------------------------------------------------------------- */
+
+#define RECOMPUTE "sequence-regions:recompute=false:none,true:none,false:selective,true:selective,false:full"
+#define TWO "sequence-regions:recompute=true:selective,false:full"
+#define RSA                                                                                                            \
+  "nodes:tensor:ring:global-batch:micro-batch=16:2:1:128:16,32:4:1:256:32,16:1:2:128:16,32:1:4:256:32,64:1:8:512:64"
+
+/* The figures that README shows, and how far ours is from theirs: `ours` over `theirs`, in all rows that are published,
+ * between the two. Activations: ours are the whole model's at its peak, theirs the blocks' alone. */
+static const struct {
+  const char *name, *kind, *scenario, *published, *sweeps[3], *ours, *theirs;
+  guint n;
+  double least, most;
+} papers[] = {
+  /* clang-format off */
+  { "megatron-sp-layer", "breakdown", "megatron-sp-22b.ini", "megatron-sp-22b-layer.csv", { "scope=layer", RECOMPUTE },
+    "step_time_s", "undivided_s", 5, 0.965, 1 },
+  { "megatron-sp-step", "breakdown", "megatron-sp-22b.ini", "megatron-sp-22b-step.csv", { TWO },
+    "step_time_s", "undivided_s", 2, 0.91, 0.955 },
+  { "megatron-sp-175b-step", "breakdown", "megatron-sp-175b.ini", "megatron-sp-175b-step.csv", { TWO },
+    "step_time_s", "undivided_s", 2, 0.94, 1.005 },
+  { "megatron-sp-memory", "memory", "megatron-sp-22b.ini", "megatron-sp-22b-memory.csv", { RECOMPUTE },
+    "activations_bytes", "activations_bytes", 5, 0.995, 1.33 },
+  { "megatron-sp-175b-memory", "memory", "megatron-sp-175b.ini", "megatron-sp-175b-memory.csv", { RECOMPUTE },
+    "activations_bytes", "activations_bytes", 5, 0.995, 1.18 },
+  { "usp-attention", "heatmap", "usp-attention.ini", "usp-attention.csv",
+    { "ulysses:ring=8:1,4:2,2:4,1:8", "sequence=8K,32K,128K" }, "mfu_causal", "mfu_causal", 12, 1.4, 15 },
+  { "rsa-scaling", "scaling", "rsa-scaling.ini", "rsa-scaling.csv", { RSA }, "peak_bytes", "peak_bytes", 5, 0.6, 0.75 },
+  /* clang-format on */
+};
+
+/* The sweep's row that a row of others stands beside. */
+static guint
+row_beside (const SpCsv *csv, guint row)
+{
+  gint published = column (csv, "published"), n_keys = column (csv, "outcome");
+
+  for (guint other = 0; other < csv->rows->len; other++) {
+    g_autofree char *source = sp_csv_text (csv, other, published);
+    gboolean same = *source == '\0';
+    for (gint c = 0; same && c < n_keys; c++) {
+      g_autofree char *theirs = sp_csv_text (csv, row, c), *ours = sp_csv_text (csv, other, c);
+      same = g_str_equal (theirs, ours);
+    }
+    if (same)
+      return other;
+  }
+  g_assert_not_reached ();
+}
+
+static void
+test_paper (gconstpointer data)
+{
+  guint k = GPOINTER_TO_UINT (data), n = 0, compared = 0;
+  g_autofree char *scenario = shipped ("papers", papers[k].scenario);
+  g_autofree char *published = shipped ("papers", papers[k].published);
+  const char *inputs[8] = { scenario, "--published", published };
+  if (!has_gnuplot ())
+    return;
+  for (guint i = 0; papers[k].sweeps[i] != NULL; i++) {
+    inputs[3 + n++] = "--sweep";
+    inputs[3 + n++] = papers[k].sweeps[i];
+  }
+  g_autoptr (SpCsv) csv = draw (papers[k].kind, inputs);
+  for (guint row = 0; row < csv->rows->len; row++) {
+    g_autofree char *source = sp_csv_text (csv, row, column (csv, "published"));
+    if (*source == '\0')
+      continue;
+    double ratio = value (csv, row_beside (csv, row), papers[k].ours) / value (csv, row, papers[k].theirs);
+    g_test_message ("row %u: %.4f", row, ratio);
+    g_assert_cmpfloat (ratio, >=, papers[k].least);
+    g_assert_cmpfloat (ratio, <=, papers[k].most);
+    compared++;
+  }
+  g_assert_cmpuint (compared, ==, papers[k].n);
+}
+
+/* The longest sequence of each method that fits is the longest that is published of it. */
+static void
+test_lasp_comparison (void)
+{
+  static const char *const methods[] = { "lasp", "ulysses", "tensor" };
+  g_autofree char *scenario = shipped ("papers", "lasp-comparison.ini");
+  g_autofree char *published = shipped ("papers", "lasp-comparison.csv");
+  if (!has_gnuplot ())
+    return;
+  g_autoptr (SpCsv) csv = draw ("scaling", (const char *[]){ scenario, "--published", published, "--sweep",
+                                                             "lasp:ulysses:tensor:data=64:1:1:1,1:16:1:4,1:1:8:8",
+                                                             "--sweep", "sequence=2K..4M*2", NULL });
+  for (guint m = 0; m < G_N_ELEMENTS (methods); m++) {
+    double longest[2] = { 0 };
+    for (guint row = 0; row < csv->rows->len; row++) {
+      g_autofree char *source = sp_csv_text (csv, row, column (csv, "published"));
+      g_autofree char *outcome = sp_csv_text (csv, row, column (csv, "outcome"));
+      double *most = &longest[*source != '\0'];
+      if (g_str_equal (outcome, "fits") && value (csv, row, methods[m]) > 1)
+        *most = MAX (*most, value (csv, row, "sequence_tokens"));
+    }
+    g_test_message ("%s: %.0f, published %.0f", methods[m], longest[0], longest[1]);
+    g_assert_cmpfloat (longest[0], >, 0);
+    g_assert_cmpfloat (longest[0], ==, longest[1]);
+  }
+}
+
 /* --- what files say, and no rows ---------------------------------------------------------------------------------- */
 
 static const struct {
@@ -362,6 +466,11 @@ main (int argc, char **argv)
   g_test_add_func ("/figures/calibration", test_calibration);
   g_test_add_func ("/figures/accuracy", test_accuracy);
   g_test_add_func ("/figures/roofline", test_roofline);
+  for (guint k = 0; k < G_N_ELEMENTS (papers); k++) {
+    g_autofree char *name = g_strdup_printf ("/figures/papers/%s", papers[k].name);
+    g_test_add_data_func (name, GUINT_TO_POINTER (k), test_paper);
+  }
+  g_test_add_func ("/figures/papers/lasp-comparison", test_lasp_comparison);
   for (guint k = 0; k < G_N_ELEMENTS (drawn); k++) {
     g_autofree char *injection = g_strdup_printf ("/figures/injection/%s", drawn[k].kind);
     g_autofree char *rows = g_strdup_printf ("/figures/no-rows/%s", drawn[k].kind);

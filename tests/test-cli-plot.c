@@ -270,8 +270,67 @@ test_published (void)
   g_auto (Run) keyless =
       run_cli ("plot", "scaling", "scenario.ini", "--sweep", "zero=1,2", "--published", "keyless.csv", "-o", "no.svg");
   assert_refused (&keyless, 1, (const char *[]){ "keyless.csv", "has no column zero", NULL });
-  g_auto (Run) kind = run_cli ("plot", "memory", "scenario.ini", "--published", "published.csv", "-o", "no.svg");
-  assert_refused (&kind, 2, (const char *[]){ "--published goes with scaling", NULL });
+  g_auto (Run) kind = run_cli ("plot", "volume", "scenario.ini", "--published", "published.csv", "-o", "no.svg");
+  assert_refused (&kind, 2,
+                  (const char *[]){ "--published goes with scaling, compare, memory, breakdown, heatmap",
+                                    "not with volume", NULL });
+}
+
+/* Where bars or cells stand, in a figure as text: a row of others is below its own, or in brackets in its cell. */
+static void
+test_published_beside (void)
+{
+  static const char *const bars[][3] = { { "compare", "tokens_per_s", "4321000000" },
+                                         { "memory", "states_bytes", "4639577636864" }, /* 4,321 GiB */
+                                         { "breakdown", "undivided_s", "4321" } };
+  if (!has_gnuplot ())
+    return;
+  write_good ();
+  for (guint i = 0; i < G_N_ELEMENTS (bars); i++) {
+    g_autofree char *rows = g_strdup_printf (
+        "zero,outcome,%s,published\n2,fits,%s,Somebody\n3,out of memory,,Somebody\n", bars[i][1], bars[i][2]);
+    write_file ("published.csv", rows, -1);
+    g_auto (Run) run =
+        run_cli ("plot", bars[i][0], "scenario.ini", "--sweep", "zero=1,2", "--published", "published.csv", "-o", "-");
+    g_assert_cmpstr (run.err, ==, "");
+    assert_contains (run.out, "bars named published: Somebody");
+    const char *first = strstr (run.out, "  zero 1 "), *second = strstr (run.out, "  zero 2 ");
+    const char *beside = strstr (run.out, "  published "), *other = strstr (run.out, "  zero 3, published ");
+    g_assert_true (first != NULL && first < second && second < beside && beside < other);
+    const char *number = strstr (beside, "4,321");
+    g_assert_true (number != NULL && number < other);
+    const char *lack = strstr (other, "x out of memory");
+    g_assert_nonnull (lack);
+    if (i == 0)
+      assert_contains (run.out, "not said"); /* of the memory */
+  }
+  write_file ("published.csv",
+              "zero,sequence_tokens,outcome,mfu_causal,published\n2,65536,fits,0.4321,Somebody\n"
+              "2,32768,out of memory,,Somebody\n",
+              -1);
+  g_auto (Run) run = run_cli ("plot", "heatmap", "scenario.ini", "--sweep", "zero=1,2", "--sweep", "sequence=32K,64K",
+                              "--published", "published.csv", "-o", "-");
+  g_assert_cmpstr (run.err, ==, "");
+  assert_contains (run.out, "in brackets: Somebody");
+  const char *second = strstr (run.out, "  zero 2 "), *first = strstr (run.out, "  zero 1 ");
+  const char *number = strstr (run.out, "(43.2)"), *lack = strstr (run.out, "(x)");
+  g_assert_true (second != NULL && second < lack && lack < number && number < first);
+}
+
+/* A degree that grows with the GPUs is one curve, named without its number. */
+static void
+test_degrees (void)
+{
+  if (!has_gnuplot ())
+    return;
+  write_file ("degrees.csv",
+              "nodes,tensor,ring,outcome,tokens_per_s,peak_bytes,capacity_bytes,gpus\n"
+              "1,2,1,fits,10,1e9,4e9,2\n2,4,1,fits,20,1e9,4e9,4\n1,1,2,fits,12,1e9,4e9,2\n2,1,4,fits,24,1e9,4e9,4\n",
+              -1);
+  draw ("scaling", "degrees.csv", "degrees.svg");
+  g_autofree char *svg = read_back ("degrees.svg", NULL);
+  assert_contains (svg, ">tensor<");
+  assert_contains (svg, ">ring<");
 }
 
 /* --- refusals ----------------------------------------------------------------------------------------------------- */
@@ -336,6 +395,8 @@ main (int argc, char **argv)
   g_test_add_func ("/plot/cells-without-values", test_cells_without_values);
   g_test_add_func ("/plot/many-curves", test_many_curves);
   g_test_add_func ("/plot/published", test_published);
+  g_test_add_func ("/plot/published-beside", test_published_beside);
+  g_test_add_func ("/plot/degrees", test_degrees);
   g_test_add_func ("/plot/without-gnuplot", test_without_gnuplot);
   g_test_add_func ("/plot/usage", test_usage);
   int status = g_test_run ();

@@ -96,7 +96,9 @@ check_bounds (const DrawLimits *limits, gboolean one_node, guint least_even)
     }
     simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = i % 2 }, &e, &s);
     gboolean strict = is_even (&d, &m);
-    double rounding = sp_time_to_s ((SpTime) s.run->n_tasks), above = s.result.step_time_s - e.high_s;
+    /* A LASP chain in a pipeline has been seen 1 % above (R02Sae419f3392f582b6d9e312b187805ffa). */
+    double chain = d.layout.lasp > 1 && d.layout.lasp_version == 1 && d.layout.pipeline > 1 ? 0.02 : 0;
+    double rounding = sp_time_to_s ((SpTime) s.run->n_tasks) + chain * e.high_s, above = s.result.step_time_s - e.high_s;
     even += strict;
     beyond += above > rounding;
     worst = MAX (worst, above / e.high_s);

@@ -131,7 +131,10 @@ simulate (const SpProgram *program, SpWalkOrder order, const SpMemory *expected,
 static gboolean
 is_exact (const Draw *draw, const SpProgram *program)
 {
-  return program->n_variants == 1 && !(program->zero_stage >= 2 && draw->layout.recompute != SP_RECOMPUTE_NONE);
+  gboolean head_alone = draw->run.frozen & SP_FREEZE_EMBEDDING && draw->run.frozen_layers == draw->arch->layers;
+
+  return program->n_variants == 1 && !head_alone &&
+         !(program->zero_stage >= 2 && draw->layout.recompute != SP_RECOMPUTE_NONE);
 }
 
 static void

@@ -22,7 +22,7 @@ draw_scoped (GRand *rand, SpScope scope, Draw *d, Machine *m)
   d->run.scope = (guint8) scope;
   if (scope == SP_SCOPE_FORWARD && d->layout.loss >= SP_LOSS_CHUNKED)
     d->layout.loss = SP_LOSS_VOCABULARY;
-  if (scope == SP_SCOPE_LAYER || scope == SP_SCOPE_ATTENTION) {
+  if (scope >= SP_SCOPE_LAYER) {
     d->layout.pipeline = d->layout.virtual_stages = 1;
     d->layout.schedule = 0;
     memset (d->layout.stage_split, 0, sizeof d->layout.stage_split);
@@ -41,14 +41,15 @@ check_item (const SpProgram *program, const SpItem *item, const SpPosition *posi
     g_assert_true (item->kind != SP_ITEM_LIST || item->phase == SP_PHASE_GATHER || item->phase == SP_PHASE_FORWARD);
     return;
   }
-  guint flags = program->scope == SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
+  guint flags = program->scope >= SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
   g_assert_cmpint (item->kind, ==, SP_ITEM_LIST);
   g_assert_cmpint (item->micro_batch, ==, 0);
   g_assert_cmpint (position->layer, ==, 0);
   g_assert_cmpuint (item->flags, ==, flags);
   g_assert_cmpuint (item->mask, ==, flags);
-  g_assert_true (item->phase == SP_PHASE_FORWARD || item->phase == SP_PHASE_RECOMPUTE ||
-                 item->phase == SP_PHASE_BACKWARD);
+  g_assert_true (item->phase == SP_PHASE_FORWARD ||
+                 (program->scope != SP_SCOPE_ATTENTION_FORWARD &&
+                  (item->phase == SP_PHASE_RECOMPUTE || item->phase == SP_PHASE_BACKWARD)));
 }
 
 /* FORWARD: each layer of the stage once for each micro-batch it runs, and no backward. One layer: at most the three
@@ -85,7 +86,7 @@ test_walk (void)
     g_autoptr (SpProgram) program = sp_program_new ();
     Draw d;
     Machine m;
-    draw_scoped (rand, (SpScope) (SP_SCOPE_FORWARD + i % 3), &d, &m);
+    draw_scoped (rand, (SpScope) (SP_SCOPE_FORWARD + i % 4), &d, &m);
     sp_program_write (program, d.arch, &d.framework, &d.layout, &d.run);
     check_walk (program, SP_ORDER_PROGRAM);
     check_walk (program, SP_ORDER_EAGER);
@@ -175,8 +176,8 @@ test_memory (void)
     SpEstimate of[2];
     g_auto (SpSimulated) scoped = { 0 };
     g_auto (SpSimulated) step = { 0 };
-    SpSimulateOptions options = { .unfolded = i % 2, .serial = i % 4 == 3 };
-    draw_scoped (rand, (SpScope) (SP_SCOPE_FORWARD + i % 3), &d, &m);
+    SpSimulateOptions options = { .unfolded = i % 2, .serial = i % 3 == 2 };
+    draw_scoped (rand, (SpScope) (SP_SCOPE_FORWARD + i % 4), &d, &m);
     d.framework.reserved_bytes.value = 1e9;
     d.framework.allocator_slack.value = 0.02;
     simulate_on (&d, &m, &options, &of[0], &scoped);
@@ -208,7 +209,8 @@ estimate_scope (Draw *d, const Machine *m, SpScope scope, SpProgram *program, Sp
   sp_estimate_layout (&estimator, program, &d->layout, &d->run, ret);
 }
 
-/* attention <= layer <= step and forward <= step, in what runs one after the other, in kernels and in bytes. */
+/* attention's forward <= attention <= layer <= step and attention's forward <= forward <= step, in what runs one after
+ * the other, in kernels and in bytes. */
 static void
 test_order (void)
 {
@@ -226,7 +228,9 @@ test_order (void)
             of[scope].step_time_s <= of[scope].high_s * (1 + 1e-12)))
         report (&d, &m, &of[scope], NAN);
     }
-    static const guint8 pairs[][2] = { { SP_SCOPE_ATTENTION, SP_SCOPE_LAYER },
+    static const guint8 pairs[][2] = { { SP_SCOPE_ATTENTION_FORWARD, SP_SCOPE_ATTENTION },
+                                       { SP_SCOPE_ATTENTION_FORWARD, SP_SCOPE_FORWARD },
+                                       { SP_SCOPE_ATTENTION, SP_SCOPE_LAYER },
                                        { SP_SCOPE_LAYER, SP_SCOPE_STEP },
                                        { SP_SCOPE_FORWARD, SP_SCOPE_STEP } };
     for (guint p = 0; p < G_N_ELEMENTS (pairs); p++) {
@@ -290,7 +294,7 @@ test_layers (void)
   }
 }
 
-/* One softmax layer, one rank, whole model FLOP: a forward's MFU x time is a third of the step's. */
+/* One softmax layer, one rank, whole model FLOP: a forward's MFU x time is a third of the step's, and of attention. */
 static void
 test_flops (void)
 {
@@ -306,6 +310,7 @@ test_flops (void)
       estimate_scope (&d, &m, (SpScope) scope, program, &of[scope]);
 #define WORK(scope) (of[scope].mfu * of[scope].step_time_s)
     g_assert_true (is_equal (3 * WORK (SP_SCOPE_FORWARD), WORK (SP_SCOPE_STEP), 1e-9));
+    g_assert_true (is_equal (3 * WORK (SP_SCOPE_ATTENTION_FORWARD), WORK (SP_SCOPE_ATTENTION), 1e-9));
     /* Of a layer: its matrices, 6 FLOP a parameter and token, but what experts drop. */
     double tokens = of[SP_SCOPE_LAYER].tokens_per_s * of[SP_SCOPE_LAYER].step_time_s;
     double peak = program->world * m.device.peak_bf16_flops_per_s.value;
@@ -353,7 +358,7 @@ test_rule (void)
   for (guint scope = 0; scope < SP_N_SCOPES; scope++) {
     g_autoptr (GError) error = NULL;
     SpRun run = { 32, 1, 4, SP_DTYPE_BF16, TRUE, (guint8) scope };
-    gboolean is_layer = scope == SP_SCOPE_LAYER || scope == SP_SCOPE_ATTENTION;
+    gboolean is_layer = scope >= SP_SCOPE_LAYER;
     g_assert_cmpint (sp_layout_check (&layout, arch, &framework, &run, 0, &error), ==, !is_layer);
     if (is_layer)
       g_assert_nonnull (strstr (error->message, "use pipeline = 1"));
@@ -384,6 +389,8 @@ main (int argc, char **argv)
   g_test_add_data_func ("/scope/simulated/forward", GINT_TO_POINTER (SP_SCOPE_FORWARD), test_simulated);
   g_test_add_data_func ("/scope/simulated/layer", GINT_TO_POINTER (SP_SCOPE_LAYER), test_simulated);
   g_test_add_data_func ("/scope/simulated/attention", GINT_TO_POINTER (SP_SCOPE_ATTENTION), test_simulated);
+  g_test_add_data_func ("/scope/simulated/attention-forward", GINT_TO_POINTER (SP_SCOPE_ATTENTION_FORWARD),
+                        test_simulated);
   g_test_add_func ("/scope/memory", test_memory);
   g_test_add_func ("/scope/order", test_order);
   g_test_add_func ("/scope/layers", test_layers);

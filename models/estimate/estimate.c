@@ -108,8 +108,8 @@ dropped_flops (const SpArchitecture *arch, const SpProgram *program, guint kind,
   return of * program->numbers.expert_dropped * (double) sp_architecture_layer_routed_parameters (arch, kind);
 }
 
-/* The same of what the scope runs: a third of the step's for a forward; for a layer its matrices, and attention's part
- * as above, which is all that is left of it for attention. seqpar does not count what experts drop. */
+/* The same of what the scope runs: a third of the step's, or of attention's, for a forward; for a layer its matrices,
+ * and attention's part as above, which is all that is left of it for attention. seqpar does not count what experts drop. */
 static void
 all_scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRun *run, SpMfuConvention convention,
                  double *ret_full, double *ret_causal)
@@ -126,6 +126,10 @@ all_scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpR
     return;
   }
   mixer_flops (arch, kind, sp_run_keys (run), ret_full, ret_causal);
+  if (program->scope == SP_SCOPE_ATTENTION_FORWARD) {
+    *ret_full /= 3;
+    *ret_causal /= 3;
+  }
   if (program->scope == SP_SCOPE_LAYER) {
     double of = convention == SP_MFU_SEQPAR ? passes (sp_run_frozen_layer (run, 0)) : 6;
     double matrices = of * sp_architecture_layer_matmul_parameters (arch, kind);
@@ -142,7 +146,7 @@ sp_scope_flops (const SpArchitecture *arch, const SpProgram *program, const SpRu
   double less = 0;
 
   all_scope_flops (arch, program, run, convention, ret_full, ret_causal);
-  if (convention != SP_MFU_SEQPAR || program->scope == SP_SCOPE_ATTENTION)
+  if (convention != SP_MFU_SEQPAR || program->scope >= SP_SCOPE_ATTENTION)
     return;
   for (gint32 i = 0; i < layers; i++) {
     double of = program->scope == SP_SCOPE_FORWARD ? 2 : passes (sp_run_frozen_layer (run, i));

@@ -49,7 +49,8 @@
  * draws loads may end below `low`, as one with other noise may.
  *
  * The simulator's step lies between low and high where no GPUs share adapters that they use and the layout's digits
- * line up with nodes: not proven, for three ops may meet on a link, but so in all of 100,000 random layouts. Where GPUs
+ * line up with nodes: not proven, for three ops may meet on a link, but so in all of 100,000 random layouts, and later
+ * not in one of LASP 1 in a pipeline, by 1 %. Where GPUs
  * share adapters, one that runs two ops at once can take from another beyond that (tests/test-engine.c: in 1 draw of
  * 2,000, mostly by a few percent, by 17 % at most).
  *   low <= step_time_s <= high; step_time_s <= serial with a slowdown of at most 1.

@@ -22,7 +22,8 @@
  *
  * Never below what is simulated, in the order of the program or the eager one (sim/walk.h); equal to the eager order's,
  * class by class, which without overlap is also the rehearsal's own count. Counted too high are a smaller last
- * micro-batch, as a full one, and gradients that start with BACKWARD, as being there in RECOMPUTE.
+ * micro-batch, as a full one, gradients that start with BACKWARD, as being there in RECOMPUTE, and where the head alone is
+ * trained what it would send back.
  */
 
 #include "models/estimate/estimate.h"

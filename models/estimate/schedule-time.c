@@ -112,7 +112,7 @@ schedule_pass (const SpProgram *program, const SpPartTime *const *parts, gint32 
   for (gint32 s = 0; s < p; s++) {
     SpSlot *slots = pass.slots + (gsize) s * (gsize) most;
     pass.n[s] = schedule->fill (&pipeline, s, slots);
-    if (program->scope == SP_SCOPE_FORWARD)
+    if (sp_program_is_forward (program))
       pass.n[s] = keep_forwards (slots, pass.n[s]);
     pass.at[s] = 0;
     ends[s] = (SpFigures){ { 0 } };
@@ -276,7 +276,7 @@ sp_schedule_ends (const SpProgram *program, const SpPartTime *const *parts, cons
     ends[0] = stages[0]->busy;
     return;
   }
-  if (sp_estimate_schedule (program) != &sp_schedule_1f1b || program->scope == SP_SCOPE_FORWARD) {
+  if (sp_estimate_schedule (program) != &sp_schedule_1f1b || sp_program_is_forward (program)) {
     walk_and_extend (program, parts, stages, ends);
     return;
   }

@@ -349,7 +349,7 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
     SpSlotTime *slots = part->slots[v];
     forward_slot (e, at, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
     add_pipe (e, v, at > 0, at < last, &slots[SP_SLOT_FORWARD]);
-    if (program->scope == SP_SCOPE_FORWARD) {
+    if (sp_program_is_forward (program)) {
       memset (&slots[SP_SLOT_BACKWARD], 0, (SP_N_SLOT_KINDS - SP_SLOT_BACKWARD) * sizeof *slots);
       continue;
     }

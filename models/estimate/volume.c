@@ -80,7 +80,7 @@ sp_block_work_volume (const SpCost *cost, const SpProgram *program, const SpBloc
   for (guint a = 0; a < SP_N_AXES; a++)
     ret->chain_size[a] = 1;
   ret->flops = 0;
-  guint last = program->scope == SP_SCOPE_FORWARD ? SP_PHASE_FORWARD : SP_PHASE_BACKWARD;
+  guint last = sp_program_is_forward (program) ? SP_PHASE_FORWARD : SP_PHASE_BACKWARD;
   guint scope = sp_program_scope_flags (program);
   for (guint phase = SP_PHASE_FORWARD; phase <= last; phase++) {
     guint n;

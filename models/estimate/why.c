@@ -392,6 +392,7 @@ sp_estimate_notes (const SpEstimator *estimator, const SpLayout *layout, const S
       [SP_SCOPE_FORWARD] = "the forward of all micro-batches",
       [SP_SCOPE_LAYER] = "forward and backward of the first layer for one micro-batch, parameters at hand",
       [SP_SCOPE_ATTENTION] = "forward and backward of the first layer's attention core for one micro-batch",
+      [SP_SCOPE_ATTENTION_FORWARD] = "the forward of the first layer's attention core for one micro-batch",
     };
     g_ptr_array_add (notes, g_strdup_printf ("scope = %s: times and speeds are of %s; memory is that of a step",
                                              sp_scope_name ((SpScope) run->scope), runs[run->scope]));

@@ -67,13 +67,14 @@ static const SpKey keys[] = {
   { "run", "lora-targets", KEY_SPECIAL, .read = sp_key_read_targets, .write = sp_key_write_targets },
   { "run", "packing", KEY_SPECIAL, .read = sp_key_read_packing, .write = sp_key_write_packing },
   { "run", "expert-imbalance", KEY_SPECIAL, .read = sp_key_read_imbalance, .write = sp_key_write_imbalance },
-  { "run", "scope", KEY_CHOICE, FIELD (run.scope), .names = { "step", "forward", "layer", "attention" },
-    .available = SP_N_SCOPES },
+  { "run", "scope", KEY_CHOICE, FIELD (run.scope),
+    .names = { "step", "forward", "layer", "attention", "attention-forward" }, .available = SP_N_SCOPES },
   { "run", "optimizer", KEY_CHOICE, FIELD (run.optimizer), .names = { "adamw", "adamw-8bit", "muon" },
     .available = SP_N_OPTIMIZERS },
 };
 G_STATIC_ASSERT (SP_DTYPE_BF16 == 0 && SP_DTYPE_FP16 == 1);
 G_STATIC_ASSERT (SP_SCOPE_STEP == 0 && SP_SCOPE_FORWARD == 1 && SP_SCOPE_LAYER == 2 && SP_SCOPE_ATTENTION == 3);
+G_STATIC_ASSERT (SP_SCOPE_ATTENTION_FORWARD == 4);
 G_STATIC_ASSERT (SP_TOKENS_CONTIGUOUS == 0 && SP_TOKENS_ZIGZAG == 1 && SP_TOKENS_STRIPED == 2);
 G_STATIC_ASSERT (SP_RING_P2P == 0 && SP_RING_ALL_GATHER == 1 && SP_RING_RSA == 2 && SP_RING_DOUBLE == 3);
 G_STATIC_ASSERT (SP_RING_BACKWARD_KV == 0 && SP_RING_BACKWARD_Q == 1);

@@ -133,7 +133,7 @@ explain_ends (const SpCase *c, GString *out)
 static gboolean
 scope_is_whole (const SpCase *c)
 {
-  return c->layout->pipeline == 1 || (c->run->scope != SP_SCOPE_LAYER && c->run->scope != SP_SCOPE_ATTENTION);
+  return c->layout->pipeline == 1 || c->run->scope < SP_SCOPE_LAYER;
 }
 
 static void
