@@ -23,23 +23,28 @@ barrier (SpGpu *gpu, GError **error)
   return sp_ranks_gather (gpu->rank, "", 1, all, error);
 }
 
-/* NCCL reads these when a communicator is made. Threads of one process share them: one sets them, while all wait. */
+static void
+set_variable (const char *name, const char *value)
+{
+  if (value != NULL)
+    g_setenv (name, value, TRUE);
+  else
+    g_unsetenv (name);
+}
+
+/* NCCL reads these when a communicator is made: ALGORITHM/PROTOCOL, or what the user's environment has. Threads of one
+ * process share them: one sets them, while all wait. */
 static gboolean
 force (SpGpu *gpu, const char *variant, GError **error)
 {
   const char *slash = strchr (variant, '/');
+  g_autofree char *algorithm = slash != NULL ? g_strndup (variant, (gsize) (slash - variant)) : NULL;
 
   if (!barrier (gpu, error))
     return FALSE;
   if (sp_ranks_launcher (gpu->rank) || gpu->rank->rank == 0) {
-    if (slash == NULL) {
-      g_unsetenv ("NCCL_ALGO");
-      g_unsetenv ("NCCL_PROTO");
-    } else {
-      g_autofree char *algorithm = g_strndup (variant, (gsize) (slash - variant));
-      g_setenv ("NCCL_ALGO", algorithm, TRUE);
-      g_setenv ("NCCL_PROTO", slash + 1, TRUE);
-    }
+    set_variable ("NCCL_ALGO", slash != NULL ? algorithm : gpu->algorithm);
+    set_variable ("NCCL_PROTO", slash != NULL ? slash + 1 : gpu->protocol);
   }
   return barrier (gpu, error);
 }
@@ -78,10 +83,7 @@ connect (SpGpu *gpu, const char *variant, int ranks, GError **error)
 gboolean
 sp_gpu_connect (SpGpu *gpu, const char *variant, int ranks, GError **error)
 {
-  if (find (gpu, variant, ranks) != NULL)
-    return TRUE;
-  /* What the user's environment forces holds for the first, and is what its rows are measured with. */
-  return (strchr (variant, '/') == NULL || force (gpu, variant, error)) && connect (gpu, variant, ranks, error);
+  return find (gpu, variant, ranks) != NULL || (force (gpu, variant, error) && connect (gpu, variant, ranks, error));
 }
 
 /* One more: made, used for collectives, then for sends; what each takes beyond the one before. */
@@ -104,7 +106,8 @@ sp_gpu_measure_communicator (SpGpu *gpu, int ranks, SpCommunicatorBytes *ret, GE
     row.bytes = (gint64) MIN (gpu->bytes, (gsize) 64 << 20);
     if (i == 3)
       between = sp_gpu_used_bytes ();
-    if (!sp_gpu_issue_nccl (gpu, &row, gpu->nccl_streams[0], error) || !CUDA (cudaStreamSynchronize (gpu->nccl_streams[0])))
+    if (!sp_gpu_issue_nccl (gpu, &row, gpu->nccl_streams[0], error) ||
+        !CUDA (cudaStreamSynchronize (gpu->nccl_streams[0])))
       return FALSE;
   }
   *ret = (SpCommunicatorBytes){ made - before, between - made, sp_gpu_used_bytes () - between };
@@ -121,6 +124,8 @@ sp_gpu_disconnect (SpGpu *gpu)
     g_free (comm->forced);
   }
   g_clear_pointer (&gpu->comms, g_array_unref);
+  g_clear_pointer (&gpu->algorithm, g_free);
+  g_clear_pointer (&gpu->protocol, g_free);
 }
 
 gboolean

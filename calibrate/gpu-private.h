@@ -17,12 +17,13 @@ typedef struct {
 struct _SpGpu {
   SpRank *rank;
   cudaStream_t plain_streams[2], nccl_streams[2]; /* the latter of the highest priority, as the player's */
-  cudaEvent_t events[4]; /* start and end, of either place */
+  cudaEvent_t events[4];                          /* start and end, of either place */
   SpGemms *gemms;
   void *workspaces[2]; /* of a place */
   char *send, *receive, *host;
-  gsize bytes; /* of each of them */
-  GArray *comms; /* SpGpuComm; the first is of all ranks, as NCCL likes */
+  gsize bytes;                /* of each of them */
+  GArray *comms;              /* SpGpuComm; the first is of all ranks, as NCCL likes */
+  char *algorithm, *protocol; /* that the user's environment forces, or NULL */
 };
 
 /* gpu-nccl.c: groups are of neighbouring ranks, the first `ranks` of them, the next, and so on. */

@@ -98,6 +98,8 @@ sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error)
   gpu->bytes = bytes;
 #if HAVE_NCCL
   gpu->comms = g_array_new (FALSE, FALSE, sizeof (SpGpuComm));
+  gpu->algorithm = g_strdup (g_getenv ("NCCL_ALGO"));
+  gpu->protocol = g_strdup (g_getenv ("NCCL_PROTO"));
 #endif
   if (!start (gpu, nccl, error) || !CUDA (cudaMalloc ((void **) &gpu->send, bytes)) ||
       !CUDA (cudaMalloc ((void **) &gpu->receive, bytes)) || !CUDA (cudaMallocHost ((void **) &gpu->host, bytes)) ||
