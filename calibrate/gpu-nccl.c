@@ -92,6 +92,8 @@ sp_gpu_measure_communicator (SpGpu *gpu, int ranks, SpCommunicatorBytes *ret, GE
 {
   static const SpMeasuredOp ops[] = { SP_MEASURED_ALL_GATHER, SP_MEASURED_REDUCE_SCATTER, SP_MEASURED_ALL_REDUCE,
                                       SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_TO_ALL };
+  /* The last ranks may be too few for a group: theirs is made, as the others' is, and carries nothing. */
+  gboolean whole = gpu->rank->rank / ranks * ranks + ranks <= sp_ranks_size (gpu->rank);
   gint64 before, made, between = 0;
 
   if (!barrier (gpu, error) || !CUDA (cudaDeviceSynchronize ()))
@@ -106,8 +108,8 @@ sp_gpu_measure_communicator (SpGpu *gpu, int ranks, SpCommunicatorBytes *ret, GE
     row.bytes = (gint64) MIN (gpu->bytes, (gsize) 64 << 20);
     if (i == 3)
       between = sp_gpu_used_bytes ();
-    if (!sp_gpu_issue_nccl (gpu, &row, gpu->nccl_streams[0], error) ||
-        !CUDA (cudaStreamSynchronize (gpu->nccl_streams[0])))
+    if (whole && (!sp_gpu_issue_nccl (gpu, &row, gpu->nccl_streams[0], error) ||
+                  !CUDA (cudaStreamSynchronize (gpu->nccl_streams[0]))))
       return FALSE;
   }
   *ret = (SpCommunicatorBytes){ made - before, between - made, sp_gpu_used_bytes () - between };
