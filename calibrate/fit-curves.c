@@ -420,13 +420,13 @@ missing_of (const SpFitTask *task, const SpCurve *curve)
         name, n, n == 1 ? "" : "s");
   if (task->kind == SP_CURVE_BESIDE && n < 3) {
     gboolean copy = task->variant != NULL && g_str_has_suffix (task->variant, "-copy");
-    return g_strdup_printf (
-        "%s has %u size%s: at least 3 that were timed alone too, and last longer than the %s does "
-        "alone, are needed: seqpar-measure sweep --what %s,nccl",
-        name, n, n == 1 ? "" : "s", copy ? "copy" : "GEMM", copy ? "copy" : "gemm");
+    return g_strdup_printf ("%s has %u size%s: at least 3 that were timed alone too, and last longer than the %s does "
+                            "alone, are needed: seqpar-measure sweep --what %s,nccl",
+                            name, n, n == 1 ? "" : "s", copy ? "copy" : "GEMM", copy ? "copy" : "gemm");
   }
   if (task->kind == SP_CURVE_SLOWDOWN && n == 0)
-    return g_strdup_printf ("%s has no size that was timed alone too: seqpar-measure sweep --what gemm,copy,nccl", name);
+    return g_strdup_printf ("%s has no size that was timed alone too: seqpar-measure sweep --what gemm,copy,nccl",
+                            name);
   return NULL;
 }
 
