@@ -293,7 +293,8 @@ test_without_gnuplot (void)
 static void
 test_broken_gnuplot (void)
 {
-  static const char broken[] = "#!/bin/sh\nexec 0<&-\necho 'libgd.so.3: cannot open shared object file' >&2\nexit 127\n";
+  static const char broken[] =
+      "#!/bin/sh\nexec 0<&-\necho 'libgd.so.3: cannot open shared object file' >&2\nexit 127\n";
   g_autofree char *path = g_strdup (g_getenv ("PATH")), *bin = g_build_filename (folder, "bin", NULL);
   g_autofree char *program = g_build_filename (bin, "gnuplot", NULL);
   write_good ();
