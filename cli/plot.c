@@ -164,7 +164,9 @@ is_drawn (const SpPlotQuestion *q, const SpKind *kind)
 
   if (!g_str_has_suffix (q->input, ".csv") || (q->more != NULL && q->more[0] != NULL))
     return FALSE;
-  if (kind->source == SP_SOURCE_FIT && (file = fopen (q->input, "r")) != NULL) {
+  /* To open a pipe would wait for a writer. */
+  if (kind->source == SP_SOURCE_FIT && g_file_test (q->input, G_FILE_TEST_IS_REGULAR) &&
+      (file = fopen (q->input, "r")) != NULL) {
     gboolean read = fgets (begin, sizeof begin, file) != NULL;
     fclose (file);
     return !read || !g_str_equal (begin, measured);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar plot: formats, what files can say to gnuplot, and sweeps of no, one, many or no fitting rows. */
+#include <sys/stat.h>
+
 #include "tests/cli-run.h"
 
 static const char *const sweep_kinds[] = { "scaling", "compare", "memory", "breakdown", "heatmap" };
@@ -331,6 +333,11 @@ test_usage (void)
   assert_refused (&set, 2, (const char *[]){ "--set goes with a scenario", NULL });
   g_auto (Run) foreign = run_cli ("plot", "calibration", "some.csv", "-o", "no.svg");
   assert_refused (&foreign, 1, (const char *[]){ "some.csv", "seqpar calibrate import", NULL });
+  g_autofree char *pipe_path = g_build_filename (folder, "pipe.csv", NULL);
+  g_assert_cmpint (mkfifo (pipe_path, 0600), ==, 0);
+  g_auto (Run) piped = run_cli ("plot", "calibration", "pipe.csv", "-o", "no.svg");
+  assert_refused (&piped, 1, (const char *[]){ "pipe.csv: not a regular file", NULL });
+  g_unlink (pipe_path);
   g_auto (Run) folder_there = run_cli ("plot", "scaling", "scenario.ini", "-o", "gone/figure.svg");
   g_assert_cmpint (folder_there.status, ==, 1);
   g_assert_false (is_there ("no.svg"));
