@@ -418,11 +418,15 @@ missing_of (const SpFitTask *task, const SpCurve *curve)
         "%s has %u shape%s: at least 4 token counts are needed, as a CSV of timings: seqpar calibrate "
         "import",
         name, n, n == 1 ? "" : "s");
-  if (task->kind == SP_CURVE_BESIDE && n < 3)
-    return g_strdup_printf (
-        "%s has %u size%s: at least 3 that were timed alone too, and last longer than the GEMM does "
-        "alone, are needed: seqpar-measure sweep --what gemm,nccl",
-        name, n, n == 1 ? "" : "s");
+  if (task->kind == SP_CURVE_BESIDE && n < 3) {
+    gboolean copy = task->variant != NULL && g_str_has_suffix (task->variant, "-copy");
+    return g_strdup_printf ("%s has %u size%s: at least 3 that were timed alone too, and last longer than the %s does "
+                            "alone, are needed: seqpar-measure sweep --what %s,nccl",
+                            name, n, n == 1 ? "" : "s", copy ? "copy" : "GEMM", copy ? "copy" : "gemm");
+  }
+  if (task->kind == SP_CURVE_SLOWDOWN && n == 0)
+    return g_strdup_printf ("%s has no size that was timed alone too: seqpar-measure sweep --what gemm,copy,nccl",
+                            name);
   return NULL;
 }
 

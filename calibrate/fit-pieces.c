@@ -62,6 +62,7 @@ fit_piece (const double *bytes, const double *log_seconds, const double *sigma, 
 }
 
 typedef struct {
+  const double *bytes;
   const SpFittedPiece *pieces; /* [from][to][grows], of which `found` says which are there */
   const gboolean *found;
   guint n;
@@ -74,7 +75,8 @@ index_of (const Search *s, guint from, guint to, gboolean grows)
   return (from * (s->n + 1) + to) * 2 + (grows ? 1 : 0);
 }
 
-/* The best way to cover points from `from` on with at most `left` parameters, behind what `now` has. */
+/* The best way to cover points from `from` on with at most `left` parameters, behind what `now` has. No piece ends
+ * between points of one size: the next one begins at a larger. */
 static void
 cut (const Search *s, guint from, guint left, SpFittedPieces *now, SpFittedPieces *best)
 {
@@ -88,7 +90,7 @@ cut (const Search *s, guint from, guint left, SpFittedPieces *now, SpFittedPiece
   for (guint to = from + 1; to <= s->n; to++)
     for (guint grows = 0; grows <= 1; grows++) {
       guint at = index_of (s, from, to, grows), cost = (grows ? 3 : 2) + (from > 0);
-      if (!s->found[at] || cost > left)
+      if (!s->found[at] || cost > left || (to < s->n && s->bytes[to] <= s->bytes[to - 1]))
         continue;
       double before = now->criterion;
       now->pieces[now->n_pieces++] = s->pieces[at];
@@ -108,7 +110,7 @@ sp_fit_pieces (const double *bytes, const double *seconds, const double *sigma, 
   g_autofree double *log_seconds = g_new (double, n);
   g_autofree SpFittedPiece *pieces = g_new0 (SpFittedPiece, (n + 1) * (n + 1) * 2);
   g_autofree gboolean *found = g_new0 (gboolean, (n + 1) * (n + 1) * 2);
-  Search search = { pieces, found, n, log (n) };
+  Search search = { bytes, pieces, found, n, log (n) };
   SpFittedPieces now = { .n_pieces = 0 };
   gboolean dense = n >= DENSE;
 

@@ -32,7 +32,7 @@ typedef struct {
   double criterion;
 } SpFittedPieces;
 
-/* Points by size, ascending, at most SP_PIECES_MOST_POINTS. FALSE: nothing fits. */
+/* Points by size, ascending (of one size there may be several), at most SP_PIECES_MOST_POINTS. FALSE: nothing fits. */
 gboolean sp_fit_pieces (const double *bytes, const double *seconds, const double *sigma, guint n, SpFittedPieces *ret);
 
 G_END_DECLS

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar-measure: its commands and their options. */
+#include <errno.h>
 #include <gio/gio.h>
 #include <stdio.h>
 #include <string.h>
@@ -299,6 +300,7 @@ parse (Options *o, int *argc, char ***argv, GError **error)
   gboolean sweeps = *argc > 1 && g_str_equal ((*argv)[1], "sweep");
   g_autoptr (GOptionContext) context = g_option_context_new (executes  ? "execute PROGRAM..."
                                                              : sweeps  ? "sweep"
+                                                             : times   ? "kernels PROGRAM..."
                                                              : benches ? "bench [KERNEL...]"
                                                                        : "sweep|kernels|execute|bench|gpus ...");
 
@@ -332,6 +334,8 @@ main (int argc, char **argv)
            : g_str_equal (argv[1], "kernels") ? run_kernels (&o, argv + 2, &error)
            : g_str_equal (argv[1], "bench")   ? run_bench (&o, argv + 2, &error)
                                               : run_sweep (&o, &error);
+  if (good && (fflush (stdout) != 0 || ferror (stdout)))
+    good = fail (&error, "stdout: cannot be written: %s", g_strerror (errno));
   if (!good)
     fprintf (stderr, "seqpar-measure: %s\n", error->message);
   return good ? 0 : 1;

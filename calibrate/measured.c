@@ -33,16 +33,18 @@ typedef struct {
   const char *name;
   Kind kind;
   gsize offset;
-  gint64 min;
+  gint64 min, max; /* of whole numbers; max 0: 2^53 */
 } Column;
+
+#define MOST_RANKS (1 << 24) /* a profile's groups have no more */
 
 #define AT(field) G_STRUCT_OFFSET (SpMeasuredRow, field)
 static const Column columns[] = {
   { "op", OP, AT (op) },
   { "variant", WORD, AT (variant) },
   { "dtype", WORD, AT (dtype) },
-  { "ranks", WHOLE, AT (ranks), 1 },
-  { "nodes", WHOLE, AT (nodes), 1 },
+  { "ranks", WHOLE, AT (ranks), 1, MOST_RANKS },
+  { "nodes", WHOLE, AT (nodes), 1, MOST_RANKS },
   { "from", WHOLE, AT (from), 0 },
   { "to", WHOLE, AT (to), 0 },
   { "bytes", WHOLE, AT (bytes), 0 },
@@ -408,9 +410,12 @@ read_cell (const Reader *r, const Column *column, const char *text, SpMeasuredRo
     *(const char **) at = text;
     return TRUE;
   case WHOLE:
-    return *text == '\0' || sp_measured_whole (text, column->min, MOST_WHOLE, at) ||
+    return *text == '\0' || sp_measured_whole (text, column->min, column->max > 0 ? column->max : MOST_WHOLE, at) ||
            refuse (r, column->name, text,
-                   column->min > 0 ? "a whole number from 1 to 2^53" : "a whole number up to 2^53", error);
+                   column->max > 0   ? "a whole number from 1 to 2^24"
+                   : column->min > 0 ? "a whole number from 1 to 2^53"
+                                     : "a whole number up to 2^53",
+                   error);
   case REAL:
     return *text == '\0' || sp_measured_number (text, LEAST_REAL, MOST_REAL, at) ||
            refuse (r, column->name, text, "a finite number above 0, at least 1e-15 and at most 1e18", error);

@@ -164,7 +164,9 @@ is_drawn (const SpPlotQuestion *q, const SpKind *kind)
 
   if (!g_str_has_suffix (q->input, ".csv") || (q->more != NULL && q->more[0] != NULL))
     return FALSE;
-  if (kind->source == SP_SOURCE_FIT && (file = fopen (q->input, "r")) != NULL) {
+  /* To open a pipe would wait for a writer. */
+  if (kind->source == SP_SOURCE_FIT && g_file_test (q->input, G_FILE_TEST_IS_REGULAR) &&
+      (file = fopen (q->input, "r")) != NULL) {
     gboolean read = fgets (begin, sizeof begin, file) != NULL;
     fclose (file);
     return !read || !g_str_equal (begin, measured);
@@ -202,7 +204,15 @@ load (const Options *o, const SpPlotQuestion *q, const SpKind *kind, GError **er
     return NULL;
   if (drawn) {
     char *text = sp_read_measurements (q->input, &length, error);
-    return text != NULL ? sp_csv_new (q->input, text, length, error) : NULL;
+    g_autoptr (SpCsv) csv = text != NULL ? sp_csv_new (q->input, text, length, error) : NULL;
+    if (csv != NULL && kind->source == SP_SOURCE_FIT && sp_csv_find (csv, "curve") < 0) {
+      sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                   "%s: expected a CSV of seqpar-measure, or one that --keep wrote, which has a column curve: what "
+                   "other programs wrote is read by seqpar calibrate import first",
+                   q->input);
+      return NULL;
+    }
+    return g_steal_pointer (&csv);
   }
   GString *text = make_data (q, kind, error);
   if (text == NULL)

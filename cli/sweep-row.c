@@ -162,6 +162,15 @@ append_subjects (const SpSweep *sweep, const SpScenario *s, const SpEstimate *e,
       sp_csv_append (line, values[i]);
 }
 
+char *
+sp_sweep_cell (const char *key, const char *value)
+{
+  double tokens;
+  gboolean number = !g_str_equal (column_of (key), key) && sp_parse_quantity (value, SP_UNIT_TOKENS, &tokens, NULL);
+
+  return number ? g_strdup_printf ("%.0f", tokens) : g_strdup (value);
+}
+
 char **
 sp_sweep_cells (const SpSweep *sweep, guint point)
 {
@@ -172,12 +181,8 @@ sp_sweep_cells (const SpSweep *sweep, guint point)
   char **cells = g_new0 (char *, values->len + 1);
   for (guint i = 0; i < sweep->axes->len; i++) {
     char **keys = ((const SpSweepAxis *) sweep->axes->pdata[i])->keys;
-    for (guint k = 0; keys[k] != NULL; k++, at++) {
-      double tokens;
-      gboolean number = !g_str_equal (column_of (keys[k]), keys[k]) &&
-                        sp_parse_quantity (values->pdata[at], SP_UNIT_TOKENS, &tokens, NULL);
-      cells[at] = number ? g_strdup_printf ("%.0f", tokens) : g_strdup (values->pdata[at]);
-    }
+    for (guint k = 0; keys[k] != NULL; k++, at++)
+      cells[at] = sp_sweep_cell (keys[k], values->pdata[at]);
   }
   return cells;
 }

@@ -284,8 +284,14 @@ check_twice (const SpSweepAxis *axis, GError **error)
   g_autoptr (GHashTable) seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
 
   for (guint i = 0; i < axis->steps->len; i++) {
-    char *step = g_strjoinv (":", axis->steps->pdata[i]);
-    if (!g_hash_table_add (seen, step))
+    char **values = axis->steps->pdata[i];
+    g_autofree char *step = g_strjoinv (":", values);
+    GString *row = g_string_new (NULL);
+    for (guint k = 0; values[k] != NULL; k++) {
+      g_autofree char *cell = sp_sweep_cell (axis->keys[k], values[k]);
+      g_string_append_printf (row, "%s:", cell);
+    }
+    if (!g_hash_table_add (seen, g_string_free (row, FALSE)))
       return refuse (axis->keys[0], error, "\"%s\" is there twice", step);
   }
   return TRUE;

@@ -47,9 +47,9 @@ parse (char **args, Options *o, GString *out, GError **error)
   return sp_cli_parse (
       args, entries,
       "VALUES are a list, 0,1,3, with ranges in it: 1..8, 0%..5%+1%, 64K..4096K*2. With ; they are separated by\n"
-      "that: order=tensor,ring,ulysses;tensor,ulysses,ring. Keys joined by : change together:\n"
-      "ulysses:ring=1:16,8:2,16:1, nodes:data=1..8*2. A layout that does not fit is a row with what it lacks, one\n"
-      "that is refused a row with the reason.\n",
+      "that: order=tensor,ulysses,ring,lasp,data,pipeline;tensor,ring,ulysses,lasp,data,pipeline. Keys joined by :\n"
+      "change together: ulysses:ring=1:16,8:2,16:1, nodes:data=1..8*2. A layout that does not fit is a row with what\n"
+      "it lacks, one that is refused a row with the reason.\n",
       out, error);
 }
 

@@ -63,7 +63,9 @@ typedef enum {
 
 /* Sets `inputs`, after the other fields and before the first row. */
 void sp_sweep_prepare (SpSweep *sweep);
-/* What stands in the keys' columns of a point's row: tokens are numbers. Free with g_strfreev. */
+/* What stands in a key's column for a value: tokens are numbers. Free with g_free. */
+char *sp_sweep_cell (const char *key, const char *value);
+/* What stands in the keys' columns of a point's row. Free with g_strfreev. */
 char **sp_sweep_cells (const SpSweep *sweep, guint point);
 /* A line each, with its end. */
 char *sp_sweep_header (const SpSweep *sweep);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gnuplot as a child: the script on its stdin, the numbers in a file. */
+/* gnuplot as a child: script and numbers in files. */
 #include <errno.h>
 #include <gio/gio.h>
 #include <glib/gstdio.h>
@@ -74,10 +74,9 @@ run (const char *script, GError **error)
 
   if (program == NULL)
     return FALSE;
-  g_autoptr (GSubprocess) child = g_subprocess_new (G_SUBPROCESS_FLAGS_STDIN_PIPE | G_SUBPROCESS_FLAGS_STDOUT_SILENCE |
-                                                        G_SUBPROCESS_FLAGS_STDERR_PIPE,
-                                                    &cause, program, "-d", NULL);
-  gboolean talked = child != NULL && g_subprocess_communicate_utf8 (child, script, NULL, NULL, &said, &cause);
+  g_autoptr (GSubprocess) child = g_subprocess_new (G_SUBPROCESS_FLAGS_STDOUT_SILENCE | G_SUBPROCESS_FLAGS_STDERR_PIPE,
+                                                    &cause, program, "-d", script, NULL);
+  gboolean talked = child != NULL && g_subprocess_communicate_utf8 (child, NULL, NULL, NULL, &said, &cause);
   if (!talked)
     return sp_figure_fail (error, SP_FIGURE_ERROR_PROGRAM, "gnuplot: %s", cause->message);
   if (g_subprocess_get_successful (child))
@@ -94,17 +93,35 @@ sp_figure_script (const SpFigure *figure, const char *output_name, const char *d
   return g_strconcat (first, figure->script->str, "unset multiplot\nset output\n", NULL);
 }
 
+/* gnuplot leaves ]]> in a text as it is, which XML forbids. */
+static void
+escape_svg (char **text, gsize *length)
+{
+  if (g_strstr_len (*text, (gssize) *length, "]]>") == NULL)
+    return;
+  GString *escaped = g_string_new_len (*text, (gssize) *length);
+  g_string_replace (escaped, "]]>", "]]&gt;", 0);
+  g_free (*text);
+  *length = escaped->len;
+  *text = g_string_free (escaped, FALSE);
+}
+
 /* In a folder of its own; what gnuplot wrote there. */
 static gboolean
 draw (const SpFigure *figure, const char *folder, char **ret, gsize *ret_length, GError **error)
 {
   g_autofree char *output = g_build_filename (folder, "figure", NULL), *data = g_build_filename (folder, "data", NULL);
-  g_autofree char *script = sp_figure_script (figure, output, data);
+  g_autofree char *script = g_build_filename (folder, "script", NULL);
+  g_autofree char *text = sp_figure_script (figure, output, data);
 
   gboolean done = g_file_set_contents (data, figure->data->str, (gssize) figure->data->len, error) &&
-                  run (script, error) && g_file_get_contents (output, ret, ret_length, error);
+                  g_file_set_contents (script, text, -1, error) && run (script, error) &&
+                  g_file_get_contents (output, ret, ret_length, error);
   g_unlink (output);
   g_unlink (data);
+  g_unlink (script);
+  if (done && figure->format == SP_FORMAT_SVG)
+    escape_svg (ret, ret_length);
   return done;
 }
 

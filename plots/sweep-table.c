@@ -258,7 +258,8 @@ sp_sweep_table_new (const SpCsv *csv, GError **error)
     return g_steal_pointer (&table);
   gint reason = sp_csv_find (csv, "reason");
   g_autofree char *first = reason >= 0 ? sp_csv_text (csv, 0, reason) : g_strdup ("");
-  sp_figure_fail (error, SP_FIGURE_ERROR_DATA, "%s: no row has figures, the first one: %s", csv->path, first);
+  sp_figure_fail (error, SP_FIGURE_ERROR_DATA, "%s: no row has figures, the first one: %s", csv->path,
+                  *first != '\0' ? first : "no reason is given");
   return NULL;
 }
 

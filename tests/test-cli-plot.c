@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar plot: formats, what files can say to gnuplot, and sweeps of no, one, many or no fitting rows. */
+#include <sys/stat.h>
+
 #include "tests/cli-run.h"
 
 static const char *const sweep_kinds[] = { "scaling", "compare", "memory", "breakdown", "heatmap" };
@@ -73,6 +75,7 @@ static const char *const nasty[] = {
   "a\\\nb\\n\\",
   "%s%n%100000d",
   "'' data index 0, '<touch PWNED' with lines",
+  "a]]>b",
 };
 
 static void
@@ -103,6 +106,7 @@ test_injection (gconstpointer data)
     draw (data, "nasty.csv", "-");
     g_autofree char *svg = read_back ("nasty.svg", NULL);
     g_assert_null (strstr (svg, "<script"));
+    g_assert_null (strstr (svg, "]]>")); /* no XML in a text */
     g_assert_false (is_there ("PWNED"));
   }
 }
@@ -347,6 +351,27 @@ test_without_gnuplot (void)
   g_assert_false (is_there ("no.svg"));
 }
 
+/* One that does not start says why, however early it ends. */
+static void
+test_broken_gnuplot (void)
+{
+  static const char broken[] =
+      "#!/bin/sh\nexec 0<&-\necho 'libgd.so.3: cannot open shared object file' >&2\nexit 127\n";
+  g_autofree char *path = g_strdup (g_getenv ("PATH")), *bin = g_build_filename (folder, "bin", NULL);
+  g_autofree char *program = g_build_filename (bin, "gnuplot", NULL);
+  write_good ();
+  g_assert_cmpint (g_mkdir (bin, 0700), ==, 0);
+  write_file ("bin/gnuplot", broken, -1);
+  g_assert_cmpint (g_chmod (program, 0700), ==, 0);
+  g_setenv ("PATH", bin, TRUE);
+  g_auto (Run) run = run_cli ("plot", "scaling", "scenario.ini", "-o", "no.svg");
+  g_setenv ("PATH", path, TRUE);
+  g_unlink (program);
+  g_rmdir (bin);
+  assert_refused (&run, 1, (const char *[]){ "gnuplot failed: libgd.so.3: cannot open shared object file", NULL });
+  g_assert_false (is_there ("no.svg"));
+}
+
 static void
 test_usage (void)
 {
@@ -366,6 +391,13 @@ test_usage (void)
   write_file ("some.csv", "a,b\n1,2\n", -1);
   g_auto (Run) set = run_cli ("plot", "scaling", "some.csv", "-o", "no.svg", "--set", "zero=1");
   assert_refused (&set, 2, (const char *[]){ "--set goes with a scenario", NULL });
+  g_auto (Run) foreign = run_cli ("plot", "calibration", "some.csv", "-o", "no.svg");
+  assert_refused (&foreign, 1, (const char *[]){ "some.csv", "seqpar calibrate import", NULL });
+  g_autofree char *pipe_path = g_build_filename (folder, "pipe.csv", NULL);
+  g_assert_cmpint (mkfifo (pipe_path, 0600), ==, 0);
+  g_auto (Run) piped = run_cli ("plot", "calibration", "pipe.csv", "-o", "no.svg");
+  assert_refused (&piped, 1, (const char *[]){ "pipe.csv: not a regular file", NULL });
+  g_unlink (pipe_path);
   g_auto (Run) folder_there = run_cli ("plot", "scaling", "scenario.ini", "-o", "gone/figure.svg");
   g_assert_cmpint (folder_there.status, ==, 1);
   g_assert_false (is_there ("no.svg"));
@@ -398,6 +430,7 @@ main (int argc, char **argv)
   g_test_add_func ("/plot/published-beside", test_published_beside);
   g_test_add_func ("/plot/degrees", test_degrees);
   g_test_add_func ("/plot/without-gnuplot", test_without_gnuplot);
+  g_test_add_func ("/plot/broken-gnuplot", test_broken_gnuplot);
   g_test_add_func ("/plot/usage", test_usage);
   int status = g_test_run ();
   remove_folder ();

@@ -118,6 +118,8 @@ static const struct {
   { "run.global-batch=1..9+4", "run.global-batch", "1 5 9" },
   { "recompute=none, full,every-2", "recompute", "none full every-2" },
   { "order=tensor,ring,ulysses,lasp,expert,data,pipeline", "order", NULL },
+  { "order=tensor,ulysses,ring,lasp,data,pipeline;tensor,ring,ulysses,lasp,data,pipeline", "order", /* the help's */
+    "tensor,ulysses,ring,lasp,data,pipeline tensor,ring,ulysses,lasp,data,pipeline" },
   { "order=tensor,ring,ulysses,lasp,expert,data,pipeline;tensor,ulysses,ring,lasp,expert,data,pipeline", "order",
     "tensor,ring,ulysses,lasp,expert,data,pipeline tensor,ulysses,ring,lasp,expert,data,pipeline" },
   { "micro-batch:global-batch=1..4*2", "global-batch", "1 2 4" },
@@ -163,6 +165,7 @@ static const struct {
   { "kernel-noise=1%..5%+1", { "one unit" }, 1 },
   { "sequence=1..2000000", { "more than 1000000 values" }, 1 },
   { "zero=1,2,1", { "\"1\" is there twice" }, 1 },
+  { "sequence=65536,64K", { "\"64K\" is there twice" }, 1 }, /* one row, which a second run would not take */
   { "recompute=none,ful", { "\"ful\"", "did you mean full?" }, 1 },
   { "ulysses:ring=1:2:3", { "has 3 values, and there are 2 keys" }, 1 },
   { "ulysses:ulysses=1:2", { "swept once" }, 1 },

@@ -409,6 +409,51 @@ test_refusals (void)
   g_assert_cmpstr (fit->notes->pdata[0], ==, "1 rows marked partial: what ran beside ended too early");
 }
 
+/* A sweep that was cut short may have what ran beside a transfer, and not the same alone. */
+static void
+test_never_alone (void)
+{
+  g_autoptr (SpMeasured) measured = sp_measured_new ();
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_GEMM);
+
+  row.m = row.n = row.k = 4096;
+  row.bytes = 1 << 20;
+  row.ranks = 2;
+  row.nodes = 1;
+  row.beside = SP_MEASURED_ALL_GATHER;
+  row.time_s = 2e-4;
+  sp_measured_add (measured, &row);
+  g_autoptr (SpFit) fit = fit_of (measured);
+  g_assert_cmpuint (fit->profile->curves->len, ==, 0);
+  g_assert_cmpuint (fit->refused->len, ==, 1);
+  g_assert_cmpstr (fit->refused->pdata[0], ==,
+                   "slowdown.2x1.all-gather has no size that was timed alone too: seqpar-measure sweep --what "
+                   "gemm,copy,nccl");
+}
+
+/* The size of the jump was timed on either side of it: pieces break between sizes, never within one. */
+static void
+test_size_twice (void)
+{
+  g_autoptr (GRand) rand = seeded ();
+  g_autoptr (SpMeasured) measured = sp_measured_new ();
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_ALL_GATHER);
+
+  add_transfers (measured, rand, 0.005, 0, 1);
+  row.variant = "out-of-place";
+  row.ranks = 2;
+  row.nodes = 1;
+  row.bytes = 1 << 20;
+  row.m = row.n = row.k = 4096;
+  row.time_s = 15e-6 + (double) row.bytes / 400e9;
+  sp_measured_add (measured, &row);
+  g_autoptr (SpFit) fit = fit_of (measured);
+  const SpCurve *curve = curve_of (fit, SP_CURVE_ALL_GATHER);
+  g_assert_cmpint (curve->points, ==, 22);
+  g_assert_cmpuint (curve->n_slots, >, SP_PIECE_SLOTS);
+  g_assert_cmpfloat (curve->begin[1], >, curve->end[0]);
+}
+
 /* --- determinism -------------------------------------------------------------------------------------------------- */
 
 static char *
@@ -580,6 +625,8 @@ main (int argc, char **argv)
   g_test_add_func ("/fit/outlier/gemm", test_outlier_gemm);
   g_test_add_func ("/fit/above-link", test_above_link);
   g_test_add_func ("/fit/refusals", test_refusals);
+  g_test_add_func ("/fit/never-alone", test_never_alone);
+  g_test_add_func ("/fit/size-twice", test_size_twice);
   g_test_add_func ("/fit/order", test_order);
   g_test_add_func ("/fit/shipped", test_shipped);
   g_test_add_data_func ("/fit/held-out/h200x2", "h200x2.csv", test_held_out);

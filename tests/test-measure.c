@@ -92,6 +92,26 @@ test_list (void)
   g_assert_null (strstr (out, "gemm"));
 }
 
+static void
+test_full_disk (void)
+{
+  g_autofree char *said = NULL;
+
+  if (!g_file_test ("/dev/full", G_FILE_TEST_EXISTS)) {
+    g_test_skip ("there is no /dev/full");
+    return;
+  }
+  g_autofree char *measure = g_shell_quote (g_getenv ("SEQPAR_MEASURE"));
+  g_autofree char *command = g_strconcat (measure, " bench --list > /dev/full", NULL);
+  const char *argv[] = { "sh", "-c", command, NULL };
+  g_autoptr (GError) error = NULL;
+  int status = 0;
+  g_spawn_sync (NULL, (char **) argv, NULL, G_SPAWN_SEARCH_PATH, NULL, NULL, NULL, &said, &status, &error);
+  g_assert_no_error (error);
+  g_assert_cmpint (status, ==, 1 << 8);
+  g_assert_true (g_str_has_prefix (said, "seqpar-measure: stdout: cannot be written"));
+}
+
 int
 main (int argc, char **argv)
 {
@@ -99,5 +119,6 @@ main (int argc, char **argv)
   g_test_add_func ("/measure/wrong", test_wrong);
   g_test_add_func ("/measure/without-gpu", test_without_gpu);
   g_test_add_func ("/measure/bench-list", test_list);
+  g_test_add_func ("/measure/full-disk", test_full_disk);
   return g_test_run ();
 }

@@ -98,6 +98,7 @@ static const struct {
   { "mark", FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mean,,1,,bad\n", "a.csv:3: mark", "outlier" },
   { "word", FIRST OLD_HEADER "gemm,A b,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: variant", "a-z" },
   { "ranks", FIRST OLD_HEADER "gemm,,,0,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: ranks = \"0\"", "from 1" },
+  { "groups", FIRST OLD_HEADER "gemm,,,16777217,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: ranks = \"16777217\"", "to 2^24" },
   { "whole", FIRST OLD_HEADER "gemm,,,,,,,1.5,,,,,,,,mean,,1,,\n", "a.csv:3: bytes = \"1.5\"", "whole" },
   { "space", FIRST OLD_HEADER "gemm,,,,,,, 15,,,,,,,,mean,,1,,\n", "a.csv:3: bytes", "whole" },
   { "huge", FIRST OLD_HEADER "gemm,,,,,,,99999999999999999999,,,,,,,,mean,,1,,\n", "a.csv:3: bytes", "whole" },
