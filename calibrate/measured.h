@@ -15,8 +15,9 @@
  * heads of k; linear attention m tokens and heads of k (keys) and n (values). A kernel has its op's sizes, bytes over
  * the memory bus and FLOP, as the program has them (sim/op.h). `from` and `to` are GPUs. `beside` is what ran at the
  * same time: a transfer beside a GEMM has that GEMM's m, n and k, a GEMM beside a transfer the transfer's bytes; a copy
- * beside a transfer has the transfer's bytes and its own as m, and so has a transfer beside a copy the copy's. A
- * row has a time, or a rate where its source gives no time, or both; one of memory may have bytes alone.
+ * beside a transfer has the transfer's bytes and its own as m, and so has a transfer beside a copy the copy's.
+ * A transfer of variant groups-N ran in N groups of so many ranks at once. A launch of variant hop is the device's, from one
+ * stream to another. A row has a time, or a rate where its source gives no time, or both; one of memory may have bytes alone.
  *
  * Numbers come back exactly: nine digits are written, and seventeen where those do not suffice. Errors are of
  * SP_MEASURED_ERROR, one line, FILE:LINE first.
