@@ -67,10 +67,11 @@ write_command (const Run *run, int rank, const Timed *t)
 static gboolean
 run_steps (Run *run, GError **error)
 {
-  int size = sp_ranks_size (run->rank), all_steps = run->execution->warm_up + run->execution->steps;
+  int size = sp_ranks_size (run->rank);
   g_autofree double *all = g_new (double, 2 * size);
+  double warm_s = 0;
 
-  for (int i = 0; i < all_steps; i++) {
+  for (int i = -run->execution->warm_up; i < run->execution->steps; i++) {
     double mine[2];
     /* Ranks start together: what one waits for another before the step is no part of it. */
     if (!sp_ranks_gather (run->rank, mine, sizeof mine, all, error) ||
@@ -83,8 +84,12 @@ run_steps (Run *run, GError **error)
       mine[0] = MAX (mine[0], all[2 * r]);
       mine[1] = MAX (mine[1], all[2 * r + 1]);
     }
-    if (run->out != NULL && i >= run->execution->warm_up)
-      write_row (run, -1, "step", "", 0, 0, 0, i - run->execution->warm_up, mine[0], mine[1]);
+    if (run->out != NULL && i >= 0)
+      write_row (run, -1, "step", "", 0, 0, 0, i, mine[0], mine[1]);
+    /* Once more before the first: the time is the same on all ranks, so all of them do. */
+    warm_s += mine[1];
+    if (i == -1 && warm_s < SP_PLAYER_WARM_S)
+      i--;
   }
   return TRUE;
 }

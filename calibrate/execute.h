@@ -26,7 +26,8 @@ typedef struct {
   GPtrArray *files;    /* char * */
   GPtrArray *programs; /* SpProgram *, as many: read once, shared by the threads of a process */
   char *output;
-  int steps, warm_up;
+  int steps;
+  int warm_up; /* so many steps before them, and more until they took SP_PLAYER_WARM_S together; 0: none */
   SpAttention attention;
   gboolean commands; /* their times too */
   gboolean verifies; /* against the rehearsal: small models alone, and one process */

@@ -274,7 +274,7 @@ parse (Options *o, int *argc, char ***argv, GError **error)
   };
   const GOptionEntry execute[] = {
     { "steps", 0, 0, G_OPTION_ARG_INT, &o->execution.steps, "how many are timed, default 10", "N" },
-    { "warm-up", 0, 0, G_OPTION_ARG_INT, &o->execution.warm_up, "how many before them, default 3", "N" },
+    { "warm-up", 0, 0, G_OPTION_ARG_INT, &o->execution.warm_up, "how many before them, and a second of them at least; default 3, 0: none", "N" },
     { "commands", 0, 0, G_OPTION_ARG_NONE, &o->execution.commands, "time each op of one more step", NULL },
     { "verify", 0, 0, G_OPTION_ARG_NONE, &o->execution.verifies,
       "loss and gradients of one step against the rehearsal's", NULL },

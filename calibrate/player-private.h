@@ -36,6 +36,7 @@ struct _SpPlayer {
   gint64 context_bytes, allocated_bytes;
   double loss_value, issue_s;
   double events_s; /* that two events take with nothing between */
+  gboolean is_warm; /* kernels alone have run long enough */
   gboolean keeps, is_alone, chooses;
   double **gradients;
 #if HAVE_NCCL

@@ -173,6 +173,9 @@ sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error)
   return TRUE;
 }
 
+/* What keeps the card as warm as it is. */
+#define STAY_WARM_S 0.1
+
 /* --- kernels alone ------------------------------------------------------------------------------------------------ */
 
 /* Which of the recording's commands are kernels of COMPUTE, at most so many of them from *next on. */
@@ -189,61 +192,77 @@ take_kernels (const SpPlayer *player, guint *next, guint most, guint *numbers)
   return n;
 }
 
-/* Once more with a longer lead where the card may have come to wait for the host. Known lie: with the longest lead it is
+/* The kernels once, behind a lead. ret_late: the card may have come to wait for the host. */
+static gboolean
+play_pass (SpPlayer *player, const guint *numbers, guint n, gboolean timed, guint count, gboolean *ret_late,
+           double *ret_s, GError **error)
+{
+  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
+  float ms = 0;
+
+  if (!lead (player, count, error) || !CUDA (cudaEventRecord (player->begin, stream)))
+    return FALSE;
+  for (guint i = 0; i < n; i++) {
+    const SpCommand *command = COMMAND (player, numbers[i]);
+    if ((timed && !CUDA (cudaEventRecord (player->starts[numbers[i]], stream))) ||
+        !sp_player_kernel (command) (player, command, stream, error))
+      return FALSE;
+  }
+  if (!CUDA (cudaEventRecord (player->ends[0], stream)))
+    return FALSE;
+  *ret_late = cudaEventQuery (player->begin) == cudaSuccess;
+  if (!sp_wait_event (player->ends[0], sp_player_fine, player, error) || !sp_ranks_check (player->rank, TRUE, error) ||
+      !CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0])))
+    return FALSE;
+  *ret_s = ms * 1e-3;
+  return TRUE;
+}
+
+/* Again with a longer lead where the card may have come to wait for the host. Known lie: with the longest lead it is
  * taken as it is. */
 static gboolean
 play_kernels (SpPlayer *player, const guint *numbers, guint n, gboolean timed, guint *most_lead, double *ret_s,
               GError **error)
 {
   enum { LONGEST = 1 << 14 };
-  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
-  float ms = 0;
 
   for (gboolean late = TRUE; late;) {
-    if (!lead (player, *most_lead, error) || !CUDA (cudaEventRecord (player->begin, stream)))
+    if (!play_pass (player, numbers, n, timed, *most_lead, &late, ret_s, error))
       return FALSE;
-    for (guint i = 0; i < n; i++) {
-      const SpCommand *command = COMMAND (player, numbers[i]);
-      if ((timed && !CUDA (cudaEventRecord (player->starts[numbers[i]], stream))) ||
-          !sp_player_kernel (command) (player, command, stream, error))
-        return FALSE;
-    }
-    if (!CUDA (cudaEventRecord (player->ends[0], stream)))
-      return FALSE;
-    late = cudaEventQuery (player->begin) == cudaSuccess && *most_lead < LONGEST;
+    late = late && *most_lead < LONGEST;
     if (late)
       *most_lead *= 2;
-    if (!sp_wait_event (player->ends[0], sp_player_fine, player, error) || !sp_ranks_check (player->rank, TRUE, error))
-      return FALSE;
   }
-  if (!CUDA (cudaEventElapsedTime (&ms, player->begin, player->ends[0])))
-    return FALSE;
-  *ret_s = ms * 1e-3;
   return TRUE;
 }
 
-/* Until libraries have loaded their kernels and the card's clock is what its power allows in the long run: for `least_s`,
- * and on as long as passes of a quarter of that differ from those before by more than half a percent. */
+/* Until libraries have loaded their kernels and the card's clock is what its power allows in the long run: for `least_s`
+ * of the host's clock, and on as long as passes of a quarter of that differ from those before by more than half a
+ * percent. The lead stays short: a host that is late once must not make thousands of passes wait. */
 static gboolean
-warm_up (SpPlayer *player, const guint *numbers, guint n, double least_s, guint *most_lead, GError **error)
+warm_up (SpPlayer *player, const guint *numbers, guint n, double least_s, GError **error)
 {
-  enum { MOST_PASSES = 4000, MOST_TIMES = 4 };
+  enum { MOST_TIMES = 4, LEAD = 16 };
   const double settled = 0.005;
-  double all_s = 0, window_s = 0, before_s = 0, pass_s;
+  double window_s = 0, before_s = 0, pass_s;
+  gint64 start_us = g_get_monotonic_time (), window_us = start_us;
   guint passes = 0;
+  gboolean late;
 
-  for (guint i = 0; i < MOST_PASSES && all_s < MOST_TIMES * least_s; i++) {
-    if (!play_kernels (player, numbers, n, FALSE, most_lead, &pass_s, error))
+  for (double all_s = 0; all_s < MOST_TIMES * least_s;) {
+    if (!play_pass (player, numbers, n, FALSE, LEAD, &late, &pass_s, error))
       return FALSE;
-    all_s += pass_s;
+    gint64 now_us = g_get_monotonic_time ();
+    all_s = (double) (now_us - start_us) * 1e-6;
     window_s += pass_s;
     passes++;
-    if (window_s < least_s / 4)
+    if ((double) (now_us - window_us) * 1e-6 < least_s / 4)
       continue;
     if (all_s >= least_s && fabs (window_s / passes - before_s) < settled * before_s)
       break;
     before_s = window_s / passes;
     window_s = 0;
+    window_us = now_us;
     passes = 0;
   }
   return TRUE;
@@ -256,7 +275,7 @@ time_chunk (SpPlayer *player, const guint *numbers, guint n, double warm_s, doub
   double plain_s[PASSES], timed_s;
   guint most_lead = FIRST_LEAD;
 
-  if (!warm_up (player, numbers, n, warm_s, &most_lead, error))
+  if (!warm_up (player, numbers, n, warm_s, error))
     return FALSE;
   for (guint i = 0; i < PASSES; i++)
     if (!play_kernels (player, numbers, n, FALSE, &most_lead, &plain_s[i], error))
@@ -301,8 +320,10 @@ sp_player_time_kernels (SpPlayer *player, double warm_s, double *seconds, GError
     seconds[i] = 0;
   if (!prepare_times (player, error))
     return FALSE;
-  while ((n = take_kernels (player, &next, CHUNK, numbers)) > 0)
-    if (!time_chunk (player, numbers, n, warm_s, seconds, error))
+  while ((n = take_kernels (player, &next, CHUNK, numbers)) > 0) {
+    if (!time_chunk (player, numbers, n, player->is_warm ? MIN (warm_s, STAY_WARM_S) : warm_s, seconds, error))
       return FALSE;
+    player->is_warm = TRUE;
+  }
   return TRUE;
 }

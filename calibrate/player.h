@@ -47,10 +47,11 @@ gboolean sp_player_start_quick (SpPlayer *player, GError **error);
 gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error);
 /* The kernels of COMPUTE one after another as a step runs them, without what is between GPUs: seconds of each, what lies
  * between one and the next among it, as they are when no event is recorded between them; 0 of other commands. Caches
- * are as the kernels before leave them. They run for warm_s first, and on until the time of a pass has settled: until
- * libraries have loaded their kernels, and the card's clock is what its power allows in the long run. After a quarter
- * second it seems not to be: on an H200 products of 2,048 x 32,000 with 10,240 rows, whose passes are short, then ran at
- * 941 TFLOP/s, with 40,960 to 81,920 rows at 680 to 760. That a second is enough for a start is assumed. */
+ * are as the kernels before leave them. They run for warm_s of the host's clock first, and on until the time of a pass has
+ * settled, at most four times that: until libraries have loaded their kernels, and the card's clock is what its power
+ * allows in the long run. After a quarter second it is not: on an H200 products of 2,048 x 32,000 with 10,240 rows, whose
+ * passes are short, then ran at 941 TFLOP/s, with 40,960 to 81,920 rows at 680 to 760. That a second is enough for a start
+ * is assumed. Where the player's kernels ran so before, a tenth of a second keeps the card as warm. */
 #define SP_PLAYER_WARM_S 1.0
 gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, double *seconds, GError **error);
 

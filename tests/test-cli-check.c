@@ -98,6 +98,37 @@ test_four (void)
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
 }
 
+/* One H200 with later kernels than the pair's, cuDNN's attention among them: kernels that were warmed up until their time
+ * had settled, and 16 runs. At worst it is 16 %: long attention, which draws more power than the sweep's mix of kernels. */
+static void
+test_one (void)
+{
+  g_autofree char *sweep = shipped ("measured", "h200x2.csv"), *kernels = shipped ("measured", "h200-kernels.csv");
+  g_autofree char *executed = shipped ("executed/one", "h200.csv"), *beside = shipped ("measured", "h200x2-beside.csv");
+  g_autofree char *path = shipped ("profiles", "h200.ini"), *made = NULL, *profile = NULL;
+  g_autofree char *written = g_build_filename (folder, "one.ini", NULL);
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  g_autoptr (GError) error = NULL;
+
+  g_auto (Run) fit =
+      run_cli ("calibrate", "fit", sweep, kernels, beside, "--name", "H200, later kernels", "-o", "one.ini");
+  if (fit.status == 1 && strstr (fit.err, "GSL") != NULL) {
+    g_test_skip ("built without GSL");
+    return;
+  }
+  g_assert_cmpint (fit.status, ==, 0);
+  g_assert_true (g_file_get_contents (written, &made, NULL, NULL));
+  g_assert_true (g_file_get_contents (path, &profile, NULL, NULL));
+  assert_same_profile (made, profile);
+  g_auto (Run) check = run_cli ("calibrate", "check", "one.ini", executed, "--json", "--tolerance", "6%");
+  g_assert_cmpint (check.status, ==, 0);
+  json_parser_load_from_data (parser, check.out, -1, &error);
+  g_assert_no_error (error);
+  JsonObject *all = json_node_get_object (json_parser_get_root (parser));
+  g_assert_cmpuint (json_array_get_length (json_object_get_array_member (all, "runs")), ==, 16);
+  g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
+}
+
 /* The shipped profile has seqpar's attention alone, so runs with another's are refused; where there is no attention in
  * them, they are not. */
 static void
@@ -152,6 +183,7 @@ main (int argc, char **argv)
   if (!begin_cli (&argc, &argv))
     return 0;
   g_test_add_func ("/cli-check/four", test_four);
+  g_test_add_func ("/cli-check/one", test_one);
   g_test_add_func ("/cli-check/chain", test_chain);
   g_test_add_func ("/cli-check/attention", test_attention);
   g_test_add_func ("/cli-check/wrong", test_wrong);
