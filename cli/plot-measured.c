@@ -6,7 +6,7 @@
 #include "cli/plot.h"
 #include "models/inputs/ini.h"
 #include "models/writer.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 /* --- points and curves -------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include "cli/sweep.h"
 #include "models/estimate/interval.h"
 #include "models/writer.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 const char *const sp_sweep_outcomes[] = { "fits", "out of memory", "out of host memory", "refused", "failed", NULL };
 

@@ -7,7 +7,7 @@
  */
 
 #include "plots/chart.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 G_BEGIN_DECLS
 
