@@ -212,17 +212,14 @@ gather_runs (Problem *p, SpValidation *set, GError **error)
 {
   for (guint r = 0; r < set->runs->len; r++) {
     const SpMeasuredRun *run = set->runs->pdata[r];
-    const SpRunGroup *group = set->groups->pdata[run->group];
-    g_autoptr (GError) problem = NULL;
+    g_autoptr (GError) refusal = NULL;
     if (!run->is_fitted || sp_run_is_aside (run))
       continue;
-    SpScenario *s = sp_run_load (set, run, &problem);
-    if (s == NULL && group->takes_refused)
-      continue;
-    if (s == NULL) {
-      g_propagate_error (error, g_steal_pointer (&problem));
+    SpScenario *s = sp_run_load (set, run, &refusal, error);
+    if (s == NULL && refusal == NULL)
       return FALSE;
-    }
+    if (s == NULL)
+      continue;
     FittedRun *fitted = fitted_run_new (p, set, s);
     g_ptr_array_add (p->runs, fitted);
     for (guint i = 0; i < SP_N_OBSERVED; i++)
