@@ -294,7 +294,7 @@ test_refused (void)
     { SET, good, { "no [rows.NAME] and no [check.NAME]" } },
     { SET "engin = estimate\n" ROWS, good, { "[set] engin", "did you mean engine?" } },
     { SET "score = peak_byte\n" ROWS, good, { "[set] score", "peak_byte", "did you mean peak_bytes?" } },
-    { SET "[bounds]\ntime-medan = 1\n" ROWS, good, { "time-medan", "did you mean time-median?" } },
+    { SET "[bounds]\nthroughput-medin = 1\n" ROWS, good, { "throughput-medin", "did you mean throughput-median?" } },
     { SET "[bounds]\ntime-median = ten\n" ROWS, good, { "[bounds] time-median = \"ten\"", "MUST / GOAL" } },
     { SET "[bounds]\nkendall = 1 / 2 / 3\n" ROWS, good, { "[bounds] kendall", "MUST / GOAL" } },
     { SET "[others]\nvTrain = time 8\n" ROWS, good, { "[others] vTrain", "time-mean 8 %" } },
@@ -355,7 +355,7 @@ test_refused (void)
 
 /* Steps of a scenario on a device whose products are as quick as said, as others would have measured them. */
 static char *
-measured_with (const char *scenario, double efficiency)
+measured_with (const char *scenario, double efficiency, double noise)
 {
   static const char *const sets[][4] = { { "sequence=2K", "tensor=1", "data=8", NULL },
                                          { "sequence=4K", "tensor=1", "data=8", NULL },
@@ -376,8 +376,8 @@ measured_with (const char *scenario, double efficiency)
     sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, SP_MFU_SEQPAR);
     g_assert_true (sp_scenario_price (s, &estimator, program, FALSE, &e, &error));
     g_string_append_printf (text, "%s,%s,%s,%.17g,%.17g,fits\n", sets[i][0] + strlen ("sequence="),
-                            sets[i][1] + strlen ("tensor="), sets[i][2] + strlen ("data="), e.step_time_s,
-                            e.memory.total_bytes);
+                            sets[i][1] + strlen ("tensor="), sets[i][2] + strlen ("data="),
+                            e.step_time_s * (1 + (i % 4 == 0 ? noise : -noise)), e.memory.total_bytes);
   }
   return g_string_free (text, FALSE);
 }
@@ -404,7 +404,7 @@ test_priced (void)
     g_autofree char *path = g_build_filename (sp_data_dir (), "devices", "a100-80.ini", NULL);
     g_autoptr (SpDevice) device = sp_device_load (path, &error);
     g_assert_no_error (error);
-    data = measured_with (scenario, device->gemm_efficiency.value);
+    data = measured_with (scenario, device->gemm_efficiency.value, 0);
   }
   g_autoptr (SpValidation) v = load (SET ROWS, data, &error);
   SpScores scores;
@@ -423,12 +423,12 @@ test_priced (void)
   assert_near (scores.value[SP_SCORE_MEMORY_WORST], 0);
 }
 
-/* A constant that steps were made with comes back; what no step depends on is said not to be known. */
+/* A constant that steps were made with, but for 0.2 % of noise, comes back; what no step depends on is said not to be known. */
 static void
 test_fit (void)
 {
   g_autoptr (GError) error = NULL;
-  g_autofree char *scenario = write_scenario (), *data = measured_with (scenario, 0.61);
+  g_autofree char *scenario = write_scenario (), *data = measured_with (scenario, 0.61, 0.002);
   g_autoptr (SpValidation) v = load (SET ROWS "split = every 2\n[fit]\ndevice.gemm-efficiency = 30 % .. 95 %\n"
                                               "framework.host-gather = 1 us .. 2 us\n",
                                      data, &error);
@@ -445,10 +445,12 @@ test_fit (void)
   const SpFittedConstant *gemm = &g_array_index (fit->constants, SpFittedConstant, 0);
   const SpFittedConstant *gather = &g_array_index (fit->constants, SpFittedConstant, 1);
   g_assert_cmpstr (gemm->constant->key, ==, "gemm-efficiency");
+  g_test_message ("%g +- %g, %g +- %g; %g to %g", gemm->value, gemm->error, gather->value, gather->error, fit->before,
+                  fit->after);
   g_assert_false (gemm->is_fixed);
-  g_assert_cmpfloat_with_epsilon (gemm->value, 0.61, 1e-4);
+  g_assert_cmpfloat_with_epsilon (gemm->value, 0.61, 0.005);
   g_assert_true (gather->is_fixed);
-  g_assert_true (fit->before > 0.02 && fit->after < 1e-4);
+  g_assert_true (fit->before > 0.02 && fit->after < 0.003);
 }
 
 /* --- claims ------------------------------------------------------------------------------------------------------- */
