@@ -73,9 +73,9 @@ add_bounds (JsonBuilder *b, const SpScoredSet *scored)
     sp_json_object (b, name);
     add_number (b, "must", bound->must);
     add_number (b, "goal", bound->goal);
-    sp_json_string (b, "verdict",
-                    sp_verdict_names[sp_bound_judge (bound, scored->held_out.value[i],
-                                                     sp_score_rows[i].more_is_better)]);
+    sp_json_string (
+        b, "verdict",
+        sp_verdict_names[sp_bound_judge (bound, scored->held_out.value[i], sp_score_rows[i].more_is_better)]);
     json_builder_end_object (b);
   }
   json_builder_end_object (b);
@@ -133,10 +133,18 @@ append_row (const SpValidation *set, const SpMeasuredRun *run, SpAspect aspect, 
   g_autoptr (GString) line = g_string_new (NULL);
   g_autofree char *number = g_strdup_printf ("%u", run->row + 1), *keys = g_strjoinv ("; ", run->sets);
   g_autofree char *scenario = g_path_get_basename (run->scenario);
-  const char *const before[] = { set->name, ((const SpRunGroup *) set->groups->pdata[run->group])->name, number,
-                                 run->is_fitted ? "fit" : "held-out", sp_aspect_names[aspect], column };
-  const char *const after[] = { run->outcome < 0 ? "" : run->outcome ? "fits" : "oom",
-                                run->refused != NULL ? "refused" : run->fits ? "fits" : "oom",
+  const char *const before[] = { set->name,
+                                 ((const SpRunGroup *) set->groups->pdata[run->group])->name,
+                                 number,
+                                 run->is_fitted ? "fit" : "held-out",
+                                 sp_aspect_names[aspect],
+                                 column };
+  const char *const after[] = { run->outcome < 0 ? ""
+                                : run->outcome   ? "fits"
+                                                 : "oom",
+                                run->refused != NULL ? "refused"
+                                : run->fits          ? "fits"
+                                                     : "oom",
                                 run->aside[aspect] != NULL ? run->aside[aspect] : "",
                                 run->why != NULL ? run->why : "",
                                 run->cell != NULL ? run->cell : "",

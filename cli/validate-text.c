@@ -270,7 +270,8 @@ sp_validate_markdown (const GPtrArray *sets, GString *out)
 {
   g_autoptr (GArray) lines = lines_of (sets);
 
-  g_string_append (out, "| set | statistic | of | ours | must | goal | |\n| --- | --- | --- | --- | --- | --- | --- |\n");
+  g_string_append (out,
+                   "| set | statistic | of | ours | must | goal | |\n| --- | --- | --- | --- | --- | --- | --- |\n");
   for (guint l = 0; l < lines->len; l++) {
     g_string_append_c (out, '|');
     for (guint i = 0; i < N_CELLS; i++) {

@@ -151,8 +151,7 @@ static void
 test_chosen_out_of_memory (void)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (SpValidation) v = load (SET ROWS,
-                                     "cell,outcome,step_time_s\n1,fits,1\n1,fits,2\n1,oom,\n", &error);
+  g_autoptr (SpValidation) v = load (SET ROWS, "cell,outcome,step_time_s\n1,fits,1\n1,fits,2\n1,oom,\n", &error);
   SpScores scores;
 
   g_assert_no_error (error);
@@ -334,7 +333,8 @@ test_refused (void)
     { SET "[check.a]\nkind = value\nwhat = longest\nscenario = x.ini\nside.a = tensor=1\npublished = 4\n",
       good,
       { "[check.a]", "either tolerance or doublings" } },
-    { SET "[check.a]\nkind = value\nwhat = longest\nscenario = x.ini\nside.a = tensor=1\npublished = no\ntolerance = 1\n",
+    { SET
+      "[check.a]\nkind = value\nwhat = longest\nscenario = x.ini\nside.a = tensor=1\npublished = no\ntolerance = 1\n",
       good,
       { "[check.a] published", "512K" } },
   };

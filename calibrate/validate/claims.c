@@ -95,8 +95,9 @@ read_search (SpIni *ini, const char *group, SpClaim *claim, GError **error)
     while (i < SP_N_SEARCH_KEYS && !g_str_equal (g_strstrip (parts[p]), sp_search_names[i]))
       i++;
     if (i == SP_N_SEARCH_KEYS)
-      return sp_ini_refuse (ini, group, "search", error, "expected sequence, global-batch, micro-batch, or several of "
-                                                         "them with : between");
+      return sp_ini_refuse (ini, group, "search", error,
+                            "expected sequence, global-batch, micro-batch, or several of "
+                            "them with : between");
     claim->search |= 1u << i;
   }
   return TRUE;
@@ -129,8 +130,9 @@ read_side (SpIni *ini, const char *group, const char *key, const char *usual, co
   side->sets = g_strdupv ((char **) kept->pdata);
   if (side->scenario == NULL && usual != NULL)
     side->scenario = sp_validation_beside (v, usual);
-  return side->scenario != NULL || sp_ini_refuse (ini, group, key, error, "expected scenario=FILE in it, or scenario = "
-                                                                          "FILE in the group");
+  return side->scenario != NULL || sp_ini_refuse (ini, group, key, error,
+                                                  "expected scenario=FILE in it, or scenario = "
+                                                  "FILE in the group");
 }
 
 static gboolean
@@ -242,8 +244,7 @@ price_side (const SpValidation *v, const SpClaim *claim, const SpClaimSide *side
   for (guint i = 0; point[i] != NULL; i++)
     g_ptr_array_add (sets, point[i]);
   g_ptr_array_add (sets, NULL);
-  g_autoptr (SpScenario) s =
-      sp_scenario_load_as_written (side->scenario, (const char *const *) sets->pdata, error);
+  g_autoptr (SpScenario) s = sp_scenario_load_as_written (side->scenario, (const char *const *) sets->pdata, error);
   if (s == NULL)
     return FALSE;
   if (claim->what == SP_OBSERVED_LONGEST) {
@@ -328,8 +329,8 @@ sp_claim_price (const SpValidation *v, SpClaim *claim, GError **error)
     if (is_order)
       count_pairs (claim, values, &asked, &held);
     /* The first point at which an order fails, or the one farthest off. */
-    gboolean decides = claim->detail == NULL || (is_order ? before == 0 && asked > held
-                                                          : !(error_of (claim, ours) <= claim->error));
+    gboolean decides =
+        claim->detail == NULL || (is_order ? before == 0 && asked > held : !(error_of (claim, ours) <= claim->error));
     if (!decides)
       continue;
     g_free (claim->detail);

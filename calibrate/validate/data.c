@@ -27,8 +27,8 @@ const SpObservedRow sp_observed_rows[SP_N_OBSERVED] = {
 
 enum { SCENARIO, OUTCOME, SPLIT, ASIDE, CELL, GPUS, PUBLISHED, NOTE, N_OTHERS };
 
-static const char *const others[N_OTHERS + 1] = { "scenario", "outcome", "split",     "aside", "cell",
-                                                  "gpus",     "published", "note", NULL };
+static const char *const others[N_OTHERS + 1] = { "scenario", "outcome",   "split", "aside", "cell",
+                                                  "gpus",     "published", "note",  NULL };
 
 typedef enum { COLUMN_NOTE, COLUMN_KEY, COLUMN_OBSERVED, COLUMN_OTHER } ColumnType;
 
@@ -233,9 +233,8 @@ read_row (const Reader *r, guint row, GError **error)
       continue;
     if (column->type == COLUMN_KEY)
       g_ptr_array_add (sets, g_strconcat (column->key, "=", cell, NULL));
-    else if (column->type == COLUMN_OBSERVED
-                 ? !read_observed (r, row, c, cell, &run->measured[column->index], error)
-                 : !read_other (r, row, c, cell, run, error))
+    else if (column->type == COLUMN_OBSERVED ? !read_observed (r, row, c, cell, &run->measured[column->index], error)
+                                             : !read_other (r, row, c, cell, run, error))
       return FALSE;
   }
   g_ptr_array_add (sets, NULL);

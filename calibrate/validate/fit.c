@@ -20,7 +20,7 @@ typedef struct {
   SpDevice device;
   SpCluster cluster;
   SpQuantity *quantities[SP_FIT_MAX_PARAMETERS]; /* of the copies; NULL: a constant of another profile */
-  gboolean has_paths;          /* a constant of links is fitted, so that `cluster` has a memo of its own */
+  gboolean has_paths;            /* a constant of links is fitted, so that `cluster` has a memo of its own */
   gboolean asked[SP_N_OBSERVED]; /* columns that are points */
   /* The walk that refines a step takes longer than all the rest, and what it takes off hardly moves with constants: it
    * is the share of the step that it is with those of the files. */
@@ -35,9 +35,9 @@ typedef struct {
 } Point;
 
 typedef struct {
-  GPtrArray *runs;   /* FittedRun */
-  GArray *points;    /* Point */
-  GArray *constants; /* const SpConstant * */
+  GPtrArray *runs;                   /* FittedRun */
+  GArray *points;                    /* Point */
+  GArray *constants;                 /* const SpConstant * */
   double now[SP_FIT_MAX_PARAMETERS]; /* as the files have them */
   SpProgram *program;
 } Problem;

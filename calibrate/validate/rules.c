@@ -320,7 +320,8 @@ split_by_column (SpValidation *v, guint group, GError **error)
   gint column = sp_csv_find (g->data, "split");
 
   if (column < 0)
-    return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: has no column split, which the set's rule is", g->data_path);
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: has no column split, which the set's rule is",
+                          g->data_path);
   for (guint i = 0; i < v->runs->len; i++) {
     SpMeasuredRun *run = v->runs->pdata[i];
     if (run->group != group)
@@ -351,8 +352,8 @@ sp_rule_split (SpIni *ini, const char *group_name, const char *text, SpValidatio
   if (!all && !where)
     return sp_ini_refuse (ini, group_name, "split", error,
                           "expected held-out, fit, column, every N [by COLUMN, ...] or where CONDITIONS");
-  if (where && (conditions = read_conditions (ini, group_name, "split", text + strlen ("where "), g->data, error)) ==
-                   NULL)
+  if (where &&
+      (conditions = read_conditions (ini, group_name, "split", text + strlen ("where "), g->data, error)) == NULL)
     return FALSE;
   for (guint i = 0; i < v->runs->len; i++) {
     SpMeasuredRun *run = v->runs->pdata[i];

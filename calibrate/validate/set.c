@@ -6,13 +6,13 @@
 #include "calibrate/validate/private.h"
 
 const SpScoreRow sp_score_rows[SP_N_SCORES] = {
-  { "time-mean", FALSE, FALSE },         { "time-median", FALSE, FALSE },      { "time-p90", FALSE, FALSE },
-  { "time-worst", FALSE, FALSE },        { "throughput-mean", FALSE, FALSE },  { "throughput-median", FALSE, FALSE },
-  { "throughput-p90", FALSE, FALSE },    { "throughput-worst", FALSE, FALSE }, { "memory-mean", FALSE, FALSE },
-  { "memory-median", FALSE, FALSE },     { "memory-p90", FALSE, FALSE },       { "memory-worst", FALSE, FALSE },
-  { "balanced-accuracy", TRUE, FALSE },  { "false-fit-rate", FALSE, FALSE },   { "kendall", TRUE, TRUE },
-  { "regret-median", FALSE, FALSE },     { "regret-worst", FALSE, FALSE },     { "best", TRUE, FALSE },
-  { "longest-doublings", FALSE, TRUE },  { "longest-median", FALSE, FALSE },
+  { "time-mean", FALSE, FALSE },        { "time-median", FALSE, FALSE },      { "time-p90", FALSE, FALSE },
+  { "time-worst", FALSE, FALSE },       { "throughput-mean", FALSE, FALSE },  { "throughput-median", FALSE, FALSE },
+  { "throughput-p90", FALSE, FALSE },   { "throughput-worst", FALSE, FALSE }, { "memory-mean", FALSE, FALSE },
+  { "memory-median", FALSE, FALSE },    { "memory-p90", FALSE, FALSE },       { "memory-worst", FALSE, FALSE },
+  { "balanced-accuracy", TRUE, FALSE }, { "false-fit-rate", FALSE, FALSE },   { "kendall", TRUE, TRUE },
+  { "regret-median", FALSE, FALSE },    { "regret-worst", FALSE, FALSE },     { "best", TRUE, FALSE },
+  { "longest-doublings", FALSE, TRUE }, { "longest-median", FALSE, FALSE },
 };
 
 const char *const sp_verdict_names[] = { "", "missed", "must", "goal" };
@@ -166,7 +166,8 @@ read_others (SpIni *ini, SpValidation *v, GError **error)
         others.score = (SpScore) i;
     others.value = sp_rule_number (text + n);
     if (others.score == SP_N_SCORES || isnan (others.value))
-      return sp_ini_refuse (ini, "others", keys[k], error, "expected a statistic and its value, such as time-mean 8 %%");
+      return sp_ini_refuse (ini, "others", keys[k], error,
+                            "expected a statistic and its value, such as time-mean 8 %%");
     others.who = g_strdup (keys[k]);
     g_array_append_val (v->others, others);
   }
@@ -208,8 +209,8 @@ group_free (gpointer data)
 static char *
 usual_scenario (const char *data_path)
 {
-  g_autofree char *stem = g_str_has_suffix (data_path, ".csv") ? g_strndup (data_path, strlen (data_path) - 4)
-                                                               : g_strdup (data_path);
+  g_autofree char *stem =
+      g_str_has_suffix (data_path, ".csv") ? g_strndup (data_path, strlen (data_path) - 4) : g_strdup (data_path);
 
   return g_strconcat (stem, ".ini", NULL);
 }
@@ -285,9 +286,10 @@ read_constant (SpIni *ini, const char *key, SpValidation *v, GError **error)
   g_array_append_val (v->constants, constant);
   SpConstant *added = &g_array_index (v->constants, SpConstant, v->constants->len - 1);
   if (!known)
-    return sp_ini_refuse (ini, "fit", key, error,
-                          "expected framework.KEY, device.KEY or cluster.KEY (framework.NAME.KEY of one profile), KEY a "
-                          "number of such a file");
+    return sp_ini_refuse (
+        ini, "fit", key, error,
+        "expected framework.KEY, device.KEY or cluster.KEY (framework.NAME.KEY of one profile), KEY a "
+        "number of such a file");
   g_auto (GStrv) parts = g_strsplit (text, "..", -1);
   if (g_strv_length (parts) != 2)
     return sp_ini_refuse (ini, "fit", key, error, "expected LOW .. HIGH");
@@ -383,8 +385,7 @@ sp_validation_load (const char *path, GError **error)
     return NULL;
   for (guint i = 0; groups[i] != NULL; i++) {
     gboolean rows = g_str_has_prefix (groups[i], "rows."), check = g_str_has_prefix (groups[i], "check.");
-    if ((rows && !read_group (ini, groups[i], split, v, error)) ||
-        (check && !sp_claim_read (ini, groups[i], v, error)))
+    if ((rows && !read_group (ini, groups[i], split, v, error)) || (check && !sp_claim_read (ini, groups[i], v, error)))
       return NULL;
   }
   for (guint i = 0; constants[i] != NULL; i++)

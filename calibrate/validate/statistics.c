@@ -202,8 +202,7 @@ score_longest (const Scoring *s)
       continue;
     double error = sp_run_error (run, SP_OBSERVED_LONGEST);
     g_array_append_val (errors, error);
-    doublings =
-        MAX (doublings, fabs (log2 (run->predicted[SP_OBSERVED_LONGEST] / run->measured[SP_OBSERVED_LONGEST])));
+    doublings = MAX (doublings, fabs (log2 (run->predicted[SP_OBSERVED_LONGEST] / run->measured[SP_OBSERVED_LONGEST])));
   }
   if (errors->len == 0)
     return;

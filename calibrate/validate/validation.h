@@ -40,13 +40,7 @@ G_BEGIN_DECLS
 
 /* --- what is compared --------------------------------------------------------------------------------------------- */
 
-typedef enum {
-  SP_ASPECT_TIME,
-  SP_ASPECT_MEMORY,
-  SP_ASPECT_OUTCOME,
-  SP_ASPECT_LONGEST,
-  SP_N_ASPECTS
-} SpAspect;
+typedef enum { SP_ASPECT_TIME, SP_ASPECT_MEMORY, SP_ASPECT_OUTCOME, SP_ASPECT_LONGEST, SP_N_ASPECTS } SpAspect;
 extern const char *const sp_aspect_names[SP_N_ASPECTS + 1]; /* NULL-terminated */
 
 /* Measured columns. Of those of time the first that a run has counts, of the others each. */

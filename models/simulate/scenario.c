@@ -15,8 +15,8 @@ sp_scenario_check_run (SpScenario *s, gboolean simulates, GError **error)
 }
 
 gboolean
-sp_scenario_price (const SpScenario *s, SpEstimator *estimator, SpProgram *program, gboolean simulates,
-                   SpEstimate *ret, GError **error)
+sp_scenario_price (const SpScenario *s, SpEstimator *estimator, SpProgram *program, gboolean simulates, SpEstimate *ret,
+                   GError **error)
 {
   g_auto (SpSimulated) simulated = { 0 };
   const SpSimulateOptions options = { .samples = 1 };
