@@ -45,7 +45,8 @@ kinds_text (void)
   g_string_append (text,
                    "INPUT is a CSV (of seqpar sweep, or one that --keep wrote), or a scenario: then the runs that the\n"
                    "figure needs are made. roofline takes MEASURED.csv ... behind the scenario; calibration is of\n"
-                   "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them;\nvalidation is of SET ..., as seqpar validate has them. FILE ends in "
+                   "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them;\nvalidation is "
+                   "of SET ..., as seqpar validate has them. FILE ends in "
                    ".png, .svg or .pdf; - is a text on stdout.\n");
   return g_string_free (text, FALSE);
 }
@@ -181,8 +182,8 @@ static gboolean
 check_inputs (const Options *o, const SpPlotQuestion *q, const SpKind *kind, gboolean drawn, GError **error)
 {
   gboolean sweeps = kind->source == SP_SOURCE_SWEEP || kind->source == SP_SOURCE_STRATEGIES;
-  gboolean measured = kind->source == SP_SOURCE_FIT || kind->source == SP_SOURCE_CHECK ||
-                      kind->source == SP_SOURCE_VALIDATION;
+  gboolean measured =
+      kind->source == SP_SOURCE_FIT || kind->source == SP_SOURCE_CHECK || kind->source == SP_SOURCE_VALIDATION;
   gboolean more = measured || kind->source == SP_SOURCE_KERNELS;
   const char *sweep = o->axes != NULL ? "--sweep" : o->engine != NULL ? "--engine" : NULL;
   const char *option = sweep != NULL ? sweep : o->sets != NULL ? "--set" : NULL;

@@ -207,7 +207,8 @@ SpFramework *sp_framework_load (const char *path, GError **error);
 /* Of a text, as above. */
 SpFramework *sp_framework_parse (const char *path, const char *text, gsize length, GError **error);
 gboolean sp_framework_has_key (const char *key);
-SpQuantity *sp_framework_quantity (SpFramework *framework, const char *key, SpQuantityRange *range); /* as of a device */
+SpQuantity *sp_framework_quantity (SpFramework *framework, const char *key,
+                                   SpQuantityRange *range); /* as of a device */
 void sp_framework_free (SpFramework *framework);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpFramework, sp_framework_free)
 
