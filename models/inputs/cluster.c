@@ -360,8 +360,7 @@ void
 sp_cluster_complete (SpCluster *cluster)
 {
   set_defaults (cluster);
-  cluster->memo = g_new0 (SpClusterMemo, 1);
-  g_mutex_init (&cluster->memo->lock);
+  cluster->memo = sp_cluster_memo_new ();
 }
 
 char *
@@ -393,8 +392,17 @@ sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node)
   return NULL;
 }
 
-static void
-memo_free (SpClusterMemo *memo)
+SpClusterMemo *
+sp_cluster_memo_new (void)
+{
+  SpClusterMemo *memo = g_new0 (SpClusterMemo, 1);
+
+  g_mutex_init (&memo->lock);
+  return memo;
+}
+
+void
+sp_cluster_memo_free (SpClusterMemo *memo)
 {
   if (memo == NULL)
     return;
@@ -402,6 +410,15 @@ memo_free (SpClusterMemo *memo)
   g_clear_pointer (&memo->rates, g_hash_table_unref);
   g_mutex_clear (&memo->lock);
   g_free (memo);
+}
+
+SpQuantity *
+sp_cluster_quantity (SpCluster *cluster, const char *key, SpQuantityRange *range)
+{
+  SpQuantity *found = sp_quantities_find (link_keys, G_N_ELEMENTS (link_keys), key, cluster, range);
+  if (found == NULL)
+    found = sp_quantities_find (network_keys, G_N_ELEMENTS (network_keys), key, cluster, range);
+  return found != NULL ? found : sp_quantities_find (optional_keys, G_N_ELEMENTS (optional_keys), key, cluster, range);
 }
 
 gboolean
@@ -427,7 +444,7 @@ sp_cluster_free (SpCluster *cluster)
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (kind_keys[i].type == QUANTITY)
       sp_clear_sources (&kind_keys[i].key, 1, cluster);
-  memo_free (cluster->memo);
+  sp_cluster_memo_free (cluster->memo);
   sp_profile_free (cluster->profile);
   sp_device_free (cluster->device);
   g_clear_pointer (&cluster->notes, g_ptr_array_unref);
