@@ -243,7 +243,7 @@ test_stacks (void)
     { "ddp", 0, 0, 1, 1, 1, 0.02, 0, 1601, SP_MEASURED },
     { "compile", 0, 0, 0, 1, 0, 0.129, 0, 1597, SP_ASSUMED },
     { "megatron-core", 1, 1, 1, 1, 0, 0.02, 0, 1601, SP_ASSUMED },
-    { "deepspeed", 0, 1, 1, 1, 1, 0.129, 0.5, 1597, SP_ASSUMED },
+    { "deepspeed", 0, 1, 1, 1, 1, 0.02, 0.5, 1597, SP_ASSUMED },
     { "llm-foundry", 0, 0, 1, 0, 0, 0.02, 0, 1597, SP_ASSUMED },
     { "flash-linear-attention", 0, 0, 1, 0, 0, 0.129, 0, 1597, SP_ASSUMED },
   };
