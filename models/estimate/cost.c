@@ -390,7 +390,8 @@ efficiency_of (const SpDevice *device, const char *library, SpOpKind kind)
   case SP_OP_CONTEXT_BWD:
     return device->gemm_efficiency.value;
   case SP_OP_ATTENTION:
-    return (flash && device->flash_efficiency.value > 0 ? device->flash_efficiency : device->attention_efficiency).value;
+    return (flash && device->flash_efficiency.value > 0 ? device->flash_efficiency : device->attention_efficiency)
+        .value;
   case SP_OP_ATTENTION_BWD:
     return (flash && device->flash_backward_efficiency.value > 0 ? device->flash_backward_efficiency
                                                                  : device->attention_backward_efficiency)

@@ -172,9 +172,9 @@ SpQuantity *
 sp_device_quantity (SpDevice *device, const char *key, SpQuantityRange *range)
 {
   SpQuantity *found = sp_quantities_find (device_keys, G_N_ELEMENTS (device_keys), key, device, range);
-  return found != NULL ? found
-                       : sp_quantities_find (device_optional_keys, G_N_ELEMENTS (device_optional_keys), key, device,
-                                             range);
+  return found != NULL
+             ? found
+             : sp_quantities_find (device_optional_keys, G_N_ELEMENTS (device_optional_keys), key, device, range);
 }
 
 void

@@ -52,14 +52,14 @@ typedef struct {
   SpQuantity link_bytes_per_s;  /* NVLink (or PCIe), one direction */
   SpQuantity overlap_slowdown;  /* fraction by which a kernel slows while NCCL runs beside it */
   /* with defaults */
-  SpQuantity noise;            /* relative standard deviation of a kernel's time; 0 */
-  SpQuantity pcie_bytes_per_s; /* to an adapter, one direction; 0: as fast as the link, so that it never limits */
+  SpQuantity noise;                /* relative standard deviation of a kernel's time; 0 */
+  SpQuantity pcie_bytes_per_s;     /* to an adapter, one direction; 0: as fast as the link, so that it never limits */
   SpQuantity peak_fp8_flops_per_s; /* dense, fp32 accumulation; 0: none */
   /* Of peak_bf16, FlashAttention-2's kernels where the above are those of a quicker library: what a framework whose
    * attention_library is `flash` has without a profile; 0: as the above. */
   SpQuantity flash_efficiency, flash_backward_efficiency;
-  gboolean nvls;                   /* NCCL reduces in the NVSwitch; FALSE */
-  gboolean no_bf16;                /* `bf16 = false`: peak_bf16 and what is a fraction of it are fp16's */
+  gboolean nvls;    /* NCCL reduces in the NVSwitch; FALSE */
+  gboolean no_bf16; /* `bf16 = false`: peak_bf16 and what is a fraction of it are fp16's */
 } SpDevice;
 
 SpDevice *sp_device_load (const char *path, GError **error);
@@ -111,11 +111,11 @@ typedef struct {
   gint32 dims[SP_TOPOLOGY_MAX_DIMS], n_dims;
   gint32 groups, routers_per_group, nodes_per_router;
   SpQuantity router_bytes_per_s, global_bytes_per_s;
-  SpQuantity hop_latency_s; /* of each further link between switches */
+  SpQuantity hop_latency_s;           /* of each further link between switches */
   SpQuantity host_memory_bytes;       /* a node's; 0: not known, so that it never limits */
   SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
-  SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
+  SpQuantity network_noise;           /* relative standard deviation of a collective's or message's time */
 
   GPtrArray *notes; /* char*: what was assumed in making it; NULL: none */
 
@@ -213,7 +213,8 @@ SpFramework *sp_framework_load (const char *path, GError **error);
 /* Of a text, as above. */
 SpFramework *sp_framework_parse (const char *path, const char *text, gsize length, GError **error);
 gboolean sp_framework_has_key (const char *key);
-SpQuantity *sp_framework_quantity (SpFramework *framework, const char *key, SpQuantityRange *range); /* as of a device */
+SpQuantity *sp_framework_quantity (SpFramework *framework, const char *key,
+                                   SpQuantityRange *range); /* as of a device */
 void sp_framework_free (SpFramework *framework);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpFramework, sp_framework_free)
 

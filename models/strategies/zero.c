@@ -315,8 +315,8 @@ size_flat (SpWriter *w, guint index)
   if (at > 0) /* on its way to the host it is a part of what SYNC has to do */
     flat->shard_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
                                              at < 2 || frees_gradients (w) ? SP_LIFE_STEP_END
-                                             : runs_on_host (w, flat) ? SP_LIFE_SUMMED
-                                                                      : SP_LIFE_ALWAYS,
+                                             : runs_on_host (w, flat)      ? SP_LIFE_SUMMED
+                                                                           : SP_LIFE_ALWAYS,
                                              shard);
   if (runs_on_host (w, flat))
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
@@ -406,7 +406,8 @@ explain_group (const SpCase *c, GString *out)
     return;
   }
   if (c->layout->expert > 1) {
-    g_string_append_printf (out, "with expert = %d, whose ranks share other weights; use zero-group = all or expert = 1",
+    g_string_append_printf (out,
+                            "with expert = %d, whose ranks share other weights; use zero-group = all or expert = 1",
                             c->layout->expert);
     return;
   }
