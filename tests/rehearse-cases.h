@@ -514,6 +514,7 @@ rehearse_case_write_with (const RehearseCase *c, gboolean overlap, SpProgram *pr
   if (c->eager) {
     framework.glu_apart = framework.attention_copied = framework.gathers_master = framework.keeps_ends = TRUE;
     framework.frees_gradients = TRUE;
+    framework.shard_copies.value = 18;
     framework.autocast = framework.gradient_copies = c->layout.zero == 0;
   }
   layout.overlap = overlap;

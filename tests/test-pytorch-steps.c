@@ -232,7 +232,7 @@ test_host (void)
   g_assert_cmpfloat (e.step_time_s, >=, e.host_issue_s);
 }
 
-/* elementwise-time and attention-time are factors of what is beyond the launch, of their kernels alone. */
+/* Each is a factor of what is beyond the launch, of its kernels alone. */
 static void
 test_factors (void)
 {
@@ -242,13 +242,15 @@ test_factors (void)
     SpOpKind kind;
     double factor;
   } rows[] = { { SP_OP_NORM, 3 },          { SP_OP_GLU_BWD, 3 }, { SP_OP_LOSS, 3 }, { SP_OP_ATTENTION, 2 },
-               { SP_OP_ATTENTION_BWD, 2 }, { SP_OP_GEMM, 1 },    { SP_OP_ADAM, 1 } };
+               { SP_OP_ATTENTION_BWD, 2 }, { SP_OP_GEMM, 1.5 },  { SP_OP_ADAM, 4 } };
   SpFramework plain = *s->framework, slow = *s->framework;
   SpCost a, b;
 
   plain.elementwise_time.value = plain.attention_time.value = 0;
   slow.elementwise_time.value = 3;
   slow.attention_time.value = 2;
+  slow.gemm_time.value = 1.5;
+  slow.optimizer_time.value = 4;
   sp_cost_init (&a, s->cluster, &plain);
   sp_cost_init (&b, s->cluster, &slow);
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {

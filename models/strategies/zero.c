@@ -179,6 +179,28 @@ write_replica_sum (SpWriter *w, guint8 gradients, guint flags)
     data_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_REPLICA, gradients, gradients, flags);
 }
 
+/* What a framework does to gradients before ZeRO-2 and 3 reduce them, after each micro-batch. */
+void
+sp_zero_write_copies (SpWriter *w)
+{
+  double each = w->framework->shard_copies.value;
+
+  for (guint i = 0; each > 0 && i < w->block->n_flats; i++) {
+    const SpFlat *flat = &w->block->flats[i];
+    gint64 n = w->block->buffers[flat->gradients].elements;
+    if (flat->frozen || stage (w, flat) < 2 || n == 0)
+      continue;
+    SpOp *op = sp_write_op (w, SP_OP_COPY);
+    op->in[0] = flat->gradients;
+    op->out[0] = flat->gradients;
+    op->flags = SP_OP_WEIGHT;
+    op->m = 1;
+    op->n = (gint32) n;
+    op->bytes = (gint64) (each * (double) n);
+    sp_write_op_done (w, op);
+  }
+}
+
 static void
 write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
 {
@@ -293,8 +315,8 @@ size_flat (SpWriter *w, guint index)
   if (at > 0) /* on its way to the host it is a part of what SYNC has to do */
     flat->shard_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
                                              at < 2 || frees_gradients (w) ? SP_LIFE_STEP_END
-                                             : runs_on_host (w, flat) ? SP_LIFE_SUMMED
-                                                                      : SP_LIFE_ALWAYS,
+                                             : runs_on_host (w, flat)      ? SP_LIFE_SUMMED
+                                                                           : SP_LIFE_ALWAYS,
                                              shard);
   if (runs_on_host (w, flat))
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
@@ -384,7 +406,8 @@ explain_group (const SpCase *c, GString *out)
     return;
   }
   if (c->layout->expert > 1) {
-    g_string_append_printf (out, "with expert = %d, whose ranks share other weights; use zero-group = all or expert = 1",
+    g_string_append_printf (out,
+                            "with expert = %d, whose ranks share other weights; use zero-group = all or expert = 1",
                             c->layout->expert);
     return;
   }
