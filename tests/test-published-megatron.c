@@ -33,5 +33,7 @@ main (int argc, char *argv[])
   g_test_add_data_func ("/published-megatron/ptd-p", "ptd-p", test_within_bounds);
   g_test_add_data_func ("/published-megatron/vtrain", "vtrain", test_within_bounds);
   g_test_add_func ("/published-megatron/zero3", test_missed);
-  return end_cli ();
+  int status = g_test_run ();
+  remove_folder ();
+  return status;
 }
