@@ -36,6 +36,7 @@ static const Row device_rows[] = {
   DEVICE ("link-rate", SP_UNIT_BYTES_PER_S, link_bytes_per_s),
   MAYBE (SpDevice, "flash-efficiency", SP_UNIT_FRACTION, flash_efficiency),
   MAYBE (SpDevice, "flash-backward-efficiency", SP_UNIT_FRACTION, flash_backward_efficiency),
+  MAYBE (SpDevice, "unaligned-efficiency", SP_UNIT_FRACTION, unaligned_efficiency),
   MAYBE (SpDevice, "pcie-rate", SP_UNIT_BYTES_PER_S, pcie_bytes_per_s),
   DEVICE ("overlap-slowdown", SP_UNIT_FRACTION, overlap_slowdown),
 };
@@ -71,6 +72,7 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
   MAYBE (SpFramework, "gemm-time", SP_UNIT_NUMBER, gemm_time),
   MAYBE (SpFramework, "optimizer-time", SP_UNIT_NUMBER, optimizer_time),
+  MAYBE (SpFramework, "collective-wait", SP_UNIT_SECONDS, collective_wait_s),
   MAYBE (SpFramework, "shard-copies", SP_UNIT_BYTES, shard_copies),
 };
 

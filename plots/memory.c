@@ -22,6 +22,9 @@ sp_kind_memory (SpFigure *figure, const SpCsv *csv, GError **error)
     g_autofree char *column = g_strconcat (classes[i], "_bytes", NULL);
     sp_bar_part_add (&rows, parts, column, classes[i], sp_kind_class_style (classes[i]));
   }
+  sp_bar_part_add (&rows, parts, "block_states_bytes", "states of the layers", SP_STYLES - 2);
+  sp_bar_part_add (&rows, parts, "block_activations_bytes", "activations of the layers",
+                   sp_kind_class_style ("activations"));
   double has = sp_bar_rows_capacity (&rows, capacity);
   g_autofree char *level = g_strdup_printf ("the GPU's %.0f GiB", has);
   g_autoptr (SpBars) bars = sp_bar_rows_stack (&rows, "memory of the fullest GPU, GiB", parts, 0x1p30);

@@ -411,6 +411,74 @@ test_profile (void)
   g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &gather), 0.9, 1e-12);
 }
 
+/* --- what a file may leave out ------------------------------------------------------------------------------------- */
+
+/* A vocabulary of 50257 is a row of the output forward, of the gradient backward; tokens are no row but transposed. */
+static void
+test_unaligned (void)
+{
+  static const struct {
+    gint32 m, n, k;
+    guint32 flags;
+    gboolean slow;
+  } rows[] = { { 1024, 50257, 1024, SP_OP_TRANS_B, TRUE },
+               { 1024, 1024, 50257, 0, TRUE },
+               { 50257, 1024, 1024, SP_OP_TRANS_A, TRUE },
+               { 1024, 50304, 1024, SP_OP_TRANS_B, FALSE },
+               { 1023, 4096, 1024, SP_OP_TRANS_B, FALSE },
+               { 4096, 1024, 1023, SP_OP_TRANS_A, FALSE },
+               { 1024, 4104, 1024, SP_OP_TRANS_B | SP_OP_FP8, TRUE } };
+  SpCost plain, cost;
+
+  set_paths (&plain, PLAIN, 1e-6);
+  cost = plain;
+  cost.unaligned_time = 2.5;
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    const SpOp op = { .kind = SP_OP_GEMM,
+                      .m = rows[i].m,
+                      .n = rows[i].n,
+                      .k = rows[i].k,
+                      .batch = 1,
+                      .flags = rows[i].flags,
+                      .flops = 2.0 * rows[i].m * rows[i].n * rows[i].k };
+    double launch = plain.kernel_launch_s[SP_OP_GEMM];
+    double factor = (sp_cost_op (&cost, &op) - launch) / (sp_cost_op (&plain, &op) - launch);
+    g_assert_cmpfloat (fabs (factor - (rows[i].slow ? 2.5 : 1)), <, 1e-9);
+  }
+}
+
+/* Of each collective that a kernel waits for: not of what runs beside kernels, nor of gradients, nor of messages. */
+static void
+test_collective_wait (void)
+{
+  static const struct {
+    SpOpKind kind;
+    SpStream stream;
+    guint32 flags;
+    gboolean waits;
+  } rows[] = { { SP_OP_ALL_REDUCE, SP_STREAM_TENSOR, 0, TRUE },
+               { SP_OP_ALL_TO_ALL, SP_STREAM_TENSOR, 0, TRUE },
+               { SP_OP_ALL_REDUCE, SP_STREAM_TENSOR, SP_OP_ASYNC, FALSE },
+               { SP_OP_ALL_REDUCE, SP_STREAM_DATA, 0, FALSE },
+               { SP_OP_SEND, SP_STREAM_TENSOR, 0, FALSE } };
+  SpCost plain, cost;
+
+  set_paths (&plain, PLAIN, 1e-6);
+  cost = plain;
+  cost.collective_wait_s = 1e-4;
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    const SpOp op = { .kind = rows[i].kind,
+                      .group = SP_GROUP_ULYSSES,
+                      .stream = rows[i].stream,
+                      .flags = rows[i].flags,
+                      .bytes = 1 << 20 };
+    double fixed, before, expected = rows[i].waits ? 1e-4 : 0;
+    double more = sp_cost_op_parts (&cost, &op, &fixed, NULL) - sp_cost_op_parts (&plain, &op, &before, NULL);
+    g_assert_cmpfloat (fabs (more - expected), <, 1e-12);
+    g_assert_cmpfloat (fabs (fixed - before - expected), <, 1e-12);
+  }
+}
+
 int
 main (int argc, char **argv)
 {
@@ -422,6 +490,8 @@ main (int argc, char **argv)
   g_test_add_func ("/cost/leaf-spine", test_leaf_spine);
   g_test_add_func ("/cost/graph", test_graph);
   g_test_add_func ("/cost/gemm-use", test_gemm_use);
+  g_test_add_func ("/cost/unaligned", test_unaligned);
+  g_test_add_func ("/cost/collective-wait", test_collective_wait);
   g_test_add_func ("/cost/profile", test_profile);
   return g_test_run ();
 }

@@ -81,10 +81,23 @@ shape_use (const SpCost *cost, const SpOp *op)
   return core_use (cost, op);
 }
 
+/* Rows of A, B and C in elements, whichever way they lie. */
+static gboolean
+is_aligned (const SpOp *op)
+{
+  gint32 a = op->flags & SP_OP_TRANS_A ? op->m : op->k, b = op->flags & SP_OP_TRANS_B ? op->k : op->n;
+  gint32 elements = op->flags & SP_OP_FP8 ? 16 : 8;
+
+  return a % elements == 0 && b % elements == 0 && op->n % elements == 0;
+}
+
 static double
 kernel_seconds (const SpCost *cost, const SpOp *op)
 {
-  const double stack = cost->stack_time[op->kind];
+  double stack = cost->stack_time[op->kind];
+
+  if (op->kind == SP_OP_GEMM && cost->unaligned_time > 1 && !is_aligned (op))
+    stack *= cost->unaligned_time;
 
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
@@ -267,10 +280,13 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
     return *ret_fixed_s + payload / path->send_bytes_per_s;
   }
   *ret_algorithm = best.algorithm; /* that of the formula, by which its bytes go over links */
-  if (curve->curve != NULL)
-    return curve_seconds (cost, curve, payload, ret_fixed_s);
+  gboolean waited_for = !(op->flags & SP_OP_ASYNC) && op->stream != SP_STREAM_DATA;
+  double wait = waited_for ? cost->collective_wait_s : 0, total = cost->launch_s + best.total_s;
   *ret_fixed_s = cost->launch_s + best.latency_s;
-  return cost->launch_s + best.total_s;
+  if (curve->curve != NULL)
+    total = curve_seconds (cost, curve, payload, ret_fixed_s);
+  *ret_fixed_s += wait;
+  return total + wait;
 }
 
 double
@@ -454,6 +470,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
+    .collective_wait_s = framework->collective_wait_s.value,
+    .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .peak_flops_per_s = peak,
     .slowdown = device->overlap_slowdown.value,
@@ -506,7 +524,7 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
   };
   /* those that a framework may leave out */
   const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time, &framework->gemm_time,
-                                &framework->optimizer_time, &framework->shard_copies };
+                                &framework->optimizer_time, &framework->shard_copies,   &framework->collective_wait_s };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

@@ -17,6 +17,8 @@
  *             waves of one an SM, the last one partly filled. K is split where there are fewer tiles than SMs (down to
  *             512 a part); a tile's start and end cost as much as 256 of K.
  *             Muon's ORTHOGONALIZE is its GEMMs, three an iteration, each of the above and a launch.
+ *             A matrix whose rows are no multiple of 16 bytes (a vocabulary of 50257) is read by other kernels, at
+ *             unaligned-efficiency of that rate.
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head.
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
@@ -24,6 +26,9 @@
  * the program has one), attention-time of attention's core (another library, another head size), gemm-time of products
  * and optimizer-time of AdamW (an unfused one goes through its states several times). Where its attention-library is
  * `flash` and the device says what FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
+ *
+ * A collective that the next kernel waits for (those of shards and gradients apart) takes the framework's
+ * collective-wait more than its transfer.
  *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
  * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the
@@ -129,13 +134,14 @@ typedef enum {
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
-  double launch_s, host_launch_s, host_gather_s;
+  double launch_s, host_launch_s, host_gather_s, collective_wait_s;
   gboolean host_runs_ahead; /* from step to step */
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
   double host_s_per_byte;        /* over PCIe */
   double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
+  double unaligned_time; /* of a product one of whose matrices has rows that are no multiple of 16 bytes; at least 1 */
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
   double slowdown, memory_slowdown; /* of kernels beside communication, and of those that memory alone bounds, */
   double hop_s; /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */

@@ -26,6 +26,8 @@ profiles (const SpEstimator *e, GString *out)
   g_string_append_printf (out, "Device %s\n", d->name);
   quantity (out, "peak bf16", &d->peak_bf16_flops_per_s, 1e12, "TFLOP/s");
   quantity (out, "gemm efficiency", &d->gemm_efficiency, 1, "");
+  if (d->unaligned_efficiency.value > 0)
+    quantity (out, "unaligned efficiency", &d->unaligned_efficiency, 1, "of that");
   quantity (out, "attention efficiency", &d->attention_efficiency, 1, "");
   quantity (out, "attention backward eff.", &d->attention_backward_efficiency, 1, "");
   quantity (out, "linear attention efficiency", &d->linear_efficiency, 1, "");
@@ -59,6 +61,8 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "GEMM time", &f->gemm_time, 1, "of the curve's or the device's");
   if (f->optimizer_time.value > 0)
     quantity (out, "optimizer time", &f->optimizer_time, 1, "of a fused kernel's");
+  if (f->collective_wait_s.value > 0)
+    quantity (out, "collective wait", &f->collective_wait_s, 1e-6, "us");
   if (f->shard_copies.value > 0)
     quantity (out, "shard copies", &f->shard_copies, 1, "bytes a parameter");
   quantity (out, "reserved", &f->reserved_bytes, 1073741824.0, "GiB");

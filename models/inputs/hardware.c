@@ -129,6 +129,7 @@ static const SpQuantityKey device_optional_keys[] = {
   { "pcie-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (pcie_bytes_per_s) },
   { "flash-efficiency", SP_UNIT_FRACTION, 0.01, 1, FIELD (flash_efficiency) },
   { "flash-backward-efficiency", SP_UNIT_FRACTION, 0.01, 1, FIELD (flash_backward_efficiency) },
+  { "unaligned-efficiency", SP_UNIT_FRACTION, 0.01, 1, FIELD (unaligned_efficiency) },
 };
 #undef FIELD
 
@@ -205,6 +206,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
   { "gemm-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (gemm_time) },
   { "optimizer-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (optimizer_time) },
+  { "collective-wait", SP_UNIT_SECONDS, 0, 1e-1, FIELD (collective_wait_s) },
   { "shard-copies", SP_UNIT_BYTES, 0, 1000, FIELD (shard_copies) },
 };
 

@@ -58,8 +58,9 @@ typedef struct {
   /* Of peak_bf16, FlashAttention-2's kernels where the above are those of a quicker library: what a framework whose
    * attention_library is `flash` has without a profile; 0: as the above. */
   SpQuantity flash_efficiency, flash_backward_efficiency;
-  gboolean nvls;    /* NCCL reduces in the NVSwitch; FALSE */
-  gboolean no_bf16; /* `bf16 = false`: peak_bf16 and what is a fraction of it are fp16's */
+  SpQuantity unaligned_efficiency; /* of gemm_efficiency, for matrices whose rows are no multiple of 16 bytes; 0: all */
+  gboolean nvls;                   /* NCCL reduces in the NVSwitch; FALSE */
+  gboolean no_bf16;                /* `bf16 = false`: peak_bf16 and what is a fraction of it are fp16's */
 } SpDevice;
 
 SpDevice *sp_device_load (const char *path, GError **error);
@@ -206,6 +207,9 @@ typedef struct {
   /* Of products (another release of the library, clocks) beyond their launch over the curve's or the device's time, and
    * of the optimizer's kernel on the device over one that reads and writes each state once; 0: 1. */
   SpQuantity gemm_time, optimizer_time;
+  /* What a collective takes beyond its transfer where the next kernel waits for it (those of shards and gradients
+   * apart): its streams' events, ranks that come late; 0. */
+  SpQuantity collective_wait_s;
   /* Of ZeRO-2 and 3: bytes of device memory that a parameter's gradient moves in each micro-batch on its way to the
    * reduction: views put together, casts, scaling, copies into buckets. Elementwise kernels of the backward; 0. */
   SpQuantity shard_copies;
