@@ -162,6 +162,9 @@ typedef struct {
   /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as
    * PyTorch's scaled_dot_product_attention leaves it; the core's backward keeps its own. */
   gboolean attention_copied;
+  /* With sequence regions: what a split matrix reads is kept whole from forward to backward; FALSE: each tensor rank
+   * keeps its rows and gathers them again for the weight's gradient (Megatron-LM). */
+  gboolean keeps_whole;
   /* Of ZeRO-3: the fp32 master's shard is what is gathered, in the parameters' type; no shard of these (FSDP2). */
   gboolean gathers_master;
   /* Of ZeRO-3: the embedding and the head stay gathered from their forward to the end of their backward, as the root
@@ -172,8 +175,11 @@ typedef struct {
   /* Activations between layers are fp32 and each matrix has its input cast for itself; without ZeRO what no matrix
    * multiplies with has no bf16 parameters. */
   gboolean autocast;
-  /* Without ZeRO: as much as the gradients again, for the buckets that they are reduced in. */
+  /* Without ZeRO, and of stage 1: as much as a micro-batch's gradients again, for the buckets that they are reduced in. */
   gboolean gradient_copies;
+  /* Without ZeRO, and of stage 1: a micro-batch's gradients are tensors of their own, in the parameters' type, which are
+   * added to the sums when its backward is over; FALSE: kernels add to the sums. */
+  gboolean gradients_apart;
   /* The host issues the next step while GPUs run this one, so that what holds up a step is all that it issues, not each
    * list's part; FALSE: within a list. */
   gboolean host_runs_ahead;

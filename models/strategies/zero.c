@@ -272,6 +272,22 @@ write_optimizer (SpWriter *w)
 
 typedef guint8 (*BufferWriter) (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
 
+/* A micro-batch's own gradients are all there when its backward ends. On several stages others' activations are then as
+ * many as at its start, so that they count as if they were always there; on one there are none left. */
+static void
+write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
+{
+  gboolean apart = w->framework->gradients_apart;
+  SpDtype dtype = apart ? w->dtype : w->layout->gradient_dtype;
+
+  if (stage (w, flat) > 1)
+    return;
+  if (apart)
+    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, w->program->stages > 1 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, elements);
+  if (shards (w, flat) > 1 && w->framework->gradient_copies)
+    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
+}
+
 static void
 size_flat (SpWriter *w, guint index)
 {
@@ -298,8 +314,7 @@ size_flat (SpWriter *w, guint index)
                                              shard);
   if (runs_on_host (w, flat))
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  if (at == 0 && shards (w, flat) > 1 && w->framework->gradient_copies)
-    sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype, SP_LIFE_ALWAYS, shard);
+  write_gradient_copies (w, flat, shard * parts);
   if (is_master (w, index))
     flat->master = at > 0 ? flat->shard_parameters : flat->parameters;
   else
