@@ -34,6 +34,8 @@ static const Row device_rows[] = {
   DEVICE ("linear-efficiency", SP_UNIT_FRACTION, linear_efficiency),
   DEVICE ("memory-efficiency", SP_UNIT_FRACTION, memory_efficiency),
   DEVICE ("link-rate", SP_UNIT_BYTES_PER_S, link_bytes_per_s),
+  MAYBE (SpDevice, "flash-efficiency", SP_UNIT_FRACTION, flash_efficiency),
+  MAYBE (SpDevice, "flash-backward-efficiency", SP_UNIT_FRACTION, flash_backward_efficiency),
   MAYBE (SpDevice, "pcie-rate", SP_UNIT_BYTES_PER_S, pcie_bytes_per_s),
   DEVICE ("overlap-slowdown", SP_UNIT_FRACTION, overlap_slowdown),
 };
@@ -67,6 +69,9 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "host-gather", SP_UNIT_SECONDS, host_gather_s),
   MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
+  MAYBE (SpFramework, "gemm-time", SP_UNIT_NUMBER, gemm_time),
+  MAYBE (SpFramework, "optimizer-time", SP_UNIT_NUMBER, optimizer_time),
+  MAYBE (SpFramework, "shard-copies", SP_UNIT_BYTES, shard_copies),
 };
 
 static const struct {

@@ -377,8 +377,10 @@ sp_cost_alone_ratio (const SpCost *cost, SpGroupId group)
 
 /* Of the peak; 0 for kernels that memory alone bounds. */
 static double
-efficiency_of (const SpDevice *device, SpOpKind kind)
+efficiency_of (const SpDevice *device, const char *library, SpOpKind kind)
 {
+  gboolean flash = g_strcmp0 (library, "flash") == 0;
+
   switch (kind) {
   case SP_OP_GEMM:
   case SP_OP_ORTHOGONALIZE:
@@ -388,9 +390,11 @@ efficiency_of (const SpDevice *device, SpOpKind kind)
   case SP_OP_CONTEXT_BWD:
     return device->gemm_efficiency.value;
   case SP_OP_ATTENTION:
-    return device->attention_efficiency.value;
+    return (flash && device->flash_efficiency.value > 0 ? device->flash_efficiency : device->attention_efficiency).value;
   case SP_OP_ATTENTION_BWD:
-    return device->attention_backward_efficiency.value;
+    return (flash && device->flash_backward_efficiency.value > 0 ? device->flash_backward_efficiency
+                                                                 : device->attention_backward_efficiency)
+        .value;
   case SP_OP_LINEAR_LOCAL:
   case SP_OP_LINEAR_LOCAL_BWD:
   case SP_OP_LINEAR_INTER:
@@ -409,12 +413,30 @@ efficiency_of (const SpDevice *device, SpOpKind kind)
 static double
 stack_time (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
 {
-  gboolean is_attention = kind == SP_OP_ATTENTION || kind == SP_OP_ATTENTION_BWD;
-  gboolean is_optimizer = kind == SP_OP_ADAM || kind == SP_OP_MOMENTUM || kind == SP_OP_DESCEND;
-  gboolean moves_data = efficiency_of (device, kind) == 0 && !is_optimizer;
-  double factor = is_attention ? framework->attention_time.value : framework->elementwise_time.value;
+  double factor;
 
-  return factor > 0 && (is_attention || moves_data) ? factor : 1;
+  switch (kind) {
+  case SP_OP_ATTENTION:
+  case SP_OP_ATTENTION_BWD:
+    factor = framework->attention_time.value;
+    break;
+  case SP_OP_GEMM:
+  case SP_OP_ORTHOGONALIZE:
+  case SP_OP_SCORES:
+  case SP_OP_SCORES_BWD:
+  case SP_OP_CONTEXT:
+  case SP_OP_CONTEXT_BWD:
+    factor = framework->gemm_time.value;
+    break;
+  case SP_OP_ADAM:
+  case SP_OP_MOMENTUM:
+  case SP_OP_DESCEND:
+    factor = framework->optimizer_time.value;
+    break;
+  default:
+    factor = efficiency_of (device, NULL, kind) == 0 ? framework->elementwise_time.value : 0;
+  }
+  return factor > 0 ? factor : 1;
 }
 
 void
@@ -440,7 +462,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
   };
   cost->gemm_s_per_byte = cost->s_per_byte;
   for (guint kind = 0; kind < SP_N_OPS; kind++) {
-    double efficiency = efficiency_of (device, kind);
+    double efficiency = efficiency_of (device, framework->attention_library, kind);
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
     cost->kernel_launch_s[kind] = cost->launch_s;
     cost->stack_time[kind] = stack_time (framework, device, kind);
@@ -482,7 +504,8 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
     &cluster->oversubscription, &cluster->router_bytes_per_s, &cluster->global_bytes_per_s
   };
   /* those that a framework may leave out */
-  const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time };
+  const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time, &framework->gemm_time,
+                                &framework->optimizer_time, &framework->shard_copies };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

@@ -21,7 +21,9 @@
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
- * the program has one) and attention-time of attention's core (another library, another head size).
+ * the program has one), attention-time of attention's core (another library, another head size), gemm-time of products
+ * and optimizer-time of AdamW (an unfused one goes through its states several times). Where its attention-library is
+ * `flash` and the device says what FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
  * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the

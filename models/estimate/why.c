@@ -55,6 +55,12 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "elementwise time", &f->elementwise_time, 1, "of fused kernels'");
   if (f->attention_time.value > 0)
     quantity (out, "attention time", &f->attention_time, 1, "of the curve's or the device's");
+  if (f->gemm_time.value > 0)
+    quantity (out, "GEMM time", &f->gemm_time, 1, "of the curve's or the device's");
+  if (f->optimizer_time.value > 0)
+    quantity (out, "optimizer time", &f->optimizer_time, 1, "of a fused kernel's");
+  if (f->shard_copies.value > 0)
+    quantity (out, "shard copies", &f->shard_copies, 1, "bytes a parameter");
   quantity (out, "reserved", &f->reserved_bytes, 1073741824.0, "GiB");
   quantity (out, "allocator slack", &f->allocator_slack, 1, "");
 }

@@ -115,6 +115,8 @@ static const SpQuantityKey device_optional_keys[] = {
   { "noise", SP_UNIT_FRACTION, 0, 1, FIELD (noise) },
   { "peak-fp8", SP_UNIT_FLOPS_PER_S, 1e11, 1e17, FIELD (peak_fp8_flops_per_s) },
   { "pcie-rate", SP_UNIT_BYTES_PER_S, 1e8, 1e14, FIELD (pcie_bytes_per_s) },
+  { "flash-efficiency", SP_UNIT_FRACTION, 0.01, 1, FIELD (flash_efficiency) },
+  { "flash-backward-efficiency", SP_UNIT_FRACTION, 0.01, 1, FIELD (flash_backward_efficiency) },
 };
 #undef FIELD
 
@@ -180,6 +182,9 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
+  { "gemm-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (gemm_time) },
+  { "optimizer-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (optimizer_time) },
+  { "shard-copies", SP_UNIT_BYTES, 0, 1000, FIELD (shard_copies) },
 };
 
 /* Two words each, the first of which is FALSE; that is what an optional one is. */

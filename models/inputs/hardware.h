@@ -49,6 +49,9 @@ typedef struct {
   SpQuantity noise;            /* relative standard deviation of a kernel's time; 0 */
   SpQuantity pcie_bytes_per_s; /* to an adapter, one direction; 0: as fast as the link, so that it never limits */
   SpQuantity peak_fp8_flops_per_s; /* dense, fp32 accumulation; 0: none */
+  /* Of peak_bf16, FlashAttention-2's kernels where the above are those of a quicker library: what a framework whose
+   * attention_library is `flash` has without a profile; 0: as the above. */
+  SpQuantity flash_efficiency, flash_backward_efficiency;
   gboolean nvls;                   /* NCCL reduces in the NVSwitch; FALSE */
   gboolean no_bf16;                /* `bf16 = false`: peak_bf16 and what is a fraction of it are fp16's */
 } SpDevice;
@@ -192,7 +195,14 @@ typedef struct {
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
-  char *attention_library; /* whose curve of a profile is attention's; NULL: the quickest's */
+  /* Of products (another release of the library, clocks) beyond their launch over the curve's or the device's time, and
+   * of the optimizer's kernel on the device over one that reads and writes each state once; 0: 1. */
+  SpQuantity gemm_time, optimizer_time;
+  /* Of ZeRO-2 and 3: bytes of device memory that a parameter's gradient moves in each micro-batch on its way to the
+   * reduction: views put together, casts, scaling, copies into buckets. Elementwise kernels of the backward; 0. */
+  SpQuantity shard_copies;
+  char *attention_library; /* whose curve of a profile is attention's, or (flash) whose efficiency of the device's;
+                           * NULL: the quickest's */
 } SpFramework;
 
 SpFramework *sp_framework_load (const char *path, GError **error);

@@ -143,5 +143,6 @@ sp_write_embedding (SpWriter *w)
     return;
   sp_write_begin (w, SP_PHASE_BACKWARD);
   write_backward (w, &e);
+  sp_zero_write_copies (w);
   sp_write_end (w);
 }

@@ -278,5 +278,6 @@ sp_write_head (SpWriter *w)
 
   sp_write_begin (w, SP_PHASE_BACKWARD);
   write_backward (w, &h);
+  sp_zero_write_copies (w);
   sp_write_end (w);
 }

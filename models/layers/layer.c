@@ -290,6 +290,7 @@ write_backward (SpWriter *w, Layer *layer)
       backward_in_turn (w, layer, i, d, dx);
       d = dx;
     }
+  sp_zero_write_copies (w);
   sp_write_end (w);
 }
 

@@ -121,6 +121,8 @@ typedef struct {
 
 /* After the weights: sizes the flat buffers and writes GATHER, SYNC and OPTIMIZER. */
 void sp_zero_end_weights (SpWriter *w, const SpTied *tied);
+/* At the end of a block's BACKWARD. */
+void sp_zero_write_copies (SpWriter *w);
 
 /* --- offload ------------------------------------------------------------------------------------------------------ */
 

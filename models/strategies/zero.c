@@ -179,6 +179,28 @@ write_replica_sum (SpWriter *w, guint8 gradients, guint flags)
     data_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_REPLICA, gradients, gradients, flags);
 }
 
+/* What a framework does to gradients before ZeRO-2 and 3 reduce them, after each micro-batch. */
+void
+sp_zero_write_copies (SpWriter *w)
+{
+  double each = w->framework->shard_copies.value;
+
+  for (guint i = 0; each > 0 && i < w->block->n_flats; i++) {
+    const SpFlat *flat = &w->block->flats[i];
+    gint64 n = w->block->buffers[flat->gradients].elements;
+    if (flat->frozen || stage (w, flat) < 2 || n == 0)
+      continue;
+    SpOp *op = sp_write_op (w, SP_OP_COPY);
+    op->in[0] = flat->gradients;
+    op->out[0] = flat->gradients;
+    op->flags = SP_OP_WEIGHT;
+    op->m = 1;
+    op->n = (gint32) n;
+    op->bytes = (gint64) (each * (double) n);
+    sp_write_op_done (w, op);
+  }
+}
+
 static void
 write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
 {
