@@ -82,16 +82,19 @@ find_columns (Reader *r, GError **error)
   return TRUE;
 }
 
+/* Sets that cannot be told apart have one colour and no names. */
 static void
-draw (SpFigure *figure, Reader *r, const GPtrArray *charts)
+draw (SpFigure *figure, const Reader *r, const GPtrArray *charts)
 {
-  SpBox whole = sp_figure_place (figure, 0, 1, 0, 1);
-  double legend = sp_legend_draw (figure, r->sets, NULL, &whole);
+  gboolean named = r->sets->len <= SP_STYLES;
 
   for (guint i = 0; i < charts->len; i++) {
+    SpLines *lines = charts->pdata[i];
     SpBox place = sp_figure_place (figure, i, charts->len, 0, 1);
-    place.top -= legend;
-    sp_lines_draw (figure, charts->pdata[i], &place);
+    lines->legend = named ? r->sets : NULL;
+    for (guint s = 0; !named && s < lines->series->len; s++)
+      ((SpSeries *) lines->series->pdata[s])->style = 0;
+    sp_lines_draw (figure, lines, &place);
   }
 }
 
