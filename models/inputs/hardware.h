@@ -89,6 +89,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
  *    of all but flat        hop-latency 0
  *    profile: none; the file of a profile (profile.h), relative to the cluster's
  *    network-noise = 0
+ *    network-protocol = any any | simple
  *    host-memory = 0; host-rate: 88 % of the device's pcie-rate, else 25 GB/s, assumed: as copies reach it;
  *    host-memory-rate = 136 GB/s, assumed: two sockets of six channels, about half their peak */
 typedef struct {
@@ -115,6 +116,7 @@ typedef struct {
   SpQuantity host_memory_bytes;       /* a node's; 0: not known, so that it never limits */
   SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
+  gboolean simple_network;  /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
   GPtrArray *notes; /* char*: what was assumed in making it; NULL: none */

@@ -179,16 +179,26 @@ write_replica_sum (SpWriter *w, guint8 gradients, guint flags)
     data_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_REPLICA, gradients, gradients, flags);
 }
 
-/* What a framework does to gradients before ZeRO-2 and 3 reduce them, after each micro-batch. */
+/* Bytes that a parameter's gradient moves after each micro-batch: to ZeRO-2's and 3's reduction, or to the sums. */
+static double
+copied_bytes (const SpWriter *w, const SpFlat *flat)
+{
+  if (stage (w, flat) >= 2)
+    return w->framework->shard_copies.value;
+  if (!w->framework->gradients_apart)
+    return 0;
+  return (double) sp_dtype_bytes (w->dtype) + 2.0 * (double) sp_dtype_bytes (w->layout->gradient_dtype);
+}
+
+/* What a framework does to gradients after each micro-batch, beside the kernels that make them. */
 void
 sp_zero_write_copies (SpWriter *w)
 {
-  double each = w->framework->shard_copies.value;
-
-  for (guint i = 0; each > 0 && i < w->block->n_flats; i++) {
+  for (guint i = 0; i < w->block->n_flats; i++) {
     const SpFlat *flat = &w->block->flats[i];
+    double each = copied_bytes (w, flat);
     gint64 n = w->block->buffers[flat->gradients].elements;
-    if (flat->frozen || stage (w, flat) < 2 || n == 0)
+    if (flat->frozen || each == 0 || n == 0)
       continue;
     SpOp *op = sp_write_op (w, SP_OP_COPY);
     op->in[0] = flat->gradients;
