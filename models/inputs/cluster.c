@@ -437,7 +437,8 @@ sp_cluster_quantity (SpCluster *cluster, const char *key, SpQuantityRange *range
 gboolean
 sp_cluster_has_key (const char *key)
 {
-  static const char *const others[] = { "nodes", "gpus-per-node", "device", "node", "fabric", "dims", NULL };
+  static const char *const others[] = { "nodes",  "gpus-per-node", "device", "node",
+                                        "fabric", "dims",          "network-protocol", NULL };
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (g_str_equal (kind_keys[i].key.key, key))
       return TRUE;
