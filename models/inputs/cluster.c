@@ -430,14 +430,13 @@ sp_cluster_quantity (SpCluster *cluster, const char *key, SpQuantityRange *range
   SpQuantity *found = sp_quantities_find (link_keys, G_N_ELEMENTS (link_keys), key, cluster, range);
   if (found == NULL)
     found = sp_quantities_find (network_keys, G_N_ELEMENTS (network_keys), key, cluster, range);
-  return found != NULL ? found
-                       : sp_quantities_find (optional_keys, G_N_ELEMENTS (optional_keys), key, cluster, range);
+  return found != NULL ? found : sp_quantities_find (optional_keys, G_N_ELEMENTS (optional_keys), key, cluster, range);
 }
 
 gboolean
 sp_cluster_has_key (const char *key)
 {
-  static const char *const others[] = { "nodes",  "gpus-per-node", "device", "node",
+  static const char *const others[] = { "nodes",  "gpus-per-node", "device",           "node",
                                         "fabric", "dims",          "network-protocol", NULL };
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (g_str_equal (kind_keys[i].key.key, key))

@@ -197,7 +197,7 @@ sp_zero_write_copies (SpWriter *w)
   for (guint i = 0; i < w->block->n_flats; i++) {
     const SpFlat *flat = &w->block->flats[i];
     double each = copied_bytes (w, flat);
-    gint64 n = w->block->buffers[flat->gradients].elements;
+    gint64 n = w->flats[i].elements; /* what sharding pads moves nothing */
     if (flat->frozen || each == 0 || n == 0)
       continue;
     SpOp *op = sp_write_op (w, SP_OP_COPY);
@@ -305,7 +305,7 @@ write_optimizer (SpWriter *w)
 typedef guint8 (*BufferWriter) (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
 
 /* A micro-batch's own gradients are all there when its backward ends. On several stages others' activations are then as
- * many as at its start, so that they count as if they were always there; on one there are none left. */
+ * many as at its start, so that they count as if they were always there; on one there are none left, and they take the place of those. */
 static void
 write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
 {
@@ -314,8 +314,8 @@ write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
 
   if (stage (w, flat) > 1)
     return;
-  if (apart)
-    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, w->program->stages > 1 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, elements);
+  if (apart && w->program->stages > 1)
+    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
   if (shards (w, flat) > 1 && w->framework->gradient_copies)
     sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
 }
@@ -341,8 +341,8 @@ size_flat (SpWriter *w, guint index)
   if (at > 0) /* on its way to the host it is a part of what SYNC has to do */
     flat->shard_gradients = sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype,
                                              at < 2 || frees_gradients (w) ? SP_LIFE_STEP_END
-                                             : runs_on_host (w, flat) ? SP_LIFE_SUMMED
-                                                                      : SP_LIFE_ALWAYS,
+                                             : runs_on_host (w, flat)      ? SP_LIFE_SUMMED
+                                                                           : SP_LIFE_ALWAYS,
                                              shard);
   if (runs_on_host (w, flat))
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
@@ -431,7 +431,8 @@ explain_group (const SpCase *c, GString *out)
     return;
   }
   if (c->layout->expert > 1) {
-    g_string_append_printf (out, "with expert = %d, whose ranks share other weights; use zero-group = all or expert = 1",
+    g_string_append_printf (out,
+                            "with expert = %d, whose ranks share other weights; use zero-group = all or expert = 1",
                             c->layout->expert);
     return;
   }
