@@ -90,11 +90,13 @@ static const struct {
   { "host-ahead", "list", "step", G_STRUCT_OFFSET (SpFramework, host_runs_ahead) },
   { "glu", "fused", "apart", G_STRUCT_OFFSET (SpFramework, glu_apart) },
   { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
+  { "sequence-gather", "again", "kept", G_STRUCT_OFFSET (SpFramework, keeps_whole) },
   { "gathers", "parameters", "master", G_STRUCT_OFFSET (SpFramework, gathers_master) },
   { "ends", "resharded", "kept", G_STRUCT_OFFSET (SpFramework, keeps_ends) },
   { "gradients", "kept", "freed", G_STRUCT_OFFSET (SpFramework, frees_gradients) },
   { "autocast", "false", "true", G_STRUCT_OFFSET (SpFramework, autocast) },
   { "gradient-buckets", "views", "copies", G_STRUCT_OFFSET (SpFramework, gradient_copies) },
+  { "gradient-sums", "in-place", "apart", G_STRUCT_OFFSET (SpFramework, gradients_apart) },
 };
 
 static const char *

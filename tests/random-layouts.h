@@ -295,8 +295,8 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
                                     .host_launch_s = { .value = 5e-6 } };
     if (limits->eager && draw_int (rand, 0, 2) == 0) {
       SpFramework *f = &ret->framework;
-      gboolean *flags[] = { &f->glu_apart,       &f->attention_copied, &f->gathers_master, &f->keeps_ends,
-                            &f->frees_gradients, &f->autocast,         &f->gradient_copies };
+      gboolean *flags[] = { &f->glu_apart,       &f->attention_copied, &f->gathers_master,  &f->keeps_ends,
+                            &f->frees_gradients, &f->autocast,         &f->gradient_copies, &f->keeps_whole,     &f->gradients_apart };
       for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
         *flags[i] = draw_int (rand, 0, 1);
       f->host_gather_s.value = 20e-6 * draw_int (rand, 0, 1);
@@ -334,14 +334,15 @@ draw_describe (const Draw *d)
   g_autofree char *layout = sp_layout_describe (&d->layout, d->arch);
 
   g_test_message (
-      "%s, kept %d, backward %d, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x %d, hidden %d, "
+      "%s, kept %d, backward %d, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x "
+      "%d, hidden %d, "
       "ffn %d, layers %d (%d linear), vocabulary %d, tied %d, norm %d, mlp %d, biases %d%d%d; sequence "
       "%" G_GINT64_FORMAT
       ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d; experts %d of %d, width %d, shared %d, "
       "imbalance %g",
-      layout, d->layout.ring_keep, d->layout.ring_backward, d->layout.sequence_regions, d->layout.reshard, d->layout.overlap,
-      sp_dtype_name (d->layout.gradient_dtype), sp_dtype_name (d->layout.ring_gradient_dtype), d->arch->heads,
-      d->arch->kv_heads, d->arch->head_size, d->arch->hidden, d->arch->ffn, d->arch->layers,
+      layout, d->layout.ring_keep, d->layout.ring_backward, d->layout.sequence_regions, d->layout.reshard,
+      d->layout.overlap, sp_dtype_name (d->layout.gradient_dtype), sp_dtype_name (d->layout.ring_gradient_dtype),
+      d->arch->heads, d->arch->kv_heads, d->arch->head_size, d->arch->hidden, d->arch->ffn, d->arch->layers,
       sp_architecture_count (d->arch, SP_LAYER_LINEAR), d->arch->vocabulary, d->arch->tied, d->arch->norm, d->arch->mlp,
       d->arch->qkv_bias, d->arch->projection_bias, d->arch->mlp_bias, d->run.sequence, d->run.micro_batch,
       d->run.global_batch, sp_dtype_name (d->run.precision), d->run.causal, d->framework.fused_attention,

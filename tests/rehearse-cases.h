@@ -513,9 +513,9 @@ rehearse_case_write_with (const RehearseCase *c, gboolean overlap, SpProgram *pr
   framework.lasp_local_after = c->lasp_local_after;
   if (c->eager) {
     framework.glu_apart = framework.attention_copied = framework.gathers_master = framework.keeps_ends = TRUE;
-    framework.frees_gradients = TRUE;
+    framework.frees_gradients = framework.keeps_whole = TRUE;
     framework.shard_copies.value = 18;
-    framework.autocast = framework.gradient_copies = c->layout.zero == 0;
+    framework.autocast = framework.gradient_copies = framework.gradients_apart = c->layout.zero == 0;
   }
   layout.overlap = overlap;
   g_assert_true (sp_layout_check (&layout, arch, &framework, &run, 0, &error));

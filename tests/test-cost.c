@@ -9,7 +9,7 @@
 
 /* --- collectives -------------------------------------------------------------------------------------------------- */
 
-typedef enum { PLAIN, NVLS, LEAF_SPINE } Network;
+typedef enum { PLAIN, NVLS, LEAF_SPINE, SIMPLE } Network;
 
 /* Two nodes of eight GPUs. Groups: 8 of a node, 2 and 16 over both, and the ends. LEAF_SPINE: each node under a leaf of
  * its own with one uplink for four times what it carries. */
@@ -38,6 +38,7 @@ set_paths (SpCost *cost, Network network, double latency_s)
                         .nic_bytes_per_s = { 25e9 },
                         .network_efficiency = { 0.8 },
                         .network_latency_s = { 4 * latency_s },
+                        .simple_network = network == SIMPLE,
                         .fabric = network == LEAF_SPINE ? SP_FABRIC_LEAF_SPINE : SP_FABRIC_FLAT,
                         .nodes_per_leaf = 1,
                         .spines = 1,
@@ -381,11 +382,19 @@ test_profile (void)
       "[slowdown.2x1.all-gather-copy]\nslowdown = 0.6\n[launch.hop]\ntime = 3 us\n";
   g_autoptr (GError) error = NULL;
   g_autoptr (SpProfile) profile = sp_profile_parse ("p.ini", text, strlen (text), &error);
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 }, .memory_bytes_per_s = { 1e12 }, .memory_efficiency = { 1 },
-                      .gemm_efficiency = { 1 }, .overlap_slowdown = { 0.05 }, .sms = { 100 },
+  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 },
+                      .memory_bytes_per_s = { 1e12 },
+                      .memory_efficiency = { 1 },
+                      .gemm_efficiency = { 1 },
+                      .overlap_slowdown = { 0.05 },
+                      .sms = { 100 },
                       .link_bytes_per_s = { 200e9 } };
-  SpCluster cluster = { .device = &device, .nodes = 1, .gpus_per_node = 2, .link_efficiency = { 0.5 },
-                        .host_bytes_per_s = { 1e10 }, .profile = profile };
+  SpCluster cluster = { .device = &device,
+                        .nodes = 1,
+                        .gpus_per_node = 2,
+                        .link_efficiency = { 0.5 },
+                        .host_bytes_per_s = { 1e10 },
+                        .profile = profile };
   SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
   SpLayout layout = SP_LAYOUT_DEFAULT;
   g_autoptr (SpArchitecture) arch = sp_architecture_new ();
@@ -479,6 +488,22 @@ test_collective_wait (void)
   }
 }
 
+/* A gather of 16 bytes over both nodes is 14 steps of 1 us and one of 4 us in the Simple protocol, where the network has no
+ * other; less by the others, and in a node as ever. */
+static void
+test_simple_network (void)
+{
+  SpCost any, simple;
+
+  set_paths (&any, PLAIN, 1e-6);
+  set_paths (&simple, SIMPLE, 1e-6);
+  double over_both = message_seconds (&simple, SP_OP_ALL_GATHER, SP_GROUP_SEQUENCE, 16);
+  g_assert_true (is_equal (over_both, 18e-6, 1e-4));
+  g_assert_cmpfloat (message_seconds (&any, SP_OP_ALL_GATHER, SP_GROUP_SEQUENCE, 16), <, 0.5 * over_both);
+  g_assert_cmpfloat (message_seconds (&simple, SP_OP_ALL_GATHER, SP_GROUP_ULYSSES, 16), ==,
+                     message_seconds (&any, SP_OP_ALL_GATHER, SP_GROUP_ULYSSES, 16));
+}
+
 int
 main (int argc, char **argv)
 {
@@ -487,6 +512,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cost/collectives", test_collectives);
   g_test_add_func ("/cost/continuity", test_continuity);
   g_test_add_func ("/cost/nvls", test_nvls);
+  g_test_add_func ("/cost/simple-network", test_simple_network);
   g_test_add_func ("/cost/leaf-spine", test_leaf_spine);
   g_test_add_func ("/cost/graph", test_graph);
   g_test_add_func ("/cost/gemm-use", test_gemm_use);

@@ -45,22 +45,14 @@ test_cards (void)
     double peak, memory_rate, link, fp8;
     gboolean no_bf16;
   } rows[] = {
-    { "p100-16", 21.2e12, 732e9, 80e9, 0, TRUE },
-    { "p100-pcie-16", 18.7e12, 732e9, 15.75e9, 0, TRUE },
-    { "v100-32", 125e12, 900e9, 150e9, 0, TRUE },
-    { "titan-rtx", 130.5e12, 672e9, 15.75e9, 0, TRUE },
-    { "a100-40", 312e12, 1555e9, 300e9, 0, FALSE },
-    { "a100-pcie-40", 312e12, 1555e9, 31e9, 0, FALSE },
-    { "a40", 149.7e12, 696e9, 56.25e9, 0, FALSE },
-    { "l20", 119.5e12, 864e9, 31e9, 239e12, FALSE },
-    { "l40s", 362.05e12, 864e9, 31e9, 733e12, FALSE },
-    { "rtx-4090", 165.2e12, 1008e9, 31e9, 330.3e12, FALSE },
-    { "rtx-5090", 209.5e12, 1792e9, 63e9, 419e12, FALSE },
-    { "h100", 989e12, 3350e9, 450e9, 1979e12, FALSE },
-    { "h100-pcie", 756e12, 2000e9, 63e9, 1513e12, FALSE },
-    { "h100-96", 989e12, 2400e9, 450e9, 1979e12, FALSE },
-    { "h800", 989e12, 3350e9, 200e9, 1979e12, FALSE },
-    { "h200", 989e12, 4800e9, 450e9, 1979e12, FALSE },
+    { "p100-16", 21.2e12, 732e9, 80e9, 0, TRUE },          { "p100-pcie-16", 18.7e12, 732e9, 15.75e9, 0, TRUE },
+    { "v100-32", 125e12, 900e9, 150e9, 0, TRUE },          { "titan-rtx", 130.5e12, 672e9, 15.75e9, 0, TRUE },
+    { "a100-40", 312e12, 1555e9, 300e9, 0, FALSE },        { "a100-pcie-40", 312e12, 1555e9, 31e9, 0, FALSE },
+    { "a40", 149.7e12, 696e9, 56.25e9, 0, FALSE },         { "l20", 119.5e12, 864e9, 31e9, 239e12, FALSE },
+    { "l40s", 362.05e12, 864e9, 31e9, 733e12, FALSE },     { "rtx-4090", 165.2e12, 1008e9, 31e9, 330.3e12, FALSE },
+    { "rtx-5090", 209.5e12, 1792e9, 63e9, 419e12, FALSE }, { "h100", 989e12, 3350e9, 450e9, 1979e12, FALSE },
+    { "h100-pcie", 756e12, 2000e9, 63e9, 1513e12, FALSE }, { "h100-96", 989e12, 2400e9, 450e9, 1979e12, FALSE },
+    { "h800", 989e12, 3350e9, 200e9, 1979e12, FALSE },     { "h200", 989e12, 4800e9, 450e9, 1979e12, FALSE },
     { "b200", 2250e12, 8000e9, 900e9, 4500e12, FALSE },
   };
 
@@ -313,6 +305,7 @@ test_all_shipped (void)
                                                "selective", "recompute-whole", "host", "fp32-logits", "loss-gradient",
                                                "lasp-local", "host-ahead", "glu", "attention-output", "gathers", "ends",
                                                "gradients", "autocast", "gradient-buckets", "attention-library",
+                                               "sequence-gather", "gradient-sums", "network-protocol",
                                                /* shapes of networks */
                                                "node", "gpus-per-switch", "switches-per-socket", "fabric",
                                                "nodes-per-leaf", "dims", "groups", "routers-per-group",

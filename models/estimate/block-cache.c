@@ -130,6 +130,15 @@ trained (const SpRun *run)
   return run->lora_rank > 0 ? 1 | (guint64) run->lora_rank << 16 | sp_run_lora (run) << 8 : (guint64) run->frozen << 8;
 }
 
+/* What decides how a micro-batch's gradients are added up, or copied to where they are reduced. */
+static gint32
+sums (const SpProgram *program, const SpLayout *layout)
+{
+  gint32 shared = program->groups[SP_GROUP_ZERO].size > 1, experts = program->groups[SP_GROUP_EXPERT_DATA].size > 1;
+
+  return (layout->zero >= 2) | shared << 1 | experts << 2 | layout->gradient_dtype << 3;
+}
+
 static void
 work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, const SpRun *run, gint32 variant,
           guint64 *key)
@@ -158,7 +167,8 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
   key[6] = mixed (key[6], (guint64) layout->expert);
   key[8] = mixed (blocks_of (program), trained (run));
-  key[9] = mixed (pair (layout->loss_chunks, layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16),
+  key[9] = mixed (pair (layout->loss_chunks,
+                        layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16 | sums (program, layout) << 17),
                   (guint64) layout->mlp_tiles ^ (guint64) (gsize) run->packing << 16);
 }
 

@@ -141,11 +141,18 @@ take_quicker (Price *best, double latency_s, double transfer_s, SpAlgorithm algo
     *best = (Price){ total_s, latency_s, algorithm };
 }
 
+/* How many of them there are, Simple first. */
+static guint
+protocols_over (const SpCost *cost, const SpPath *path)
+{
+  return cost->simple_network && path->network ? 1 : G_N_ELEMENTS (protocols);
+}
+
 /* `rounds` of the ring's P - 1 steps. */
 static void
-price_ring (const SpPath *path, double wire_bytes, double rounds, SpAlgorithm algorithm, Price *best)
+price_ring (const SpPath *path, guint n_protocols, double wire_bytes, double rounds, SpAlgorithm algorithm, Price *best)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (protocols); i++) {
+  for (guint i = 0; i < n_protocols; i++) {
     const Protocol *p = &protocols[i];
     double latency =
         rounds * (path->ring_latency_link_s * p->link_step + path->ring_latency_network_s * p->network_step);
@@ -154,9 +161,9 @@ price_ring (const SpPath *path, double wire_bytes, double rounds, SpAlgorithm al
 }
 
 static void
-price_tree (const SpPath *path, double payload_bytes, Price *best)
+price_tree (const SpPath *path, guint n_protocols, double payload_bytes, Price *best)
 {
-  for (guint i = 0; i < G_N_ELEMENTS (protocols); i++) {
+  for (guint i = 0; i < n_protocols; i++) {
     const Protocol *p = &protocols[i];
     double latency = 2 * (path->tree_latency_link_s * p->link_step + path->tree_latency_network_s * p->network_step);
     take_quicker (best, latency, 2 * payload_bytes / (path->tree_bytes_per_s * p->rate), SP_ALGORITHM_TREE);
@@ -258,15 +265,16 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
   const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op->kind)];
+  guint n_protocols = protocols_over (cost, path);
   switch (op->kind) {
   case SP_OP_ALL_GATHER:
   case SP_OP_REDUCE_SCATTER:
-    price_ring (path, sp_cost_wire_bytes (cost, op), 1, SP_ALGORITHM_RING, &best);
+    price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 1, SP_ALGORITHM_RING, &best);
     price_nvls (path, payload, op->kind == SP_OP_ALL_GATHER ? 2 : 1, &best);
     break;
   case SP_OP_ALL_REDUCE:
-    price_ring (path, sp_cost_wire_bytes (cost, op), 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
-    price_tree (path, payload, &best);
+    price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
+    price_tree (path, n_protocols, payload, &best);
     price_nvls (path, payload, 0, &best);
     break;
   case SP_OP_ALL_TO_ALL:
@@ -474,6 +482,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .peak_flops_per_s = peak,
+    .simple_network = cluster->simple_network,
     .slowdown = device->overlap_slowdown.value,
     .memory_slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,

@@ -75,7 +75,7 @@
  *
  * The best of NCCL's protocols is taken: Simple (full rate), LL128 (120 of 128 bytes are data), LL (4 of 8), with their
  * step latencies relative to Simple as in NCCL's tuning table (nccl src/graph/tuning.cc: NVLink ring 0.6, 1.9, 3.4 us;
- * network 2.7, 4.0, 14 us). Sends use Simple.
+ * network 2.7, 4.0, 14 us). Sends use Simple, and so does all that leaves a node where the cluster says so (AWS's EFA).
  *
  * NVLS, where the device has it (nvls = true) and the node is a switch: ports carry 1 + 1 / g of the payload each way, at
  * 0.85 of the link's reached rate (NCCL's nvlsEfficiency for Hopper; 8 H100 so give 269 GB/s of payload where 269 was
@@ -136,6 +136,7 @@ typedef enum {
 typedef struct {
   double launch_s, host_launch_s, host_gather_s, collective_wait_s;
   gboolean host_runs_ahead; /* from step to step */
+  gboolean simple_network;  /* nothing but Simple between nodes */
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
   double host_s_per_byte;        /* over PCIe */

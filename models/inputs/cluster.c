@@ -253,6 +253,18 @@ set_defaults (SpCluster *c)
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
 static gboolean
+read_protocol (SpIni *ini, SpCluster *cluster, GError **error)
+{
+  static const char *const words[] = { "any", "simple", NULL };
+  guint8 simple = 0;
+
+  if (!sp_ini_choice (ini, "cluster", "network-protocol", SP_INI_OPTIONAL, words, &simple, error))
+    return FALSE;
+  cluster->simple_network = simple;
+  return TRUE;
+}
+
+static gboolean
 read_kinds (SpIni *ini, SpCluster *cluster, GError **error)
 {
   const char *nodes[SP_N_NODE_KINDS + 1] = { NULL }, *fabrics[SP_N_FABRIC_KINDS + 1] = { NULL };
@@ -346,7 +358,7 @@ sp_cluster_parse (const char *path, const char *text, gsize length, GError **err
       !sp_read_quantities (ini, "cluster", optional_keys, G_N_ELEMENTS (optional_keys), SP_INI_OPTIONAL, cluster,
                            error) ||
       !sp_ini_string (ini, "cluster", "profile", SP_INI_OPTIONAL, &profile, error) ||
-      !read_kinds (ini, cluster, error) || !sp_ini_finish (ini, error))
+      !read_protocol (ini, cluster, error) || !read_kinds (ini, cluster, error) || !sp_ini_finish (ini, error))
     return NULL;
   cluster->device = load_device (ini, path, device, error);
   if (cluster->device == NULL || !check_device (ini, cluster, error) ||
@@ -424,7 +436,8 @@ sp_cluster_quantity (SpCluster *cluster, const char *key, SpQuantityRange *range
 gboolean
 sp_cluster_has_key (const char *key)
 {
-  static const char *const others[] = { "nodes", "gpus-per-node", "device", "node", "fabric", "dims", NULL };
+  static const char *const others[] = { "nodes",  "gpus-per-node", "device",           "node",
+                                        "fabric", "dims",          "network-protocol", NULL };
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (g_str_equal (kind_keys[i].key.key, key))
       return TRUE;

@@ -227,11 +227,13 @@ static const struct {
   { "host-ahead", { "list", "step" }, FIELD (host_runs_ahead), SP_INI_OPTIONAL },
   { "glu", { "fused", "apart" }, FIELD (glu_apart), SP_INI_OPTIONAL },
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
+  { "sequence-gather", { "again", "kept" }, FIELD (keeps_whole), SP_INI_OPTIONAL },
   { "gathers", { "parameters", "master" }, FIELD (gathers_master), SP_INI_OPTIONAL },
   { "ends", { "resharded", "kept" }, FIELD (keeps_ends), SP_INI_OPTIONAL },
   { "gradients", { "kept", "freed" }, FIELD (frees_gradients), SP_INI_OPTIONAL },
   { "autocast", { "false", "true" }, FIELD (autocast), SP_INI_OPTIONAL },
   { "gradient-buckets", { "views", "copies" }, FIELD (gradient_copies), SP_INI_OPTIONAL },
+  { "gradient-sums", { "in-place", "apart" }, FIELD (gradients_apart), SP_INI_OPTIONAL },
 };
 #undef FIELD
 

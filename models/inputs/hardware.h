@@ -90,6 +90,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
  *    of all but flat        hop-latency 0
  *    profile: none; the file of a profile (profile.h), relative to the cluster's
  *    network-noise = 0
+ *    network-protocol = any any | simple
  *    host-memory = 0; host-rate: 88 % of the device's pcie-rate, else 25 GB/s, assumed: as copies reach it;
  *    host-memory-rate = 136 GB/s, assumed: two sockets of six channels, about half their peak */
 typedef struct {
@@ -116,7 +117,8 @@ typedef struct {
   SpQuantity host_memory_bytes;       /* a node's; 0: not known, so that it never limits */
   SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
-  SpQuantity network_noise;           /* relative standard deviation of a collective's or message's time */
+  gboolean simple_network;  /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
+  SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
   GPtrArray *notes; /* char*: what was assumed in making it; NULL: none */
 
@@ -180,6 +182,9 @@ typedef struct {
   /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as
    * PyTorch's scaled_dot_product_attention leaves it; the core's backward keeps its own. */
   gboolean attention_copied;
+  /* With sequence regions: what a split matrix reads is kept whole from forward to backward; FALSE: each tensor rank
+   * keeps its rows and gathers them again for the weight's gradient (Megatron-LM). */
+  gboolean keeps_whole;
   /* Of ZeRO-3: the fp32 master's shard is what is gathered, in the parameters' type; no shard of these (FSDP2). */
   gboolean gathers_master;
   /* Of ZeRO-3: the embedding and the head stay gathered from their forward to the end of their backward, as the root
@@ -190,8 +195,11 @@ typedef struct {
   /* Activations between layers are fp32 and each matrix has its input cast for itself; without ZeRO what no matrix
    * multiplies with has no bf16 parameters. */
   gboolean autocast;
-  /* Without ZeRO: as much as the gradients again, for the buckets that they are reduced in. */
+  /* Without ZeRO, and of stage 1: as much as a micro-batch's gradients again, for the buckets that they are reduced in. */
   gboolean gradient_copies;
+  /* Without ZeRO, and of stage 1: a micro-batch's gradients are tensors of their own, in the parameters' type, which are
+   * added to the sums when its backward is over; FALSE: kernels add to the sums. */
+  gboolean gradients_apart;
   /* The host issues the next step while GPUs run this one, so that what holds up a step is all that it issues, not each
    * list's part; FALSE: within a list. */
   gboolean host_runs_ahead;

@@ -19,6 +19,7 @@ typedef struct {
   SpWeightSlots matrix, bias, transform, transform_bias;
   guint8 transformed, act; /* before and after gelu */
   guint8 rows;             /* that the matrix reads, of this rank */
+  guint8 whole;            /* and of all, where that is kept */
   guint8 logits, maximum, sums;
 } Head;
 
@@ -191,8 +192,11 @@ static void
 write_forward (SpWriter *w, Head *h)
 {
   write_rows (w, h);
-  if (!is_one_pass (w))
-    write_logits (w, h, w->rows, sp_tensor_enter (w, h->rows));
+  if (is_one_pass (w))
+    return;
+  guint8 whole = sp_tensor_enter (w, h->rows);
+  h->whole = sp_tensor_keeps (w, h->rows, whole) ? whole : 0;
+  write_logits (w, h, w->rows, whole);
 }
 
 static void
@@ -224,7 +228,8 @@ write_backward (SpWriter *w, Head *h)
   guint8 d_rows = sp_write_temporary (w, (gint64) w->rows * w->hidden);
   sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_rows);
   if (sp_weight_learns (h->matrix))
-    sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, sp_tensor_regather (w, h->rows), h->matrix);
+    sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits,
+                           h->whole ? h->whole : sp_tensor_regather (w, h->rows), h->matrix);
   sp_write_bias_grad (w, w->rows, w->vocabulary, d_logits, h->bias);
   write_rows_backward (w, h, sp_tensor_enter_backward (w, d_rows));
 }

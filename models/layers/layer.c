@@ -81,8 +81,11 @@ write_weights (SpWriter *w, Layer *layer)
 guint8
 sp_branch_whole (SpWriter *w, SpPort *port)
 {
-  if (!port->whole)
-    port->whole = sp_tensor_enter (w, port->rows);
+  if (port->whole)
+    return port->whole;
+  port->whole = sp_tensor_enter (w, port->rows);
+  if (sp_tensor_keeps (w, port->rows, port->whole))
+    port->again = port->whole;
   return port->whole;
 }
 

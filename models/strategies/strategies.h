@@ -74,6 +74,9 @@ guint8 sp_tensor_leave (SpWriter *w, guint8 partial);
 guint8 sp_tensor_leave_backward (SpWriter *w, guint8 d_rows);
 guint8 sp_tensor_enter_backward (SpWriter *w, guint8 d_partial);
 guint8 sp_tensor_regather (SpWriter *w, guint8 rows);
+/* Whether the framework keeps what `rows` were gathered to, `whole`, so that nothing is gathered again; if so, it is
+ * kept from here on. */
+gboolean sp_tensor_keeps (SpWriter *w, guint8 rows, guint8 whole);
 /* Columns of a matrix that is split by them, put together, and the other way: those of this rank. */
 void sp_tensor_gather_columns (SpWriter *w, gint32 rows, gint32 columns, guint8 part, guint8 whole);
 void sp_tensor_own_columns (SpWriter *w, gint32 rows, gint32 columns, guint8 whole, guint8 part);

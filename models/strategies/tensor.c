@@ -73,6 +73,15 @@ sp_tensor_regather (SpWriter *w, guint8 rows)
   return gather (w, rows, SP_OP_WEIGHT);
 }
 
+gboolean
+sp_tensor_keeps (SpWriter *w, guint8 rows, guint8 whole)
+{
+  if (!w->framework->keeps_whole || whole == rows)
+    return FALSE;
+  sp_write_keep (w, whole, SP_TIER_KEEP);
+  return TRUE;
+}
+
 void
 sp_tensor_sum (SpWriter *w, guint8 vector, guint flags)
 {

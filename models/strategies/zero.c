@@ -179,16 +179,26 @@ write_replica_sum (SpWriter *w, guint8 gradients, guint flags)
     data_collective (w, SP_OP_ALL_REDUCE, SP_GROUP_REPLICA, gradients, gradients, flags);
 }
 
-/* What a framework does to gradients before ZeRO-2 and 3 reduce them, after each micro-batch. */
+/* Bytes that a parameter's gradient moves after each micro-batch: to ZeRO-2's and 3's reduction, or to the sums. */
+static double
+copied_bytes (const SpWriter *w, const SpFlat *flat)
+{
+  if (stage (w, flat) >= 2)
+    return w->framework->shard_copies.value;
+  if (!w->framework->gradients_apart)
+    return 0;
+  return (double) sp_dtype_bytes (w->dtype) + 2.0 * (double) sp_dtype_bytes (w->layout->gradient_dtype);
+}
+
+/* What a framework does to gradients after each micro-batch, beside the kernels that make them. */
 void
 sp_zero_write_copies (SpWriter *w)
 {
-  double each = w->framework->shard_copies.value;
-
-  for (guint i = 0; each > 0 && i < w->block->n_flats; i++) {
+  for (guint i = 0; i < w->block->n_flats; i++) {
     const SpFlat *flat = &w->block->flats[i];
-    gint64 n = w->block->buffers[flat->gradients].elements;
-    if (flat->frozen || stage (w, flat) < 2 || n == 0)
+    double each = copied_bytes (w, flat);
+    gint64 n = w->flats[i].elements; /* what sharding pads moves nothing */
+    if (flat->frozen || each == 0 || n == 0)
       continue;
     SpOp *op = sp_write_op (w, SP_OP_COPY);
     op->in[0] = flat->gradients;
@@ -294,6 +304,22 @@ write_optimizer (SpWriter *w)
 
 typedef guint8 (*BufferWriter) (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
 
+/* A micro-batch's own gradients are all there when its backward ends. On several stages others' activations are then as
+ * many as at its start, so that they count as if they were always there; on one there are none left, and they take the place of those. */
+static void
+write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
+{
+  gboolean apart = w->framework->gradients_apart;
+  SpDtype dtype = apart ? w->dtype : w->layout->gradient_dtype;
+
+  if (stage (w, flat) > 1)
+    return;
+  if (apart && w->program->stages > 1)
+    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
+  if (shards (w, flat) > 1 && w->framework->gradient_copies)
+    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
+}
+
 static void
 size_flat (SpWriter *w, guint index)
 {
@@ -320,8 +346,7 @@ size_flat (SpWriter *w, guint index)
                                              shard);
   if (runs_on_host (w, flat))
     flat->host_gradients = sp_write_host_buffer (w, SP_CLASS_GRADIENTS, SP_DTYPE_FP32, SP_LIFE_ALWAYS, shard);
-  if (at == 0 && shards (w, flat) > 1 && w->framework->gradient_copies)
-    sp_write_buffer (w, SP_CLASS_GRADIENTS, w->layout->gradient_dtype, SP_LIFE_ALWAYS, shard);
+  write_gradient_copies (w, flat, shard * parts);
   if (is_master (w, index))
     flat->master = at > 0 ? flat->shard_parameters : flat->parameters;
   else
