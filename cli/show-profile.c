@@ -67,6 +67,9 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "host-gather", SP_UNIT_SECONDS, host_gather_s),
   MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
+  MAYBE (SpFramework, "linear-time", SP_UNIT_NUMBER, linear_time),
+  MAYBE (SpFramework, "linear-backward-time", SP_UNIT_NUMBER, linear_backward_time),
+  MAYBE (SpFramework, "attention-head-power", SP_UNIT_NUMBER, attention_head_power),
 };
 
 static const struct {

@@ -405,16 +405,40 @@ efficiency_of (const SpDevice *device, SpOpKind kind)
   }
 }
 
+/* What the framework says of the time of such kernels; NULL: nothing. */
+static const SpQuantity *
+stack_quantity (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
+{
+  switch (kind) {
+  case SP_OP_ATTENTION:
+  case SP_OP_ATTENTION_BWD:
+    return &framework->attention_time;
+  case SP_OP_LINEAR_LOCAL:
+  case SP_OP_LINEAR_INTER:
+  case SP_OP_STATE_OWN:
+  case SP_OP_RECURRENT:
+    return &framework->linear_time;
+  case SP_OP_LINEAR_LOCAL_BWD:
+  case SP_OP_LINEAR_INTER_BWD:
+  case SP_OP_STATE_OWN_BWD:
+  case SP_OP_RECURRENT_BWD:
+    return &framework->linear_backward_time;
+  case SP_OP_ADAM:
+  case SP_OP_MOMENTUM:
+  case SP_OP_DESCEND:
+    return NULL;
+  default:
+    return efficiency_of (device, kind) == 0 ? &framework->elementwise_time : NULL;
+  }
+}
+
 /* Of a kernel of the framework, over the kind's own. */
 static double
 stack_time (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
 {
-  gboolean is_attention = kind == SP_OP_ATTENTION || kind == SP_OP_ATTENTION_BWD;
-  gboolean is_optimizer = kind == SP_OP_ADAM || kind == SP_OP_MOMENTUM || kind == SP_OP_DESCEND;
-  gboolean moves_data = efficiency_of (device, kind) == 0 && !is_optimizer;
-  double factor = is_attention ? framework->attention_time.value : framework->elementwise_time.value;
+  const SpQuantity *factor = stack_quantity (framework, device, kind);
 
-  return factor > 0 && (is_attention || moves_data) ? factor : 1;
+  return factor != NULL && factor->value > 0 ? factor->value : 1;
 }
 
 void
@@ -445,6 +469,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     cost->kernel_launch_s[kind] = cost->launch_s;
     cost->stack_time[kind] = stack_time (framework, device, kind);
   }
+  cost->head_power[SP_OP_ATTENTION] = cost->head_power[SP_OP_ATTENTION_BWD] = framework->attention_head_power.value;
   if (cluster->profile != NULL)
     sp_cost_set_profile (cost, cluster->profile, framework->attention_library);
 }
@@ -482,7 +507,8 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
     &cluster->oversubscription, &cluster->router_bytes_per_s, &cluster->global_bytes_per_s
   };
   /* those that a framework may leave out */
-  const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time };
+  const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time, &framework->linear_time,
+                                &framework->linear_backward_time, &framework->attention_head_power };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

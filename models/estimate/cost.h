@@ -9,7 +9,7 @@
  * Primitives, each a profile value with provenance and source (models/inputs/hardware.h):
  *   peak_bf16, gemm/attention/attention_backward/linear efficiency, memory rate and efficiency, launch     a device
  *   link rate and efficiency, link latency, NICs, NIC rate, network efficiency and latency                 a cluster
- *   host launch and gather, elementwise and attention time                                             a framework
+ *   host launch and gather, elementwise, attention and linear time, attention head power             a framework
  *
  * Kernel: launch + max (flops / (peak e_c), bytes / (memory rate e_m)).
  *   GEMM      e_c = gemm efficiency x tile use x wave use: C is covered by tiles of 128 x 256, 128 x 128 or 64 x 64
@@ -21,7 +21,8 @@
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
- * the program has one) and attention-time of attention's core (another library, another head size).
+ * the program has one), attention-time of attention's core, linear-time and linear-backward-time of linear attention's
+ * (another library); and its attention's rate goes with (head size / 128)^attention-head-power.
  *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
  * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the
@@ -76,8 +77,8 @@
  * nodes the tree's bytes and steps of 20.9 us where a ring's is 14 us (the same table). Simple protocol. In one node also
  * for all-gather and reduce-scatter, where it saves nothing but steps.
  *
- * Known lies. Head sizes below 128 run attention slower than said (USP's tables: 140 TFLOP/s at 32 where 128 reaches
- * 185 on an A100). GEMM efficiency is that of the best library; no clock throttling. A collective starts when its last
+ * Known lies. Head sizes below 128 run attention slower than said where neither a curve nor the framework says how much
+ * (USP's tables: 140 TFLOP/s at 32 where 128 reaches 185 on an A100). GEMM efficiency is that of the best library; no clock throttling. A collective starts when its last
  * rank arrives. No contention between different collectives of one GPU.
  */
 

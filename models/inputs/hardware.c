@@ -180,6 +180,9 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
+  { "linear-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_time) },
+  { "linear-backward-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_backward_time) },
+  { "attention-head-power", SP_UNIT_NUMBER, 0, 2, FIELD (attention_head_power) },
 };
 
 /* Two words each, the first of which is FALSE; that is what an optional one is. */

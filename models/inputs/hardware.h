@@ -186,6 +186,10 @@ typedef struct {
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
+  /* The same of linear attention's kernels, forward and backward: those of another library, or of its authors; 0: 1. */
+  SpQuantity linear_time, linear_backward_time;
+  /* Attention's rate goes with (head size / 128)^this where no curve says how it goes; 0: it does not. */
+  SpQuantity attention_head_power;
   char *attention_library; /* whose curve of a profile is attention's; NULL: the quickest's */
 } SpFramework;
 
