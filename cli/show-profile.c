@@ -65,6 +65,7 @@ static const Row framework_rows[] = {
   FRAMEWORK ("allocator-slack", SP_UNIT_FRACTION, allocator_slack),
   MAYBE (SpFramework, "host-slack", SP_UNIT_FRACTION, host_slack),
   MAYBE (SpFramework, "host-gather", SP_UNIT_SECONDS, host_gather_s),
+  MAYBE (SpFramework, "host-step", SP_UNIT_SECONDS, host_step_s),
   MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
   MAYBE (SpFramework, "linear-time", SP_UNIT_NUMBER, linear_time),

@@ -452,6 +452,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_launch_s = framework->host_eager ? framework->host_launch_s.value : 0,
     .host_runs_ahead = framework->host_runs_ahead,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
+    .host_step_s = framework->host_step_s.value,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
@@ -508,7 +509,7 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
   };
   /* those that a framework may leave out */
   const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time, &framework->linear_time,
-                                &framework->linear_backward_time, &framework->attention_head_power };
+                                &framework->linear_backward_time, &framework->attention_head_power, &framework->host_step_s };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

@@ -9,7 +9,7 @@
  * Primitives, each a profile value with provenance and source (models/inputs/hardware.h):
  *   peak_bf16, gemm/attention/attention_backward/linear efficiency, memory rate and efficiency, launch     a device
  *   link rate and efficiency, link latency, NICs, NIC rate, network efficiency and latency                 a cluster
- *   host launch and gather, elementwise, attention and linear time, attention head power             a framework
+ *   host launch, gather and step, elementwise, attention and linear time, attention head power             a framework
  *
  * Kernel: launch + max (flops / (peak e_c), bytes / (memory rate e_m)).
  *   GEMM      e_c = gemm efficiency x tile use x wave use: C is covered by tiles of 128 x 256, 128 x 128 or 64 x 64
@@ -128,7 +128,7 @@ typedef enum {
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
-  double launch_s, host_launch_s, host_gather_s;
+  double launch_s, host_launch_s, host_gather_s, host_step_s;
   gboolean host_runs_ahead; /* from step to step */
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
@@ -181,6 +181,13 @@ double sp_cost_wire_bytes (const SpCost *cost, const SpOp *op);
 
 /* Fraction of the GEMM rate that the shape reaches (tile use x wave use), `batch` of them at once. */
 double sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k);
+
+/* What a run of the program takes beside it, the framework's host-step: none where it is no whole step. */
+static inline double
+sp_cost_beside_step (const SpCost *cost, const SpProgram *program)
+{
+  return program->scope == SP_SCOPE_STEP ? cost->host_step_s : 0;
+}
 
 /* Fraction by which the kernel is slower beside communication. */
 double sp_cost_slowdown (const SpCost *cost, SpOpKind kind);

@@ -303,6 +303,7 @@ sp_estimate_refine (SpEstimator *estimator, const SpProgram *program, SpEstimate
 
   if (isnan (exact))
     return;
+  exact += sp_cost_beside_step (&estimator->cost, program);
   double excess = e->serial_s - exact, before = e->step_time_s;
   e->serial_s = exact;
   e->high_s += MAX (-excess, 0); /* but never less: skew and shared links add up in ways that it has to cover */

@@ -31,7 +31,8 @@
  * share a reduction (tied matrices, mirrored layers) wait for each other in it. A list is never shorter than the host
  * needs to issue its kernels (but in `step` where it runs ahead from step to step, host-ahead = step; one step that is
  * simulated begins with nothing issued), nor the step than it needs for all that a GPU of any stage runs, with what
- * gathers and scatters of shards hold it up for (host-gather; in `serial` a list at a time). The step is BOUND BY THE
+ * gathers and scatters of shards hold it up for (host-gather; in `serial` a list at a time). What the framework does
+ * beside the program (host-step) is added to all four figures, here and by the simulator. The step is BOUND BY THE
  * HOST where that is longer than what is left of it without waits for the host: a GPU that is made quicker changes
  * nothing.
  *

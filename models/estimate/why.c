@@ -51,6 +51,8 @@ profiles (const SpEstimator *e, GString *out)
   quantity (out, "host launch", &f->host_launch_s, 1e-6, "us");
   if (f->host_gather_s.value > 0)
     quantity (out, "host gather", &f->host_gather_s, 1e-6, "us");
+  if (f->host_step_s.value > 0)
+    quantity (out, "host step", &f->host_step_s, 1, "s");
   if (f->elementwise_time.value > 0)
     quantity (out, "elementwise time", &f->elementwise_time, 1, "of fused kernels'");
   if (f->attention_time.value > 0)

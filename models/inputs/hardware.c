@@ -178,6 +178,7 @@ static const SpQuantityKey framework_keys[] = {
 static const SpQuantityKey framework_optional_keys[] = {
   { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) },
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
+  { "host-step", SP_UNIT_SECONDS, 0, 1e3, FIELD (host_step_s) },
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
   { "linear-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_time) },

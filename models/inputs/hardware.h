@@ -183,6 +183,9 @@ typedef struct {
   SpQuantity host_slack;      /* the same of host memory: staging buffers; 0 */
   /* What the host is held up for by a gather or scatter of ZeRO's shards: hooks, views, copies in and out; 0. */
   SpQuantity host_gather_s;
+  /* What a step takes beside its program, with idle GPUs: loading data, gradient norms, logging, an optimizer in a loop of
+   * its own; 0. Only of whole steps. */
+  SpQuantity host_step_s;
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
