@@ -85,6 +85,8 @@ static const struct {
   { "loss-gradient", "in-place", "copies", G_STRUCT_OFFSET (SpFramework, loss_copies) },
   { "lasp-local", "before", "after", G_STRUCT_OFFSET (SpFramework, lasp_local_after) },
   { "host-ahead", "list", "step", G_STRUCT_OFFSET (SpFramework, host_runs_ahead) },
+  { "shards", "ordered", "free", G_STRUCT_OFFSET (SpFramework, shards_run_free) },
+  { "state-dict", "sharded", "whole", G_STRUCT_OFFSET (SpFramework, whole_state_dict) },
   { "glu", "fused", "apart", G_STRUCT_OFFSET (SpFramework, glu_apart) },
   { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
   { "gathers", "parameters", "master", G_STRUCT_OFFSET (SpFramework, gathers_master) },

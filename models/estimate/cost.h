@@ -130,6 +130,7 @@ typedef enum {
 typedef struct {
   double launch_s, host_launch_s, host_gather_s, host_step_s;
   gboolean host_runs_ahead; /* from step to step */
+  gboolean shards_run_free;
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
   double host_s_per_byte;        /* over PCIe */

@@ -201,6 +201,8 @@ static const struct {
   { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies), SP_INI_REQUIRED },
   { "lasp-local", { "before", "after" }, FIELD (lasp_local_after), SP_INI_OPTIONAL },
   { "host-ahead", { "list", "step" }, FIELD (host_runs_ahead), SP_INI_OPTIONAL },
+  { "shards", { "ordered", "free" }, FIELD (shards_run_free), SP_INI_OPTIONAL },
+  { "state-dict", { "sharded", "whole" }, FIELD (whole_state_dict), SP_INI_OPTIONAL },
   { "glu", { "fused", "apart" }, FIELD (glu_apart), SP_INI_OPTIONAL },
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
   { "gathers", { "parameters", "master" }, FIELD (gathers_master), SP_INI_OPTIONAL },

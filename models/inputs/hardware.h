@@ -177,6 +177,13 @@ typedef struct {
   /* The host issues the next step while GPUs run this one, so that what holds up a step is all that it issues, not each
    * list's part; FALSE: within a list. */
   gboolean host_runs_ahead;
+  /* ZeRO's gathers and scatters have communicators and streams of their own, and nobody limits how far they run ahead
+   * (fairscale's FSDP), so that a place of a chain that is late holds up no other's layers; FALSE: each layer waits for
+   * its own (PyTorch's FSDP). */
+  gboolean shards_run_free;
+  /* Outside the step, as checkpoints are loaded or saved, the whole of a stage's parameters lies in fp32 on each GPU,
+   * beside the states; FALSE: shards alone. */
+  gboolean whole_state_dict;
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
