@@ -9,7 +9,7 @@
 #include "models/inputs/ini.h"
 #include "models/inputs/profile.h"
 #include "models/rehearse/recording.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 #include "sim/op-form.h"
 
 /* The worst run may be off three times as far as the middle one. */

@@ -41,6 +41,7 @@ gboolean sp_command_plot (char **args, GString *out, GError **error);
 gboolean sp_command_report (char **args, GString *out, GError **error);
 gboolean sp_command_show (char **args, GString *out, GError **error);
 gboolean sp_command_sweep (char **args, GString *out, GError **error);
+gboolean sp_command_validate (char **args, GString *out, GError **error);
 
 /* --- options.c ---------------------------------------------------------------------------------------------------- */
 

@@ -29,6 +29,7 @@ static const Command commands[] = {
   { "report", sp_command_report, "a scenario in one page of HTML: layouts, time, memory, what it rests on" },
   { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, flame or Calculon as a scenario" },
   { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan or flame" },
+  { "validate", sp_command_validate, "how right it is: runs that others measured, and what is predicted of them" },
   { "calibrate", sp_command_calibrate,
     "measurements: import them, fit curves to them, check predictions against runs" },
   { "show", sp_command_show, "a model, cluster, device, framework, scenario; strategies and legal degrees" },

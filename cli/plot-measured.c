@@ -4,9 +4,10 @@
 
 #include "cli/calibrate.h"
 #include "cli/plot.h"
+#include "cli/validate.h"
 #include "models/inputs/ini.h"
 #include "models/writer.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 /* --- points and curves -------------------------------------------------------------------------------------------- */
 
@@ -74,6 +75,14 @@ sp_plot_check (const SpPlotQuestion *q, GError **error)
     return NULL;
   }
   return sp_calibrate_check_rows (q->input, q->more[0], error);
+}
+
+GString *
+sp_plot_validation (const SpPlotQuestion *q, GError **error)
+{
+  g_auto (GStrv) names = files_of (q);
+
+  return sp_validate_rows (names, error);
 }
 
 /* --- kernels ------------------------------------------------------------------------------------------------------ */

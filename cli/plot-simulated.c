@@ -6,7 +6,7 @@
 
 #include "cli/plot.h"
 #include "models/writer.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 #define MOST_RANKS 8
 #define RESOLUTION 1200 /* of a step: what is shorter is one with its neighbour */

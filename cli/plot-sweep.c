@@ -7,7 +7,7 @@
 #include "cli/sweep.h"
 #include "models/inputs/ini.h"
 #include "models/writer.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 #define MOST_STRATEGIES 6 /* as many curves as are read with ease */
 

@@ -45,7 +45,7 @@ kinds_text (void)
   g_string_append (text,
                    "INPUT is a CSV (of seqpar sweep, or one that --keep wrote), or a scenario: then the runs that the\n"
                    "figure needs are made. roofline takes MEASURED.csv ... behind the scenario; calibration is of\n"
-                   "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them.\nFILE ends in "
+                   "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them;\nvalidation is of SET ..., as seqpar validate has them. FILE ends in "
                    ".png, .svg or .pdf; - is a text on stdout.\n");
   return g_string_free (text, FALSE);
 }
@@ -150,6 +150,8 @@ make_data (const SpPlotQuestion *q, const SpKind *kind, GError **error)
     return sp_plot_check (q, error);
   case SP_SOURCE_KERNELS:
     return sp_plot_kernels (q, error);
+  case SP_SOURCE_VALIDATION:
+    return sp_plot_validation (q, error);
   }
   g_return_val_if_reached (NULL);
 }
@@ -179,7 +181,8 @@ static gboolean
 check_inputs (const Options *o, const SpPlotQuestion *q, const SpKind *kind, gboolean drawn, GError **error)
 {
   gboolean sweeps = kind->source == SP_SOURCE_SWEEP || kind->source == SP_SOURCE_STRATEGIES;
-  gboolean measured = kind->source == SP_SOURCE_FIT || kind->source == SP_SOURCE_CHECK;
+  gboolean measured = kind->source == SP_SOURCE_FIT || kind->source == SP_SOURCE_CHECK ||
+                      kind->source == SP_SOURCE_VALIDATION;
   gboolean more = measured || kind->source == SP_SOURCE_KERNELS;
   const char *sweep = o->axes != NULL ? "--sweep" : o->engine != NULL ? "--engine" : NULL;
   const char *option = sweep != NULL ? sweep : o->sets != NULL ? "--set" : NULL;
@@ -269,6 +272,23 @@ sp_plot_svg (const char *name, const SpPlotQuestion *question, GString *out, GEr
   g_autoptr (SpFigure) figure =
       sp_figure_new (SP_FORMAT_SVG, kind->width, kind->measure != NULL ? kind->measure (csv) : kind->height);
   return kind->draw (figure, csv, error) && sp_figure_draw (figure, out, error);
+}
+
+gboolean
+sp_plot_file (const char *name, const char *of, const GString *text, const char *path, GError **error)
+{
+  const SpKind *kind = find_kind (name, error);
+  SpFormat format;
+
+  if (kind == NULL || !sp_figure_format (path, &format, error))
+    return FALSE;
+  g_autoptr (SpCsv) csv = sp_csv_new (of, g_strdup (text->str), text->len, error);
+  if (csv == NULL)
+    return FALSE;
+  g_autoptr (SpFigure) figure = sp_figure_new (format, kind->width, kind->height);
+  g_autoptr (GString) drawn = g_string_new (NULL);
+  return kind->draw (figure, csv, error) && sp_figure_draw (figure, drawn, error) &&
+         sp_cli_write_file (path, drawn, error);
 }
 
 /* --- the command -------------------------------------------------------------------------------------------------- */

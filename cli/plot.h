@@ -23,6 +23,9 @@ typedef struct {
 /* A kind of a scenario at its usual size, as SVG behind what `out` has. SP_FIGURE_ERROR_DATA: it has nothing to show. */
 gboolean sp_plot_svg (const char *kind, const SpPlotQuestion *question, GString *out, GError **error);
 
+/* A kind of a CSV's text, as a file of its usual size; `name` is what messages call the text. */
+gboolean sp_plot_file (const char *kind, const char *name, const GString *csv, const char *path, GError **error);
+
 /* --- plot-sweep.c ------------------------------------------------------------------------------------------------- */
 
 /* Without --sweep, of a kind's own axes: the sequence's length around the scenario's, and ways to cut it. */
@@ -39,6 +42,7 @@ GString *sp_plot_traffic (const SpPlotQuestion *question, GError **error);
 
 GString *sp_plot_fit (const SpPlotQuestion *question, GError **error);     /* of MEASURED.csv ... */
 GString *sp_plot_check (const SpPlotQuestion *question, GError **error);   /* of PROFILE EXECUTED.csv */
+GString *sp_plot_validation (const SpPlotQuestion *question, GError **error); /* of SET ... */
 GString *sp_plot_kernels (const SpPlotQuestion *question, GError **error); /* of SCENARIO [MEASURED.csv ...] */
 
 G_END_DECLS

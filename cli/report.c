@@ -303,15 +303,13 @@ load (Report *report, GError **error)
   report->scenario = sp_cli_load_scenario (report->question.input, report->question.sets, error);
   SpScenario *s = report->scenario;
 
-  if (s == NULL || !sp_cli_check_layout (s, error) ||
-      !sp_simulate_check_variations (s->cluster, sp_cli_gpus (s->cluster), &s->variations, error) ||
-      !sp_scenario_check_variations (s, TRUE, error))
+  if (s == NULL || !sp_scenario_check_run (s, TRUE, error))
     return FALSE;
   report->program = sp_program_new ();
   report->entry = (SpPlanEntry){ .layout = s->layout, .run = s->run };
   sp_estimator_init (&report->estimator, s->arch, s->cluster, s->framework, SP_MFU_SEQPAR);
-  sp_estimate_layout (&report->estimator, report->program, &s->layout, &s->run, &report->entry.estimate);
-  sp_estimate_refine (&report->estimator, report->program, &report->entry.estimate);
+  if (!sp_scenario_price (s, &report->estimator, report->program, FALSE, &report->entry.estimate, error))
+    return FALSE;
   if (sp_estimate_interval (&report->estimator, report->program, &s->run, &interval))
     sp_interval_apply (&interval, &report->entry.estimate);
   return TRUE;

@@ -174,10 +174,8 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
      GError **error)
 {
   g_autoptr (SpScenario) s = sp_cli_load_scenario (o->files[0], o->sets, error);
-  if (s == NULL || !sp_cli_check_layout (s, error) ||
-      !sp_simulate_check_variations (s->cluster, sp_cli_gpus (s->cluster), &s->variations, error) ||
-      !sp_scenario_check_variations (s, engine == ENGINE_SIMULATE, error) || !sp_cli_check_output (o->emit, error) ||
-      !sp_cli_check_output (o->trace, error))
+  if (s == NULL || !sp_scenario_check_run (s, engine == ENGINE_SIMULATE, error) ||
+      !sp_cli_check_output (o->emit, error) || !sp_cli_check_output (o->trace, error))
     return FALSE;
   g_autoptr (SpProgram) program = sp_program_new ();
   SpEstimator estimator;

@@ -6,7 +6,7 @@
 #include "cli/sweep.h"
 #include "models/estimate/interval.h"
 #include "models/writer.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 const char *const sp_sweep_outcomes[] = { "fits", "out of memory", "out of host memory", "refused", "failed", NULL };
 
@@ -228,21 +228,12 @@ price (const SpSweep *sweep, SpScenario *s, SpProgram *program, SpEstimate *ret,
 {
   SpEstimator estimator;
   SpInterval interval;
-  g_auto (SpSimulated) simulated = { 0 };
-  const SpSimulateOptions options = { .samples = 1 };
 
-  if (!sp_cli_check_layout (s, error) ||
-      !sp_simulate_check_variations (s->cluster, sp_cli_gpus (s->cluster), &s->variations, error) ||
-      !sp_scenario_check_variations (s, sweep->simulates, error))
+  if (!sp_scenario_check_run (s, sweep->simulates, error))
     return SP_OUTCOME_REFUSED;
   sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, sweep->convention);
-  sp_estimate_layout (&estimator, program, &s->layout, &s->run, ret);
-  sp_estimate_refine (&estimator, program, ret);
-  if (sweep->simulates) {
-    if (!sp_simulate (&estimator, program, &s->run, &s->variations, &options, &simulated, error))
-      return SP_OUTCOME_FAILED;
-    *ret = simulated.result;
-  }
+  if (!sp_scenario_price (s, &estimator, program, sweep->simulates, ret, error))
+    return SP_OUTCOME_FAILED;
   if (sweep->intervals && sp_estimate_interval (&estimator, program, &s->run, &interval))
     sp_interval_apply (&interval, ret);
   if (ret->fits)

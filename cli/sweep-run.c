@@ -4,7 +4,7 @@
 
 #include "cli/sweep.h"
 #include "models/writer.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 #define CHUNK 16 /* points that a thread takes at once: estimates are short */
 

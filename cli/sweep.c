@@ -9,7 +9,7 @@
 
 #include "cli/sweep.h"
 #include "models/inputs/ini.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 typedef struct {
   char **rest, **sets, **axes;

@@ -14,7 +14,7 @@ compare_doubles (gconstpointer a, gconstpointer b)
   return x < y ? -1 : x > y;
 }
 
-/* A line of all x on which y is `factor` times that. */
+/* All x on which y is `factor` times that. */
 static void
 add_diagonal (SpLines *lines, const char *name, double factor, double least, double most)
 {
@@ -24,6 +24,15 @@ add_diagonal (SpLines *lines, const char *name, double factor, double least, dou
   line->marked = FALSE;
   sp_series_point (line, least, factor * least, SP_POINT_FITS);
   sp_series_point (line, most, factor * most, SP_POINT_FITS);
+}
+
+void
+sp_lines_diagonals (SpLines *lines, double least, double most)
+{
+  lines->x.scale = lines->y.scale = SP_SCALE_LOG10;
+  add_diagonal (lines, "+10 %", 1.1, least / 1.3, most * 1.3);
+  add_diagonal (lines, "as measured", 1, least / 1.3, most * 1.3);
+  add_diagonal (lines, "-10 %", 0.9, least / 1.3, most * 1.3);
 }
 
 /* Pairs that have both figures; NULL with an error if none has. */
@@ -85,10 +94,7 @@ draw_pair (SpFigure *figure, const Pair *pair, SpLines *lines, const SpSeries *p
     least = MIN (least, x);
     most = MAX (most, x);
   }
-  lines->x.scale = lines->y.scale = SP_SCALE_LOG10;
-  add_diagonal (lines, "+10 %", 1.1, least / 1.3, most * 1.3);
-  add_diagonal (lines, "as measured", 1, least / 1.3, most * 1.3);
-  add_diagonal (lines, "-10 %", 0.9, least / 1.3, most * 1.3);
+  sp_lines_diagonals (lines, least, most);
   sp_lines_draw (figure, lines, &place);
 }
 

@@ -248,6 +248,11 @@ sp_lines_draw (SpFigure *figure, SpLines *lines, const SpBox *place)
   double room = lines->x.scale == SP_SCALE_NAMES || lines->x.tokens ? 44 : 56;
   g_autoptr (GArray) x = sp_axis_ticks (&lines->x, axes.right - axes.left, room);
   sp_figure_panel (figure, axes.left, axes.right, axes.bottom, axes.top);
+  if (lines->legend != NULL) {
+    const SpBox legend = { place->left, place->right, place->bottom, place->top - 20 };
+    axes.top = place->top - 26 - sp_legend_draw (figure, lines->legend, NULL, &legend);
+    sp_figure_add (figure, "set tmargin at screen %.5f\n", axes.top / figure->height);
+  }
   sp_axis_set (figure, 'x', &lines->x, x);
   sp_axis_set (figure, 'y', &lines->y, y);
   sp_axis_names (figure, 'x', &lines->x, x, &axes);

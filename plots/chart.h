@@ -83,6 +83,7 @@ typedef struct {
   GPtrArray *series; /* SpSeries */
   double level;      /* a line across at y, NAN: none; the part above it is shaded, and named at its top */
   const char *level_name;
+  const GPtrArray *legend; /* char *: names of styles, above the chart; NULL: none. Borrowed */
 } SpLines;
 
 SpLines *sp_lines_new (const char *x, const char *y);

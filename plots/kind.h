@@ -7,7 +7,7 @@
  */
 
 #include "plots/chart.h"
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 G_BEGIN_DECLS
 
@@ -21,7 +21,8 @@ typedef enum {
   SP_SOURCE_TRAFFIC,    /* bytes by axis and kind of link */
   SP_SOURCE_KERNELS,    /* a program's kernels as priced, and as measured */
   SP_SOURCE_FIT,        /* measured points beside the curves of a profile */
-  SP_SOURCE_CHECK       /* predicted beside executed */
+  SP_SOURCE_CHECK,      /* predicted beside executed */
+  SP_SOURCE_VALIDATION  /* predicted beside what others measured */
 } SpSource;
 
 typedef struct {
@@ -110,6 +111,11 @@ GArray *sp_bar_parts_new (void);
 void sp_bar_part_add (const SpBarRows *rows, GArray *parts, const char *column, const char *name, guint style);
 SpBars *sp_bar_rows_stack (const SpBarRows *rows, const char *label, const GArray *parts, double unit);
 
+/* --- accuracy.c --------------------------------------------------------------------------------------------------- */
+
+/* Axes of both logarithms, and the line on which what is predicted is what was measured, with a tenth more and less. */
+void sp_lines_diagonals (SpLines *lines, double least, double most);
+
 /* --- kinds -------------------------------------------------------------------------------------------------------- */
 
 gboolean sp_kind_scaling (SpFigure *figure, const SpCsv *csv, GError **error);
@@ -124,6 +130,7 @@ gint sp_timeline_measure (const SpCsv *csv);
 gboolean sp_kind_roofline (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_calibration (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_accuracy (SpFigure *figure, const SpCsv *csv, GError **error);
+gboolean sp_kind_validation (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_topology (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_volume (SpFigure *figure, const SpCsv *csv, GError **error);
 gint sp_volume_measure (const SpCsv *csv);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of simulated steps and of measurements: that what they are drawn from says what other commands say. */
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 #include "tests/cli-run.h"
 
 static SpCsv *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar sweep: its rows, its values, and that it goes on where it was cut short. */
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 #include "tests/cli-run.h"
 
 static SpCsv *

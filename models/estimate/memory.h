@@ -39,4 +39,8 @@ void sp_memory_estimate (const SpProgram *program, const SpFramework *framework,
 gint64 sp_memory_block_stash (const SpBlock *block);
 gint64 sp_memory_block_always (const SpProgram *program, const SpBlock *block);
 
+/* The layers alone, without embedding, head and what the framework adds, as papers count them: what a GPU of the first
+ * stage always holds of its layers, and the stashes of as many micro-batches as its schedule has in flight at most. */
+void sp_memory_layers (const SpProgram *program, double *ret_states_bytes, double *ret_stash_bytes);
+
 G_END_DECLS

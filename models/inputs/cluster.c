@@ -404,6 +404,16 @@ memo_free (SpClusterMemo *memo)
   g_free (memo);
 }
 
+SpQuantity *
+sp_cluster_quantity (SpCluster *cluster, const char *key, SpQuantityRange *range)
+{
+  SpQuantity *found = sp_quantities_find (link_keys, G_N_ELEMENTS (link_keys), key, cluster, range);
+  if (found == NULL)
+    found = sp_quantities_find (network_keys, G_N_ELEMENTS (network_keys), key, cluster, range);
+  return found != NULL ? found
+                       : sp_quantities_find (optional_keys, G_N_ELEMENTS (optional_keys), key, cluster, range);
+}
+
 gboolean
 sp_cluster_has_key (const char *key)
 {

@@ -19,6 +19,9 @@ typedef struct {
 gboolean sp_read_quantities (SpIni *ini, const char *group, const SpQuantityKey *rows, guint n, SpIniNeed need,
                              gpointer base, GError **error);
 gboolean sp_quantities_have (const SpQuantityKey *rows, guint n, const char *key);
+/* The quantity of a key, and what it may be; NULL: none of the rows is of that key. */
+SpQuantity *sp_quantities_find (const SpQuantityKey *rows, guint n, const char *key, gpointer base,
+                                SpQuantityRange *range);
 void sp_clear_sources (const SpQuantityKey *rows, guint n, gpointer base);
 
 /* Defaults of what a cluster's kind has and its file left out, and its memo: the last step of making one. */

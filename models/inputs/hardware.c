@@ -64,6 +64,18 @@ sp_read_quantities (SpIni *ini, const char *group, const SpQuantityKey *rows, gu
   return TRUE;
 }
 
+SpQuantity *
+sp_quantities_find (const SpQuantityKey *rows, guint n, const char *key, gpointer base, SpQuantityRange *range)
+{
+  for (guint i = 0; i < n; i++)
+    if (g_str_equal (rows[i].key, key)) {
+      if (range != NULL)
+        *range = (SpQuantityRange){ rows[i].unit, rows[i].min, rows[i].max };
+      return G_STRUCT_MEMBER_P (base, rows[i].offset);
+    }
+  return NULL;
+}
+
 gboolean
 sp_quantities_have (const SpQuantityKey *rows, guint n, const char *key)
 {
@@ -152,6 +164,15 @@ sp_device_has_key (const char *key)
   return sp_quantities_have (device_keys, G_N_ELEMENTS (device_keys), key) ||
          sp_quantities_have (device_optional_keys, G_N_ELEMENTS (device_optional_keys), key) ||
          g_strv_contains (others, key);
+}
+
+SpQuantity *
+sp_device_quantity (SpDevice *device, const char *key, SpQuantityRange *range)
+{
+  SpQuantity *found = sp_quantities_find (device_keys, G_N_ELEMENTS (device_keys), key, device, range);
+  return found != NULL ? found
+                       : sp_quantities_find (device_optional_keys, G_N_ELEMENTS (device_optional_keys), key, device,
+                                             range);
 }
 
 void
@@ -256,6 +277,15 @@ sp_framework_has_key (const char *key)
   return sp_quantities_have (framework_keys, G_N_ELEMENTS (framework_keys), key) ||
          sp_quantities_have (framework_optional_keys, G_N_ELEMENTS (framework_optional_keys), key) ||
          g_str_equal (key, "attention-library");
+}
+
+SpQuantity *
+sp_framework_quantity (SpFramework *framework, const char *key, SpQuantityRange *range)
+{
+  SpQuantity *found = sp_quantities_find (framework_keys, G_N_ELEMENTS (framework_keys), key, framework, range);
+  return found != NULL ? found
+                       : sp_quantities_find (framework_optional_keys, G_N_ELEMENTS (framework_optional_keys), key,
+                                             framework, range);
 }
 
 void

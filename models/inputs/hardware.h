@@ -28,6 +28,12 @@ typedef struct {
   char *source; /* NULL for assumed without a word */
 } SpQuantity;
 
+/* What a key of a profile may be: SpUnit of ini.h, and bounds. */
+typedef struct {
+  guint unit;
+  double min, max;
+} SpQuantityRange;
+
 /* A GPU. Efficiencies are fractions of the peak that the best large case reaches; how a shape falls short of it is the
  * cost model's business (models/estimate/cost.h). */
 typedef struct {
@@ -58,6 +64,8 @@ SpDevice *sp_device_load (const char *path, GError **error);
 SpDevice *sp_device_parse (const char *path, const char *text, gsize length, GError **error);
 /* Whether such a file can have the key (`name` and sources apart). */
 gboolean sp_device_has_key (const char *key);
+/* The number of a key, for who fits it; NULL: the key is no number, or there is none. `range` may be NULL. */
+SpQuantity *sp_device_quantity (SpDevice *device, const char *key, SpQuantityRange *range);
 void sp_device_free (SpDevice *device);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
 
@@ -122,6 +130,8 @@ SpCluster *sp_cluster_parse (const char *path, const char *text, gsize length, G
  * cluster. */
 char *sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node);
 gboolean sp_cluster_has_key (const char *key);
+/* As of a device; only what all kinds of clusters have. */
+SpQuantity *sp_cluster_quantity (SpCluster *cluster, const char *key, SpQuantityRange *range);
 void sp_cluster_free (SpCluster *cluster);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpCluster, sp_cluster_free)
 
@@ -207,6 +217,7 @@ SpFramework *sp_framework_load (const char *path, GError **error);
 /* Of a text, as above. */
 SpFramework *sp_framework_parse (const char *path, const char *text, gsize length, GError **error);
 gboolean sp_framework_has_key (const char *key);
+SpQuantity *sp_framework_quantity (SpFramework *framework, const char *key, SpQuantityRange *range); /* as of a device */
 void sp_framework_free (SpFramework *framework);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpFramework, sp_framework_free)
 

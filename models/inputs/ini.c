@@ -341,6 +341,19 @@ sp_ini_groups (const SpIni *ini)
   return g_key_file_get_groups (ini->keys, NULL);
 }
 
+char **
+sp_ini_keys (const SpIni *ini, const char *group)
+{
+  char **keys = g_key_file_get_keys (ini->keys, group, NULL, NULL);
+  return keys != NULL ? keys : g_new0 (char *, 1);
+}
+
+void
+sp_ini_own (SpIni *ini)
+{
+  g_hash_table_remove_all (ini->set);
+}
+
 /* NULL if the key is absent. */
 static char *
 get_value (const SpIni *ini, const char *group, const char *key)

@@ -34,6 +34,10 @@ gboolean sp_ini_is_set (const SpIni *ini, const char *group, const char *key);
 gboolean sp_ini_has (const SpIni *ini, const char *group, const char *key);
 /* Names of the groups in the file's order, for one whose groups are not known before. Free with g_strfreev. */
 char **sp_ini_groups (const SpIni *ini);
+/* The same of a group's keys, for one whose keys are not known before. */
+char **sp_ini_keys (const SpIni *ini, const char *group);
+/* What was given by sp_ini_set counts from now on as the file's own. */
+void sp_ini_own (SpIni *ini);
 
 /* The readers: TRUE and *ret set; or, when the key is absent, *ret left as it is and TRUE unless `required`. Every key
  * asked for is remembered; sp_ini_finish refuses what was never asked for and names the nearest known key. */

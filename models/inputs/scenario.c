@@ -223,12 +223,20 @@ resolve_nodes (SpScenario *scenario, const SpIni *ini, GError **error)
   return TRUE;
 }
 
+typedef enum {
+  OVER_FILE, /* a set that makes no difference is refused */
+  TO_VARY,   /* nothing is looked at */
+  AS_WRITTEN /* it is a note, as it is of the file's */
+} SetsMode;
+
 static SpScenario *
-load (SpIni *ini, const char *const *sets, gboolean varies, GError **error)
+load (SpIni *ini, const char *const *sets, SetsMode mode, GError **error)
 {
   for (guint i = 0; sets != NULL && sets[i] != NULL; i++)
     if (!sp_values_apply_set (ini, sets[i], error))
       return NULL;
+  if (mode == AS_WRITTEN)
+    sp_ini_own (ini);
   g_auto (SpValues) values = sp_values_default ();
   g_autoptr (SpScenario) scenario = g_new0 (SpScenario, 1);
   scenario->variations = (SpVariations) SP_VARIATIONS_DEFAULT;
@@ -239,7 +247,7 @@ load (SpIni *ini, const char *const *sets, gboolean varies, GError **error)
   scenario->layout = values.layout;
   scenario->run = values.run;
   scenario->run.packing = scenario->packing;
-  if (!varies && !sp_scenario_check_effects (scenario, ini, &values, error))
+  if (mode != TO_VARY && !sp_scenario_check_effects (scenario, ini, &values, error))
     return NULL;
   if (!resolve_nodes (scenario, ini, error))
     return NULL;
@@ -250,21 +258,28 @@ SpScenario *
 sp_scenario_load (const char *path, const char *const *sets, GError **error)
 {
   g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  return ini != NULL ? load (ini, sets, FALSE, error) : NULL;
+  return ini != NULL ? load (ini, sets, OVER_FILE, error) : NULL;
 }
 
 SpScenario *
 sp_scenario_load_to_vary (const char *path, const char *const *sets, GError **error)
 {
   g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  return ini != NULL ? load (ini, sets, TRUE, error) : NULL;
+  return ini != NULL ? load (ini, sets, TO_VARY, error) : NULL;
+}
+
+SpScenario *
+sp_scenario_load_as_written (const char *path, const char *const *sets, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  return ini != NULL ? load (ini, sets, AS_WRITTEN, error) : NULL;
 }
 
 SpScenario *
 sp_scenario_parse (const char *path, const char *text, gsize length, const char *const *sets, GError **error)
 {
   g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
-  return ini != NULL ? load (ini, sets, FALSE, error) : NULL;
+  return ini != NULL ? load (ini, sets, OVER_FILE, error) : NULL;
 }
 
 void

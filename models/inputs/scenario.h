@@ -40,6 +40,9 @@ typedef struct {
 SpScenario *sp_scenario_load (const char *path, const char *const *sets, GError **error);
 /* The same for who tries other degrees than the file's: keys that have no use in its layout are as they are given. */
 SpScenario *sp_scenario_load_to_vary (const char *path, const char *const *sets, GError **error);
+/* As the first, but the sets count as if they stood in the file: one that makes no difference is a note, and a file that
+ * one names is relative to the scenario. */
+SpScenario *sp_scenario_load_as_written (const char *path, const char *const *sets, GError **error);
 /* As the first, of a text, with a 0 after its `length` bytes, as if it were the file `path`. */
 SpScenario *sp_scenario_parse (const char *path, const char *text, gsize length, const char *const *sets,
                                GError **error);
@@ -82,7 +85,10 @@ char *sp_find_model (const char *name, GError **error);
 char *sp_find_cluster (const char *name, GError **error);
 char *sp_find_framework (const char *name, GError **error);
 char *sp_find_profile (const char *name, GError **error);
-/* The shipped one alone; `folder` is "models", "clusters", "frameworks" or "devices". */
+char *sp_find_validation (const char *name, GError **error);
+/* The shipped one alone; `folder` is "models", "clusters", "frameworks", "devices", "profiles" or "validation". */
 char *sp_find_shipped (const char *folder, const char *name, GError **error);
+/* All that are shipped, sorted, without their suffixes. Free with g_strfreev. */
+char **sp_list_shipped (const char *folder);
 
 G_END_DECLS

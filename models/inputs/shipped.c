@@ -62,6 +62,14 @@ list_shipped (const char *folder)
   return names;
 }
 
+char **
+sp_list_shipped (const char *folder)
+{
+  g_autoptr (GPtrArray) names = list_shipped (folder);
+
+  return g_strdupv ((char **) names->pdata);
+}
+
 char *
 sp_find_shipped (const char *folder, const char *name, GError **error)
 {
@@ -115,4 +123,10 @@ char *
 sp_find_framework (const char *name, GError **error)
 {
   return find ("frameworks", name, error);
+}
+
+char *
+sp_find_validation (const char *name, GError **error)
+{
+  return find ("validation", name, error);
 }

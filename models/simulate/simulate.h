@@ -14,7 +14,7 @@
  */
 
 #include "models/estimate/estimate.h"
-#include "models/inputs/variations.h"
+#include "models/inputs/scenario.h"
 #include "sim/engine.h"
 #include "sim/memory.h"
 
@@ -59,6 +59,17 @@ gboolean sp_simulate_check_variations (const SpCluster *cluster, gint32 ranks, c
 
 /* The q-th quantile of the samples, interpolated between neighbours. */
 double sp_simulated_quantile (const SpSimulated *simulated, double q);
+
+/* --- scenario.c --------------------------------------------------------------------------------------------------- */
+
+/* Whether a scenario can be run at all: a legal layout for as many GPUs as its cluster has, and variations that are
+ * there and, by `simulates`, make a difference. */
+gboolean sp_scenario_check_run (SpScenario *scenario, gboolean simulates, GError **error);
+
+/* What `seqpar run` says of a scenario that was checked: the estimate, refined, or of one sample simulated. `program` is
+ * left as it was written. FALSE: a simulation that stopped. */
+gboolean sp_scenario_price (const SpScenario *scenario, SpEstimator *estimator, SpProgram *program, gboolean simulates,
+                            SpEstimate *ret, GError **error);
 
 /* --- prices.c ----------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plots/csv.h"
+#include "models/inputs/csv.h"
 
 #include <math.h>
 #include <string.h>
