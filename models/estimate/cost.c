@@ -91,7 +91,7 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
   if (cost->kernels[op->kind] != NULL)
     return stack * sp_cost_kernel_by_curve (cost, op);
   double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
-  double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
+  double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind] * cost->time_of_bf16;
 
   if (op->flags & SP_OP_FP8)
     compute *= cost->fp8_of_bf16;
@@ -458,6 +458,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
+    .time_of_bf16 = 1,
     .peak_flops_per_s = peak,
     .slowdown = device->overlap_slowdown.value,
     .memory_slowdown = device->overlap_slowdown.value,
@@ -474,6 +475,15 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
   cost->head_power[SP_OP_ATTENTION] = cost->head_power[SP_OP_ATTENTION_BWD] = framework->attention_head_power.value;
   if (cluster->profile != NULL)
     sp_cost_set_profile (cost, cluster->profile, framework->attention_library);
+}
+
+void
+sp_cost_set_precision (SpCost *cost, const SpCluster *cluster, SpDtype precision)
+{
+  const SpDevice *device = cluster->device;
+
+  cost->time_of_bf16 =
+      precision == SP_DTYPE_FP32 ? device->peak_bf16_flops_per_s.value / device->peak_fp32_flops_per_s.value : 1;
 }
 
 void

@@ -136,6 +136,7 @@ typedef struct {
   double host_s_per_byte;        /* over PCIe */
   double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
+  double time_of_bf16; /* of what FLOP bound, over that in bf16: 1, or in fp32 the ratio of the peaks */
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
   double slowdown, memory_slowdown; /* of kernels beside communication, and of those that memory alone bounds, */
   double hop_s; /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
@@ -159,6 +160,10 @@ typedef struct {
 /* Once per (cluster, framework); the paths once per layout. */
 void sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framework);
 void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
+
+/* fp32 has the fraction of its own peak that bf16 reaches of its; without tensor cores, which is what peak-fp32 is of.
+ * Curves of a profile are left as they are: known lie, they were timed in bf16. */
+void sp_cost_set_precision (SpCost *cost, const SpCluster *cluster, SpDtype precision);
 
 /* Seconds of one run of the op on the device, beside nothing else. A RECEIVE costs nothing: its SEND does. */
 double sp_cost_op (const SpCost *cost, const SpOp *op);
