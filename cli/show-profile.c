@@ -70,6 +70,7 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
   MAYBE (SpFramework, "linear-time", SP_UNIT_NUMBER, linear_time),
   MAYBE (SpFramework, "linear-backward-time", SP_UNIT_NUMBER, linear_backward_time),
+  MAYBE (SpFramework, "attention-causal-time", SP_UNIT_NUMBER, attention_causal_time),
   MAYBE (SpFramework, "attention-head-power", SP_UNIT_NUMBER, attention_head_power),
 };
 

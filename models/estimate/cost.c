@@ -81,13 +81,21 @@ shape_use (const SpCost *cost, const SpOp *op)
   return core_use (cost, op);
 }
 
+static gboolean
+is_causal_attention (const SpOp *op)
+{
+  return op->flags & SP_OP_CAUSAL && (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD);
+}
+
 static double
 kernel_seconds (const SpCost *cost, const SpOp *op)
 {
-  const double stack = cost->stack_time[op->kind];
+  double stack = cost->stack_time[op->kind];
 
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
+  if (is_causal_attention (op))
+    stack *= cost->causal_time;
   if (cost->kernels[op->kind] != NULL)
     return stack * sp_cost_kernel_by_curve (cost, op);
   double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
@@ -472,6 +480,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     cost->kernel_launch_s[kind] = cost->launch_s;
     cost->stack_time[kind] = stack_time (framework, device, kind);
   }
+  cost->causal_time = framework->attention_causal_time.value > 0 ? framework->attention_causal_time.value : 1;
   cost->head_power[SP_OP_ATTENTION] = cost->head_power[SP_OP_ATTENTION_BWD] = framework->attention_head_power.value;
   if (cluster->profile != NULL)
     sp_cost_set_profile (cost, cluster->profile, framework->attention_library);
@@ -520,7 +529,8 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
   };
   /* those that a framework may leave out */
   const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time, &framework->linear_time,
-                                &framework->linear_backward_time, &framework->attention_head_power, &framework->host_step_s };
+                                &framework->linear_backward_time, &framework->attention_head_power, &framework->attention_causal_time,
+                                &framework->host_step_s };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

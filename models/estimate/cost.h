@@ -22,7 +22,7 @@
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
  * the program has one), attention-time of attention's core, linear-time and linear-backward-time of linear attention's
- * (another library); and its attention's rate goes with (head size / 128)^attention-head-power.
+ * (another library), attention-causal-time of causal attention's; and its attention's rate goes with (head size / 128)^attention-head-power.
  *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
  * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the
@@ -147,6 +147,7 @@ typedef struct {
   double gemm_s_per_byte;
   double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
   double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
+  double causal_time; /* the same of causal attention, beside that */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
   const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
   const char *attention_library;    /* whose of them are attention's; NULL: the quickest's. The framework's */

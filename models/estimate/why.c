@@ -61,6 +61,8 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "linear time", &f->linear_time, 1, "of the curve's or the device's");
   if (f->linear_backward_time.value > 0)
     quantity (out, "linear backward time", &f->linear_backward_time, 1, "of the curve's or the device's");
+  if (f->attention_causal_time.value > 0)
+    quantity (out, "attention causal time", &f->attention_causal_time, 1, "of kernels without a mask");
   if (f->attention_head_power.value > 0)
     quantity (out, "attention head power", &f->attention_head_power, 1, "of head size / 128");
   quantity (out, "reserved", &f->reserved_bytes, 1073741824.0, "GiB");

@@ -204,6 +204,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
   { "linear-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_time) },
   { "linear-backward-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_backward_time) },
+  { "attention-causal-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_causal_time) },
   { "attention-head-power", SP_UNIT_NUMBER, 0, 2, FIELD (attention_head_power) },
 };
 

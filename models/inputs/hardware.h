@@ -210,6 +210,8 @@ typedef struct {
   SpQuantity linear_time, linear_backward_time;
   /* Attention's rate goes with (head size / 128)^this where no curve says how it goes; 0: it does not. */
   SpQuantity attention_head_power;
+  /* Time of attention's causal kernels, beyond that of the pairs that they compute, over those without a mask; 0: 1. */
+  SpQuantity attention_causal_time;
   char *attention_library; /* whose curve of a profile is attention's; NULL: the quickest's */
 } SpFramework;
 
