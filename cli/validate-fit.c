@@ -19,6 +19,16 @@ names_of (const GPtrArray *sets)
   return g_strjoinv (", ", (char **) names->pdata);
 }
 
+/* Four digits, of bytes whole MiB: no fit knows more. */
+static char *
+value_text (double value, SpUnit unit)
+{
+  g_autofree char *digits = g_strdup_printf ("%.4g", value);
+
+  return sp_format_quantity (unit == SP_UNIT_BYTES ? round (value / 0x1p20) * 0x1p20 : g_ascii_strtod (digits, NULL),
+                             unit);
+}
+
 static void
 add_table (const SpValidationFit *fit, GString *out)
 {
@@ -31,8 +41,8 @@ add_table (const SpValidationFit *fit, GString *out)
     const SpFittedConstant *c = &g_array_index (fit->constants, SpFittedConstant, i);
     sp_table_take (table, g_strjoin (" ", folders[c->constant->of], c->constant->profile, NULL));
     sp_table_cell (table, c->constant->key);
-    sp_table_take (table, sp_format_quantity (c->start, c->constant->unit));
-    sp_table_take (table, sp_format_quantity (c->value, c->constant->unit));
+    sp_table_take (table, value_text (c->start, c->constant->unit));
+    sp_table_take (table, value_text (c->value, c->constant->unit));
     sp_table_take (table, c->is_fixed ? g_strdup ("not identified") : sp_text_percent (c->error / c->value));
   }
   sp_table_print (table, 0, out);
@@ -46,7 +56,7 @@ add_lines (const SpValidationFit *fit, const char *names, GString *out)
     const SpFittedConstant *c = &g_array_index (fit->constants, SpFittedConstant, i);
     if (c->is_fixed)
       continue;
-    g_autofree char *value = sp_format_quantity (c->value, c->constant->unit);
+    g_autofree char *value = value_text (c->value, c->constant->unit);
     g_autofree char *error = sp_text_percent (c->error / c->value);
     g_string_append_printf (out, "%s = %s\n%s.source = measured: fitted to %u runs of %s; standard error %s\n",
                             c->constant->key, value, c->constant->key, fit->n_runs, names, error);

@@ -165,6 +165,22 @@ lines_of (const GPtrArray *sets)
 
 /* --- what stands below -------------------------------------------------------------------------------------------- */
 
+/* Those that the model refuses are counted together. */
+static void
+add_refused (const SpValidation *set, GString *out)
+{
+  const char *first = NULL;
+  guint n = 0;
+
+  for (guint r = 0; r < set->runs->len; r++) {
+    const SpMeasuredRun *run = set->runs->pdata[r];
+    n += run->refused != NULL;
+    first = first != NULL ? first : run->refused;
+  }
+  if (n > 0)
+    g_string_append_printf (out, "  %u aside: refused, the first: %s\n", n, first);
+}
+
 static void
 add_reasons (const SpValidation *set, GString *out)
 {
@@ -174,7 +190,7 @@ add_reasons (const SpValidation *set, GString *out)
   for (guint r = 0; r < set->runs->len; r++) {
     const SpMeasuredRun *run = set->runs->pdata[r];
     const char *last = NULL;
-    for (guint a = 0; a < SP_N_ASPECTS; a++) {
+    for (guint a = 0; a < SP_N_ASPECTS && run->refused == NULL; a++) {
       const char *reason = run->aside[a];
       if (reason == NULL || g_strcmp0 (reason, last) == 0)
         continue;
@@ -218,6 +234,7 @@ add_below (const SpScoredSet *scored, GString *out)
     g_string_append_printf (out, "  %u run%s held out, %u fitted, of %u\n", scored->held_out.n_runs,
                             sp_plural (scored->held_out.n_runs), scored->fitted.n_runs, set->runs->len);
   add_reasons (set, out);
+  add_refused (set, out);
   add_beyond (set, out);
   if (set->notes != NULL)
     g_string_append_printf (out, "  %s\n", set->notes);

@@ -143,48 +143,44 @@ price_longest (const SpRunGroup *group, SpScenario *s, SpMeasuredRun *run)
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
 
-static SpScenario *
-load_run (const SpValidation *v, const SpMeasuredRun *run, GError **error)
+static gboolean
+check_gpus (const SpScenario *s, const SpMeasuredRun *run, GError **error)
 {
-  g_autoptr (SpScenario) s = sp_scenario_load_as_written (run->scenario, (const char *const *) run->sets, error);
-
-  if (s == NULL || !sp_scenario_check_run (s, v->simulates, error))
-    return NULL;
   gint32 gpus = s->cluster->nodes * s->cluster->gpus_per_node;
-  if (run->gpus > 0 && run->gpus != gpus) {
-    sp_input_fail (error, SP_INPUT_ERROR_VALUE, "gpus = \"%d\": expected %d, as many as the cluster has", run->gpus,
-                   gpus);
-    return NULL;
-  }
-  return g_steal_pointer (&s);
+
+  return run->gpus == 0 || run->gpus == gpus ||
+         sp_input_fail (error, SP_INPUT_ERROR_VALUE, "gpus = \"%d\": expected %d, as many as the cluster has",
+                        run->gpus, gpus);
 }
 
 SpScenario *
-sp_run_load (const SpValidation *v, const SpMeasuredRun *run, GError **error)
+sp_run_load (const SpValidation *v, const SpMeasuredRun *run, GError **ret_refusal, GError **error)
 {
-  SpScenario *s = load_run (v, run, error);
+  const SpRunGroup *group = v->groups->pdata[run->group];
+  g_autoptr (SpScenario) s = sp_scenario_load_as_written (run->scenario, (const char *const *) run->sets, error);
 
-  if (s == NULL) {
-    const SpRunGroup *group = v->groups->pdata[run->group];
+  if (s == NULL || !check_gpus (s, run, error))
     g_prefix_error (error, "%s: row %u: ", group->data_path, run->row + 1);
-  }
-  return s;
+  else if (sp_scenario_check_run (s, v->simulates, ret_refusal))
+    return g_steal_pointer (&s);
+  return NULL;
 }
 
 /* What is refused is aside as a whole, with the reason; unless that is an error. */
 static gboolean
-take_refusal (const SpRunGroup *group, SpMeasuredRun *run, GError *problem, GError **error)
+take_refusal (const SpRunGroup *group, SpMeasuredRun *run, const GError *refusal, GError **error)
 {
-  if (!group->takes_refused && !sp_run_is_aside (run)) {
-    g_propagate_error (error, problem);
-    return FALSE;
-  }
-  const char *reason = strstr (problem->message, "[layout] ");
-  run->refused = g_strdup (reason != NULL ? reason + strlen ("[layout] ") : problem->message);
+  const char *reason = strstr (refusal->message, "[layout] ");
+
+  reason = reason != NULL ? reason + strlen ("[layout] ") : refusal->message;
+  if (!group->takes_refused && !sp_run_is_aside (run))
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                          "%s: row %u: refused: %s (a group with refused = aside sets such rows aside)",
+                          group->data_path, run->row + 1, reason);
+  run->refused = g_strdup (reason);
   for (guint a = 0; a < SP_N_ASPECTS; a++)
     if (run->aside[a] == NULL)
-      run->aside[a] = g_strdup_printf ("refused: %s", run->refused);
-  g_error_free (problem);
+      run->aside[a] = g_strdup_printf ("refused: %s", reason);
   return TRUE;
 }
 
@@ -192,13 +188,13 @@ static gboolean
 price_run (const SpValidation *v, SpMeasuredRun *run, SpProgram *program, GError **error)
 {
   const SpRunGroup *group = v->groups->pdata[run->group];
-  GError *problem = NULL;
-  g_autoptr (SpScenario) s = sp_run_load (v, run, &problem);
+  g_autoptr (GError) refusal = NULL;
+  g_autoptr (SpScenario) s = sp_run_load (v, run, &refusal, error);
   SpEstimator estimator;
   SpEstimate estimate;
 
   if (s == NULL)
-    return take_refusal (group, run, problem, error);
+    return refusal != NULL && take_refusal (group, run, refusal, error);
   sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, v->convention);
   if (!sp_scenario_price (s, &estimator, program, v->simulates, &estimate, error)) {
     g_prefix_error (error, "%s: row %u: ", group->data_path, run->row + 1);

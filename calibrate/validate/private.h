@@ -60,8 +60,9 @@ double sp_search_longest (SpScenario *s, guint keys, gboolean fine);
 /* A run's key, of a scenario; of several the first. */
 double sp_search_value (const SpScenario *s, guint keys);
 
-/* A run's scenario, checked; the error names the data's file and row. */
-SpScenario *sp_run_load (const SpValidation *v, const SpMeasuredRun *run, GError **error);
+/* A run's scenario. NULL with a refusal, of a layout that is not legal; or with an error that names the data's file and
+ * row, of what cannot be read. */
+SpScenario *sp_run_load (const SpValidation *v, const SpMeasuredRun *run, GError **ret_refusal, GError **error);
 
 /* --- claims.c ----------------------------------------------------------------------------------------------------- */
 

@@ -34,8 +34,19 @@ sp_bound_judge (const SpBound *bound, double value, gboolean more_is_better)
 char *
 sp_validation_beside (const SpValidation *v, const char *file)
 {
-  g_autofree char *folder = g_path_get_dirname (v->path);
+  char *folder = g_path_get_dirname (v->path);
 
+  /* "validation/../papers" is "papers" in messages. */
+  while (g_str_has_prefix (file, "../")) {
+    g_autofree char *name = g_path_get_basename (folder), *inner = folder;
+    if (g_str_equal (name, ".") || g_str_equal (name, "..")) {
+      g_steal_pointer (&inner);
+      break;
+    }
+    folder = g_path_get_dirname (inner);
+    file += strlen ("../");
+  }
+  g_autofree char *owned = folder;
   return g_path_is_absolute (file) ? g_strdup (file) : g_build_filename (folder, file, NULL);
 }
 

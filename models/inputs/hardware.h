@@ -147,6 +147,10 @@ typedef struct _SpClusterMemo {
   GHashTable *rates;    /* of groups; made by models/estimate/paths-graph.c, freed with the cluster */
 } SpClusterMemo;
 
+/* An empty one, for who changes a cluster's numbers. */
+SpClusterMemo *sp_cluster_memo_new (void);
+void sp_cluster_memo_free (SpClusterMemo *memo);
+
 /* How the user's stack behaves: what the writers and the memory model do differently for it. */
 typedef struct {
   char *name;
