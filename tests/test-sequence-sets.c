@@ -30,14 +30,14 @@ test_set (gconstpointer data)
       known |= g_str_equal (misses[m].set, name) && strstr (lines[i], misses[m].statistic) != NULL;
     g_assert_cmpint (missed, ==, known);
   }
-  g_assert_cmpuint (verdicts, >=, 3);
+  g_assert_cmpuint (verdicts, >=, 1);
 }
 
 int
 main (int argc, char **argv)
 {
   static const char *const names[] = { "lasp-scalability", "lasp-comparison", "lasp-2",
-                                       "rsa-scaling",      "usp-attention",   "ulysses" };
+                                       "rsa-scaling",      "usp-attention",   "ulysses", "ring-attention" };
 
   if (!begin_cli (&argc, &argv))
     return 0;
