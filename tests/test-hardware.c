@@ -312,7 +312,8 @@ test_all_shipped (void)
       static const char *const unsourced[] = { "name", "bf16", "nodes", "gpus-per-node", "device", "fused-attention",
                                                "selective", "recompute-whole", "host", "fp32-logits", "loss-gradient",
                                                "lasp-local", "host-ahead", "glu", "attention-output", "gathers", "ends",
-                                               "gradients", "autocast", "gradient-buckets", "attention-library",
+                                               "gradients", "autocast", "gradient-buckets", "attention-library", "shards",
+                                               "state-dict",
                                                /* shapes of networks */
                                                "node", "gpus-per-switch", "switches-per-socket", "fabric",
                                                "nodes-per-leaf", "dims", "groups", "routers-per-group",
