@@ -68,12 +68,17 @@ static const Row framework_rows[] = {
   FRAMEWORK ("allocator-slack", SP_UNIT_FRACTION, allocator_slack),
   MAYBE (SpFramework, "host-slack", SP_UNIT_FRACTION, host_slack),
   MAYBE (SpFramework, "host-gather", SP_UNIT_SECONDS, host_gather_s),
+  MAYBE (SpFramework, "host-step", SP_UNIT_SECONDS, host_step_s),
   MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
   MAYBE (SpFramework, "gemm-time", SP_UNIT_NUMBER, gemm_time),
   MAYBE (SpFramework, "optimizer-time", SP_UNIT_NUMBER, optimizer_time),
   MAYBE (SpFramework, "collective-wait", SP_UNIT_SECONDS, collective_wait_s),
   MAYBE (SpFramework, "shard-copies", SP_UNIT_BYTES, shard_copies),
+  MAYBE (SpFramework, "linear-time", SP_UNIT_NUMBER, linear_time),
+  MAYBE (SpFramework, "linear-backward-time", SP_UNIT_NUMBER, linear_backward_time),
+  MAYBE (SpFramework, "attention-causal-time", SP_UNIT_NUMBER, attention_causal_time),
+  MAYBE (SpFramework, "attention-head-power", SP_UNIT_NUMBER, attention_head_power),
 };
 
 static const struct {
@@ -88,6 +93,8 @@ static const struct {
   { "loss-gradient", "in-place", "copies", G_STRUCT_OFFSET (SpFramework, loss_copies) },
   { "lasp-local", "before", "after", G_STRUCT_OFFSET (SpFramework, lasp_local_after) },
   { "host-ahead", "list", "step", G_STRUCT_OFFSET (SpFramework, host_runs_ahead) },
+  { "shards", "ordered", "free", G_STRUCT_OFFSET (SpFramework, shards_run_free) },
+  { "state-dict", "sharded", "whole", G_STRUCT_OFFSET (SpFramework, whole_state_dict) },
   { "glu", "fused", "apart", G_STRUCT_OFFSET (SpFramework, glu_apart) },
   { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
   { "sequence-gather", "again", "kept", G_STRUCT_OFFSET (SpFramework, keeps_whole) },

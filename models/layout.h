@@ -116,7 +116,7 @@ typedef struct {
   gint64 sequence;     /* tokens */
   gint32 micro_batch;  /* sequences, per replica */
   gint32 global_batch; /* sequences */
-  guint8 precision;    /* SP_DTYPE_BF16 or FP16 of weights and activations */
+  guint8 precision;    /* SP_DTYPE_BF16, FP16 or FP32 of weights and activations */
   gboolean causal;
   guint8 scope; /* SpScope */
   double expert_imbalance; /* tokens that the busiest rank's experts get over the mean; below 1: 1. With a capacity all

@@ -306,6 +306,7 @@ test_all_shipped (void)
                                                "lasp-local", "host-ahead", "glu", "attention-output", "gathers", "ends",
                                                "gradients", "autocast", "gradient-buckets", "attention-library",
                                                "sequence-gather", "gradient-sums", "network-protocol",
+                                               "shards", "state-dict",
                                                /* shapes of networks */
                                                "node", "gpus-per-switch", "switches-per-socket", "fabric",
                                                "nodes-per-leaf", "dims", "groups", "routers-per-group",

@@ -245,6 +245,9 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   ret->optimizer_bytes = optimizer_bytes (program, block);
   ret->gathered = ret->summed = ret->held = ret->tied_gathered = ret->tied_summed = 0;
   ret->sums = sp_block_sums (block);
+  ret->weights = 0;
+  for (guint i = 0; i < block->n_flats; i++)
+    ret->weights += block->buffers[block->flats[i].parameters].elements;
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
     gint64 tied = buffer->tied ? buffer->elements * sp_dtype_bytes (buffer->dtype) : 0;

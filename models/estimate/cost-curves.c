@@ -53,7 +53,8 @@ set_core (SpCost *cost, const SpProfile *profile, const char *library, SpCurveKi
   for (guint i = 0; i < n; i++) {
     cost->s_per_flop[kinds[i]] = 1 / curve->value[SP_CORE_RATE].value;
     cost->half_tokens[kinds[i]] = curve->value[SP_CORE_HALF_TOKENS].value;
-    cost->head_power[kinds[i]] = curve->value[SP_CORE_HEAD_POWER].value;
+    if (curve->value[SP_CORE_HEAD_POWER].value != 0) /* else one head size was measured */
+      cost->head_power[kinds[i]] = curve->value[SP_CORE_HEAD_POWER].value;
     if (kinds[i] == whole && !(curve->variant != NULL && g_str_has_suffix (curve->variant, "with-forward")))
       cost->kernel_launch_s[kinds[i]] = curve->value[SP_CORE_LAUNCH].value;
   }

@@ -91,6 +91,12 @@ is_aligned (const SpOp *op)
   return a % elements == 0 && b % elements == 0 && op->n % elements == 0;
 }
 
+static gboolean
+is_causal_attention (const SpOp *op)
+{
+  return op->flags & SP_OP_CAUSAL && (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD);
+}
+
 static double
 kernel_seconds (const SpCost *cost, const SpOp *op)
 {
@@ -101,10 +107,12 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
 
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
+  if (is_causal_attention (op))
+    stack *= cost->causal_time;
   if (cost->kernels[op->kind] != NULL)
     return stack * sp_cost_kernel_by_curve (cost, op);
   double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
-  double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind];
+  double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind] * cost->time_of_bf16;
 
   if (op->flags & SP_OP_FP8)
     compute *= cost->fp8_of_bf16;
@@ -434,34 +442,47 @@ efficiency_of (const SpDevice *device, const char *library, SpOpKind kind)
   }
 }
 
-/* Of a kernel of the framework, over the kind's own. */
-static double
-stack_time (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
+/* What the framework says of the time of such kernels; NULL: nothing. */
+static const SpQuantity *
+stack_quantity (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
 {
-  double factor;
-
   switch (kind) {
   case SP_OP_ATTENTION:
   case SP_OP_ATTENTION_BWD:
-    factor = framework->attention_time.value;
-    break;
+    return &framework->attention_time;
+  case SP_OP_LINEAR_LOCAL:
+  case SP_OP_LINEAR_INTER:
+  case SP_OP_STATE_OWN:
+  case SP_OP_RECURRENT:
+    return &framework->linear_time;
+  case SP_OP_LINEAR_LOCAL_BWD:
+  case SP_OP_LINEAR_INTER_BWD:
+  case SP_OP_STATE_OWN_BWD:
+  case SP_OP_RECURRENT_BWD:
+    return &framework->linear_backward_time;
   case SP_OP_GEMM:
   case SP_OP_ORTHOGONALIZE:
   case SP_OP_SCORES:
   case SP_OP_SCORES_BWD:
   case SP_OP_CONTEXT:
   case SP_OP_CONTEXT_BWD:
-    factor = framework->gemm_time.value;
-    break;
+    return &framework->gemm_time;
   case SP_OP_ADAM:
   case SP_OP_MOMENTUM:
   case SP_OP_DESCEND:
-    factor = framework->optimizer_time.value;
-    break;
+    return &framework->optimizer_time;
   default:
-    factor = efficiency_of (device, NULL, kind) == 0 ? framework->elementwise_time.value : 0;
+    return efficiency_of (device, NULL, kind) == 0 ? &framework->elementwise_time : NULL;
   }
-  return factor > 0 ? factor : 1;
+}
+
+/* Of a kernel of the framework, over the kind's own. */
+static double
+stack_time (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
+{
+  const SpQuantity *factor = stack_quantity (framework, device, kind);
+
+  return factor != NULL && factor->value > 0 ? factor->value : 1;
 }
 
 void
@@ -474,13 +495,16 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .launch_s = device->launch_s.value,
     .host_launch_s = framework->host_eager ? framework->host_launch_s.value : 0,
     .host_runs_ahead = framework->host_runs_ahead,
+    .shards_run_free = framework->shards_run_free,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
+    .host_step_s = framework->host_step_s.value,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
     .collective_wait_s = framework->collective_wait_s.value,
     .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
+    .time_of_bf16 = 1,
     .peak_flops_per_s = peak,
     .simple_network = cluster->simple_network,
     .slowdown = device->overlap_slowdown.value,
@@ -495,8 +519,19 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     cost->kernel_launch_s[kind] = cost->launch_s;
     cost->stack_time[kind] = stack_time (framework, device, kind);
   }
+  cost->causal_time = framework->attention_causal_time.value > 0 ? framework->attention_causal_time.value : 1;
+  cost->head_power[SP_OP_ATTENTION] = cost->head_power[SP_OP_ATTENTION_BWD] = framework->attention_head_power.value;
   if (cluster->profile != NULL)
     sp_cost_set_profile (cost, cluster->profile, framework->attention_library);
+}
+
+void
+sp_cost_set_precision (SpCost *cost, const SpCluster *cluster, SpDtype precision)
+{
+  const SpDevice *device = cluster->device;
+
+  cost->time_of_bf16 =
+      precision == SP_DTYPE_FP32 ? device->peak_bf16_flops_per_s.value / device->peak_fp32_flops_per_s.value : 1;
 }
 
 void
@@ -532,8 +567,12 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
     &cluster->oversubscription, &cluster->router_bytes_per_s, &cluster->global_bytes_per_s
   };
   /* those that a framework may leave out */
-  const SpQuantity *stack[] = { &framework->elementwise_time, &framework->attention_time, &framework->gemm_time,
-                                &framework->optimizer_time, &framework->shard_copies,   &framework->collective_wait_s };
+  const SpQuantity *stack[] = { &framework->elementwise_time,     &framework->attention_time,
+                                &framework->gemm_time,            &framework->optimizer_time,
+                                &framework->shard_copies,         &framework->collective_wait_s,
+                                &framework->linear_time,          &framework->linear_backward_time,
+                                &framework->attention_head_power, &framework->attention_causal_time,
+                                &framework->host_step_s };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

@@ -9,7 +9,7 @@
  * Primitives, each a profile value with provenance and source (models/inputs/hardware.h):
  *   peak_bf16, gemm/attention/attention_backward/linear efficiency, memory rate and efficiency, launch     a device
  *   link rate and efficiency, link latency, NICs, NIC rate, network efficiency and latency                 a cluster
- *   host launch and gather, elementwise and attention time                                             a framework
+ *   host launch, gather and step, elementwise, attention and linear time, attention head power             a framework
  *
  * Kernel: launch + max (flops / (peak e_c), bytes / (memory rate e_m)).
  *   GEMM      e_c = gemm efficiency x tile use x wave use: C is covered by tiles of 128 x 256, 128 x 128 or 64 x 64
@@ -23,9 +23,11 @@
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
- * the program has one), attention-time of attention's core (another library, another head size), gemm-time of products
- * and optimizer-time of AdamW (an unfused one goes through its states several times). Where its attention-library is
- * `flash` and the device says what FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
+ * the program has one), attention-time of attention's core (another library, another head size), linear-time and
+ * linear-backward-time of linear attention's, attention-causal-time of causal attention's, gemm-time of products and
+ * optimizer-time of AdamW (an unfused one goes through its states several times); its attention's rate goes with
+ * (head size / 128)^attention-head-power. Where its attention-library is `flash` and the device says what
+ * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
  * A collective that the next kernel waits for (those of shards and gradients apart) takes the framework's
  * collective-wait more than its transfer.
@@ -83,8 +85,8 @@
  * nodes the tree's bytes and steps of 20.9 us where a ring's is 14 us (the same table). Simple protocol. In one node also
  * for all-gather and reduce-scatter, where it saves nothing but steps.
  *
- * Known lies. Head sizes below 128 run attention slower than said (USP's tables: 140 TFLOP/s at 32 where 128 reaches
- * 185 on an A100). GEMM efficiency is that of the best library; no clock throttling. A collective starts when its last
+ * Known lies. Head sizes below 128 run attention slower than said where neither a curve nor the framework says how much
+ * (USP's tables: 140 TFLOP/s at 32 where 128 reaches 185 on an A100). GEMM efficiency is that of the best library; no clock throttling. A collective starts when its last
  * rank arrives. No contention between different collectives of one GPU.
  */
 
@@ -134,15 +136,17 @@ typedef enum {
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
-  double launch_s, host_launch_s, host_gather_s, collective_wait_s;
+  double launch_s, host_launch_s, host_gather_s, host_step_s, collective_wait_s;
   gboolean host_runs_ahead; /* from step to step */
   gboolean simple_network;  /* nothing but Simple between nodes */
+  gboolean shards_run_free;
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
   double host_s_per_byte;        /* over PCIe */
   double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
   double unaligned_time; /* of a product one of whose matrices has rows that are no multiple of 16 bytes; at least 1 */
+  double time_of_bf16; /* of what FLOP bound, over that in bf16: 1, or in fp32 the ratio of the peaks */
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
   double slowdown, memory_slowdown; /* of kernels beside communication, and of those that memory alone bounds, */
   double hop_s; /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
@@ -153,6 +157,7 @@ typedef struct {
   double gemm_s_per_byte;
   double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
   double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
+  double causal_time; /* the same of causal attention, beside that */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
   const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
   const char *attention_library;    /* whose of them are attention's; NULL: the quickest's. The framework's */
@@ -166,6 +171,10 @@ typedef struct {
 /* Once per (cluster, framework); the paths once per layout. */
 void sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framework);
 void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
+
+/* fp32 has the fraction of its own peak that bf16 reaches of its; without tensor cores, which is what peak-fp32 is of.
+ * Curves of a profile are left as they are: known lie, they were timed in bf16. */
+void sp_cost_set_precision (SpCost *cost, const SpCluster *cluster, SpDtype precision);
 
 /* Seconds of one run of the op on the device, beside nothing else. A RECEIVE costs nothing: its SEND does. */
 double sp_cost_op (const SpCost *cost, const SpOp *op);
@@ -189,6 +198,13 @@ double sp_cost_wire_bytes (const SpCost *cost, const SpOp *op);
 
 /* Fraction of the GEMM rate that the shape reaches (tile use x wave use), `batch` of them at once. */
 double sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k);
+
+/* What a run of the program takes beside it, the framework's host-step: none where it is no whole step. */
+static inline double
+sp_cost_beside_step (const SpCost *cost, const SpProgram *program)
+{
+  return program->scope == SP_SCOPE_STEP ? cost->host_step_s : 0;
+}
 
 /* Fraction by which the kernel is slower beside communication. */
 double sp_cost_slowdown (const SpCost *cost, SpOpKind kind);

@@ -221,6 +221,7 @@ sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpR
   SpBlockState state[SP_MAX_BLOCKS];
   SpEstimateContext e = { .cost = &estimator->cost, .program = program, .work = { work[0], work[1] }, .state = state };
 
+  sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
   sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
   price_state (estimator, program, state);
   for (gint32 v = 0; v < program->n_variants; v++) {
@@ -247,6 +248,7 @@ estimate_cached (SpEstimator *estimator, SpProgram *program, const SpLayout *lay
   gboolean work_hit[2] = { TRUE, TRUE }, state_hit;
 
   sp_program_write_frame (program, estimator->arch, layout, run);
+  sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
   sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
   SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &state_hit);
   for (gint32 v = 0; v < program->n_variants; v++)
@@ -303,6 +305,7 @@ sp_estimate_refine (SpEstimator *estimator, const SpProgram *program, SpEstimate
 
   if (isnan (exact))
     return;
+  exact += sp_cost_beside_step (&estimator->cost, program);
   double excess = e->serial_s - exact, before = e->step_time_s;
   e->serial_s = exact;
   e->high_s += MAX (-excess, 0); /* but never less: skew and shared links add up in ways that it has to cover */

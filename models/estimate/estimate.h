@@ -21,7 +21,8 @@
  * Time of a slot (forward or backward of one micro-batch on a stage): the sum over its layers; async GATHER and SYNC of
  * a layer run beside the neighbouring layer's compute (which waits, at its end, for a SYNC of every micro-batch), the
  * first gather and the last sync in the open. A chain (a RECEIVE that is followed by a SEND to the next place) delays
- * its last place by all hops: once a slot, or once a layer where a collective of the layer spans the chain. A hop is
+ * its last place by all hops: once a slot, or once a layer where a collective of the layer spans the chain (gathers and
+ * scatters that run free, shards = free, do not count; known lie: the simulator has each layer wait for them). A hop is
  * the send and the kernels between the two, of which the chain's first place may have fewer.
  *
  * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over virtual stages x micro-batches, a
@@ -31,7 +32,8 @@
  * share a reduction (tied matrices, mirrored layers) wait for each other in it. A list is never shorter than the host
  * needs to issue its kernels (but in `step` where it runs ahead from step to step, host-ahead = step; one step that is
  * simulated begins with nothing issued), nor the step than it needs for all that a GPU of any stage runs, with what
- * gathers and scatters of shards hold it up for (host-gather; in `serial` a list at a time). The step is BOUND BY THE
+ * gathers and scatters of shards hold it up for (host-gather; in `serial` a list at a time). What the framework does
+ * beside the program (host-step) is added to all four figures, here and by the simulator. The step is BOUND BY THE
  * HOST where that is longer than what is left of it without waits for the host: a GPU that is made quicker changes
  * nothing.
  *

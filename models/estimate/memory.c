@@ -579,6 +579,28 @@ static const char *const last_moments[SP_N_BLOCK_KINDS] = {
   [SP_BLOCK_HEAD] = "last backward of the head",
 };
 
+/* States and the whole of their parameters in fp32, which the allocator takes apart from what a step leaves of it. */
+static void
+consider_state_dict (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret)
+{
+  for (gint32 stage = 0; stage < e->program->stages; stage++) {
+    SpMemory at = { .stage = stage, .moment = "checkpoint, parameters whole in fp32", .host_bytes = ret->host_bytes };
+    gint32 counts[SP_MAX_BLOCKS];
+    for (gint32 c = 0; c < e->program->chunks; c++) {
+      sp_estimate_counts (e->program, sp_program_virtual_stage (e->program, stage, c), counts);
+      for (guint b = 0; b < e->program->n_blocks; b++) {
+        add_classes (&at, e->state[b].always, counts[b]);
+        at.by_class[SP_CLASS_PARAMETERS] += 4.0 * counts[b] * (double) e->state[b].weights;
+      }
+    }
+    at.by_class[SP_CLASS_RESERVED] = framework->reserved_bytes.value;
+    for (guint c = 0; c < SP_N_CLASSES; c++)
+      at.total_bytes += at.by_class[c];
+    if (at.total_bytes > ret->total_bytes)
+      *ret = at;
+  }
+}
+
 void
 sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret)
 {
@@ -603,6 +625,8 @@ sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, Sp
       framework->reserved_bytes.value + framework->allocator_slack.value * (double) best.bytes;
   ret->total_bytes = (double) best.bytes + ret->by_class[SP_CLASS_RESERVED];
   ret->host_bytes = sp_estimate_host_bytes (e) * (1 + framework->host_slack.value);
+  if (framework->whole_state_dict)
+    consider_state_dict (e, framework, ret);
 }
 
 void

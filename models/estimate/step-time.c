@@ -243,6 +243,19 @@ break_down (const SpProgram *program, const SpStageTime *const *stages, double w
       MAX (0.0, ret->step_time_s - ret->compute_s - ret->host_s - ret->exposed_communication_s - ret->bubble_s);
 }
 
+/* Whatever the schedule and the engine. */
+static void
+add_host_step (const SpEstimateContext *e, SpEstimate *ret)
+{
+  double beside = sp_cost_beside_step (e->cost, e->program);
+
+  ret->step_time_s += beside;
+  ret->serial_s += beside;
+  ret->high_s += beside;
+  ret->low_s += beside;
+  ret->host_s += beside;
+}
+
 /* How much longer than `step` the busiest host is. */
 static double
 issue_beyond (const SpProgram *program, const SpStageTime *const *stages, double step)
@@ -304,4 +317,5 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
   ret->high_s = end.of[SP_FIGURE_HIGH];
   ret->low_s = lowest (e, stages);
   break_down (program, stages, waits, ret);
+  add_host_step (e, ret);
 }

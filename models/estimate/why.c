@@ -53,6 +53,8 @@ profiles (const SpEstimator *e, GString *out)
   quantity (out, "host launch", &f->host_launch_s, 1e-6, "us");
   if (f->host_gather_s.value > 0)
     quantity (out, "host gather", &f->host_gather_s, 1e-6, "us");
+  if (f->host_step_s.value > 0)
+    quantity (out, "host step", &f->host_step_s, 1, "s");
   if (f->elementwise_time.value > 0)
     quantity (out, "elementwise time", &f->elementwise_time, 1, "of fused kernels'");
   if (f->attention_time.value > 0)
@@ -65,6 +67,14 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "collective wait", &f->collective_wait_s, 1e-6, "us");
   if (f->shard_copies.value > 0)
     quantity (out, "shard copies", &f->shard_copies, 1, "bytes a parameter");
+  if (f->linear_time.value > 0)
+    quantity (out, "linear time", &f->linear_time, 1, "of the curve's or the device's");
+  if (f->linear_backward_time.value > 0)
+    quantity (out, "linear backward time", &f->linear_backward_time, 1, "of the curve's or the device's");
+  if (f->attention_causal_time.value > 0)
+    quantity (out, "attention causal time", &f->attention_causal_time, 1, "of kernels without a mask");
+  if (f->attention_head_power.value > 0)
+    quantity (out, "attention head power", &f->attention_head_power, 1, "of head size / 128");
   quantity (out, "reserved", &f->reserved_bytes, 1073741824.0, "GiB");
   quantity (out, "allocator slack", &f->allocator_slack, 1, "");
 }

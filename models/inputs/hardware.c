@@ -202,12 +202,17 @@ static const SpQuantityKey framework_keys[] = {
 static const SpQuantityKey framework_optional_keys[] = {
   { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) },
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
+  { "host-step", SP_UNIT_SECONDS, 0, 1e3, FIELD (host_step_s) },
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
   { "gemm-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (gemm_time) },
   { "optimizer-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (optimizer_time) },
   { "collective-wait", SP_UNIT_SECONDS, 0, 1e-1, FIELD (collective_wait_s) },
   { "shard-copies", SP_UNIT_BYTES, 0, 1000, FIELD (shard_copies) },
+  { "linear-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_time) },
+  { "linear-backward-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_backward_time) },
+  { "attention-causal-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_causal_time) },
+  { "attention-head-power", SP_UNIT_NUMBER, 0, 2, FIELD (attention_head_power) },
 };
 
 /* Two words each, the first of which is FALSE; that is what an optional one is. */
@@ -225,6 +230,8 @@ static const struct {
   { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies), SP_INI_REQUIRED },
   { "lasp-local", { "before", "after" }, FIELD (lasp_local_after), SP_INI_OPTIONAL },
   { "host-ahead", { "list", "step" }, FIELD (host_runs_ahead), SP_INI_OPTIONAL },
+  { "shards", { "ordered", "free" }, FIELD (shards_run_free), SP_INI_OPTIONAL },
+  { "state-dict", { "sharded", "whole" }, FIELD (whole_state_dict), SP_INI_OPTIONAL },
   { "glu", { "fused", "apart" }, FIELD (glu_apart), SP_INI_OPTIONAL },
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
   { "sequence-gather", { "again", "kept" }, FIELD (keeps_whole), SP_INI_OPTIONAL },

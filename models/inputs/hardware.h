@@ -203,12 +203,22 @@ typedef struct {
   /* The host issues the next step while GPUs run this one, so that what holds up a step is all that it issues, not each
    * list's part; FALSE: within a list. */
   gboolean host_runs_ahead;
+  /* ZeRO's gathers and scatters have communicators and streams of their own, and nobody limits how far they run ahead
+   * (fairscale's FSDP), so that a place of a chain that is late holds up no other's layers; FALSE: each layer waits for
+   * its own (PyTorch's FSDP). */
+  gboolean shards_run_free;
+  /* Outside the step, as checkpoints are loaded or saved, the whole of a stage's parameters lies in fp32 on each GPU,
+   * beside the states; FALSE: shards alone. */
+  gboolean whole_state_dict;
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
   SpQuantity host_slack;      /* the same of host memory: staging buffers; 0 */
   /* What the host is held up for by a gather or scatter of ZeRO's shards: hooks, views, copies in and out; 0. */
   SpQuantity host_gather_s;
+  /* What a step takes beside its program, with idle GPUs: loading data, gradient norms, logging, an optimizer in a loop of
+   * its own; 0. Only of whole steps. */
+  SpQuantity host_step_s;
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
@@ -221,6 +231,12 @@ typedef struct {
   /* Of ZeRO-2 and 3: bytes of device memory that a parameter's gradient moves in each micro-batch on its way to the
    * reduction: views put together, casts, scaling, copies into buckets. Elementwise kernels of the backward; 0. */
   SpQuantity shard_copies;
+  /* The same of linear attention's kernels, forward and backward: those of another library, or of its authors; 0: 1. */
+  SpQuantity linear_time, linear_backward_time;
+  /* Attention's rate goes with (head size / 128)^this where no curve says how it goes; 0: it does not. */
+  SpQuantity attention_head_power;
+  /* Time of attention's causal kernels, beyond that of the pairs that they compute, over those without a mask; 0: 1. */
+  SpQuantity attention_causal_time;
   char *attention_library; /* whose curve of a profile is attention's, or (flash) whose efficiency of the device's;
                            * NULL: the quickest's */
 } SpFramework;

@@ -21,13 +21,14 @@ sp_key_write_imbalance (const SpValues *values, GString *out)
 gboolean
 sp_key_read_precision (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
 {
-  static const char *const names[] = { "bf16", "fp16", "fp8", NULL };
+  static const char *const names[] = { "bf16", "fp16", "fp8", "fp32", NULL };
+  static const SpDtype dtypes[] = { SP_DTYPE_BF16, SP_DTYPE_FP16, SP_DTYPE_BF16, SP_DTYPE_FP32 };
   guint8 index = G_MAXUINT8;
   if (!sp_ini_choice (ini, key->group, key->name, SP_INI_OPTIONAL, names, &index, error))
     return FALSE;
   if (index == G_MAXUINT8)
     return TRUE;
-  values->run.precision = index == 1 ? SP_DTYPE_FP16 : SP_DTYPE_BF16;
+  values->run.precision = dtypes[index];
   values->run.fp8 = index == 2;
   return TRUE;
 }

@@ -110,7 +110,7 @@ check_precision (const SpScenario *scenario, const SpIni *ini, const SpValues *v
                           device->no_bf16 ? "fp16" : "bf16");
   if (values->run.precision != SP_DTYPE_BF16 || !device->no_bf16)
     return TRUE;
-  return sp_ini_refuse (ini, "run", "precision", error, "%s has no bf16, expected fp16%s", device->name,
+  return sp_ini_refuse (ini, "run", "precision", error, "%s has no bf16, expected fp16 or fp32%s", device->name,
                         sp_ini_has (ini, "run", "precision") ? "" : " (bf16 is the default)");
 }
 

@@ -117,11 +117,11 @@ busiest_role (const SpSimulation *run)
 }
 
 static void
-set_times (const SpSimulation *run, const SpRoleReport *role, SpEstimate *e)
+set_times (const SpSimulation *run, const SpRoleReport *role, double beside_s, SpEstimate *e)
 {
-  e->step_time_s = sp_time_to_s (run->end);
+  e->step_time_s = sp_time_to_s (run->end) + beside_s;
   e->compute_s = sp_time_to_s (role->kernels + role->slowed);
-  e->host_s = sp_time_to_s (role->host);
+  e->host_s = sp_time_to_s (role->host) + beside_s;
   e->host_issue_s = sp_time_to_s (role->issue);
   e->is_host_bound = role->issue > 0 && role->issue >= run->end - role->host;
   e->bubble_s = sp_time_to_s (role->bubble);
@@ -275,9 +275,11 @@ simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, co
     options.link_bytes = ret->link_bytes = g_new0 (double, (gsize) SP_N_AXES * ret->network->n_links);
   if (!run_traced (program, &prices.prices, &options, &variation, asked, ret, error))
     return FALSE;
-  double estimated_s = ret->result.step_time_s;
+  double estimated_s = ret->result.step_time_s, beside_s = sp_cost_beside_step (&estimator->cost, program);
+  for (guint i = 0; i < ret->n_samples; i++)
+    ret->sample_s[i] += beside_s;
   ret->role = busiest_role (ret->run);
-  set_times (ret->run, &ret->run->roles[ret->role], &ret->result);
+  set_times (ret->run, &ret->run->roles[ret->role], beside_s, &ret->result);
   ret->fullest = fullest_role (ret->run);
   const SpRoleReport *fullest = &ret->run->roles[ret->fullest];
   set_memory (estimator, fullest, &ret->result);

@@ -50,13 +50,15 @@ parameters_on_host (const SpWriter *w, const SpFlat *flat)
 }
 
 /* The fp32 master is where the parameters are: gathered from it in their own type, or, of an embedding under autocast
- * that is no output matrix, read as it is. */
+ * that is no output matrix, read as it is; or they are fp32 themselves. */
 static gboolean
 is_master (const SpWriter *w, guint index)
 {
   const SpFlat *flat = &w->block->flats[index];
   gboolean plain = !flat->frozen && !w->flats[index].is_muon && w->layout->offload == 0;
 
+  if (w->dtype == SP_DTYPE_FP32)
+    return plain;
   if (stage (w, flat) == 3)
     return plain && w->framework->gathers_master;
   return plain && stage (w, flat) == 0 && w->framework->autocast && !w->arch->tied &&

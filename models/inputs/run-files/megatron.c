@@ -213,8 +213,8 @@ resolve_precision (SpRunFile *file, GError **error)
 {
   const SpFacts *facts = file->facts;
   if (sp_facts_get (facts, "run.precision") == NULL)
-    sp_run_ask (file, "the precision: neither --bf16 nor --fp16 means fp32, which seqpar does not have: --set "
-                      "run.precision=bf16");
+    sp_run_ask (file, "the precision: neither --bf16 nor --fp16 means fp32: --set run.precision=fp32, or "
+                      "bf16");
   /* fp16 gradients are kept in fp16 without the flag, bf16 ones in fp32; bf16 here is any of 2 bytes. */
   const char *dtype = sp_facts_is (facts, "run.precision", "fp16") ? "bf16" : "fp32";
   if (sp_facts_get (facts, "layout.gradient-dtype") == NULL &&
