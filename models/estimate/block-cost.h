@@ -103,6 +103,11 @@ typedef struct {
   SpOp pipe[2];               /* of each variant, the message between stages */
 } SpEstimateContext;
 
+/* The work of a layout's blocks alone, from the estimator's cache, which must have one: for bounds. `program` is scratch;
+ * what is returned holds until the next call for the same estimator. */
+void sp_estimate_works (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                        SpEstimateContext *ret); /* estimate.c */
+
 void sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret);                               /* step-time.c */
 void sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret);                             /* volume.c */
 void sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret); /* memory.c */

@@ -238,34 +238,55 @@ sp_estimator_init (SpEstimator *estimator, const SpArchitecture *arch, const SpC
   sp_cost_init (&estimator->cost, cluster, framework);
 }
 
-/* What the cache holds is neither written nor priced again. */
+/* Writes the program's blocks, or some of them, unless the cache holds them, and prices those. */
 static void
-estimate_cached (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run, SpEstimate *ret)
+price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+               SpEstimateContext *e, SpStateSet *state, gboolean state_hit)
 {
-  SpEstimateContext e = { .cost = &estimator->cost, .program = program };
   SpWorkSet *works[2];
-  gboolean work_hit[2] = { TRUE, TRUE }, state_hit;
+  gboolean hit[2] = { TRUE, TRUE };
 
-  sp_program_write_frame (program, estimator->arch, layout, run);
-  sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
-  SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &state_hit);
   for (gint32 v = 0; v < program->n_variants; v++)
-    works[v] = sp_block_cache_work (estimator->cache, &estimator->cost, program, layout, run, v, &work_hit[v]);
-
-  if (!work_hit[0] || !work_hit[1])
+    works[v] = sp_block_cache_work (estimator->cache, &estimator->cost, program, layout, run, v, &hit[v]);
+  if (!hit[0] || !hit[1])
     sp_program_write (program, estimator->arch, estimator->framework, layout, run);
   else if (!state_hit)
     sp_program_write_state (program, estimator->arch, estimator->framework, layout, run);
   if (!state_hit)
     price_state (estimator, program, state->blocks);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    if (!work_hit[v]) {
+    if (!hit[v]) {
       price_work (estimator, program, v, works[v]->blocks);
       works[v]->pipe = program->variants[v].pipe_send;
     }
-    e.work[v] = works[v]->blocks;
-    e.pipe[v] = works[v]->pipe;
+    e->work[v] = works[v]->blocks;
+    e->pipe[v] = works[v]->pipe;
   }
+}
+
+void
+sp_estimate_works (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                   SpEstimateContext *ret)
+{
+  g_return_if_fail (estimator->cache != NULL);
+
+  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  sp_program_write_frame (program, estimator->arch, layout, run);
+  sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
+  price_missing (estimator, program, layout, run, ret, NULL, TRUE);
+}
+
+/* What the cache holds is neither written nor priced again. */
+static void
+estimate_cached (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run, SpEstimate *ret)
+{
+  SpEstimateContext e = { .cost = &estimator->cost, .program = program };
+  gboolean hit;
+
+  sp_program_write_frame (program, estimator->arch, layout, run);
+  sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
+  SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &hit);
+  price_missing (estimator, program, layout, run, &e, state, hit);
   e.state = state->blocks;
   estimate (estimator, &e, run, ret);
 }
