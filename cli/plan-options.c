@@ -14,8 +14,8 @@ sp_plan_options_clear (SpPlanOptions *o)
 {
   g_strfreev (o->rest);
   g_strfreev (o->sets);
-  char *strings[] = { o->model, o->cluster, o->framework,  o->sequence, o->batch,
-                      o->gpus,  o->top,     o->convention, o->export,   o->profile };
+  char *strings[] = { o->model, o->cluster,    o->framework, o->sequence, o->batch,   o->gpus,
+                      o->top,   o->convention, o->export,    o->profile,  o->threads, o->simulate };
   for (guint i = 0; i < G_N_ELEMENTS (strings); i++)
     g_free (strings[i]);
 }
@@ -41,6 +41,8 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
     { "profile", 0, 0, G_OPTION_ARG_FILENAME, &o->profile, "Curves: INI, or a shipped name (default: the cluster's)",
       "FILE" },
     { "top", 0, 0, G_OPTION_ARG_STRING, &o->top, "How many layouts (default: 10)", "K" },
+    { "simulate", 0, 0, G_OPTION_ARG_STRING, &o->simulate, "So many of the best (default: 32; 0: none)", "K" },
+    { "threads", 0, 0, G_OPTION_ARG_STRING, &o->threads, "0: as many as there are processors (default)", "N" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
@@ -52,10 +54,11 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
   return sp_cli_parse (
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
-      "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version. --set takes\n"
-      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, ring-kind, schedule, loss, optimizer,\n"
-      "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles,\n"
-      "offload and virtual-stages (of schedule=interleaved; searched if not given).\n",
+      "their order, micro-batch, recompute, ZeRO stage and group, ring split and kind, LASP version, schedule,\n"
+      "virtual and uneven stages, offload. --set takes\n"
+      "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, loss, optimizer,\n"
+      "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles;\n"
+      "and ring-kind, schedule, virtual-stages and offload, which are then not searched.\n",
       out, error);
 }
 
@@ -174,6 +177,7 @@ apply_set (const char *set, SpPlanQuestion *question, GError **error)
   g_autofree char *value = g_strstrip (g_strdup (equals + 1));
   const char *key =
       g_str_has_prefix (name, "layout.") || g_str_has_prefix (name, "run.") ? strchr (name, '.') + 1 : name;
+  question->fixed |= sp_plan_dimension (key);
   for (guint i = 0; i < G_N_ELEMENTS (settable); i++) {
     names[i] = settable[i].key;
     if (g_str_equal (key, names[i]))
@@ -272,13 +276,15 @@ load_files (const SpPlanOptions *o, SpPlanInput *q, GError **error)
 gboolean
 sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
 {
-  double sequence = 0, batch = 0, gpus = 0, top = 10;
+  double sequence = 0, batch = 0, gpus = 0, top = 10, simulate = 32, threads = 0;
   guint convention = SP_MFU_SEQPAR;
   if (!check_options (o, error) ||
       !read_number ("--sequence", o->sequence, SP_UNIT_TOKENS, 1, 1 << 30, &sequence, error) ||
       !read_number ("--global-batch", o->batch, SP_UNIT_COUNT, 1, 1 << 24, &batch, error) ||
       !read_number ("--gpus", o->gpus, SP_UNIT_COUNT, 1, 1 << 26, &gpus, error) ||
       !read_number ("--top", o->top, SP_UNIT_COUNT, 1, 1000, &top, error) ||
+      !read_number ("--simulate", o->simulate, SP_UNIT_COUNT, 0, 1000, &simulate, error) ||
+      !read_number ("--threads", o->threads, SP_UNIT_COUNT, 0, 1024, &threads, error) ||
       !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, &convention, error))
     return FALSE;
   const SpLayout base = SP_LAYOUT_DEFAULT;
@@ -288,6 +294,8 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
     .global_batch = (gint32) batch,
     .gpus = (gint32) gpus,
     .top = (guint) top,
+    .simulate = (guint) simulate,
+    .threads = (guint) threads,
     .causal = TRUE,
     .base = base,
   };

@@ -25,6 +25,8 @@ add_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlan
       sp_interval_apply (&interval, &shown);
   }
   sp_result_layout_json (builder, &entry->layout, &entry->run);
+  if (entry->simulated_s > 0)
+    sp_json_number (builder, "simulated_step_s", entry->simulated_s);
   sp_result_json (builder, &shown, notes);
 }
 
@@ -32,6 +34,30 @@ static double
 lacks_bytes (const SpPlanEntry *entry)
 {
   return entry->estimate.memory.total_bytes - entry->estimate.capacity_bytes;
+}
+
+/* How much quicker than the best a layout that was not simulated might be. */
+static gboolean
+gap_of (const SpPlan *plan, double *ret)
+{
+  if (plan->simulated == 0 || plan->entries->len == 0)
+    return FALSE;
+  double best = g_array_index (plan->entries, SpPlanEntry, 0).simulated_s;
+  *ret = best > 0 ? MAX (0, 1 - plan->least_low_s / best) : 0;
+  return best > 0;
+}
+
+static void
+add_gap_json (JsonBuilder *builder, const SpPlan *plan)
+{
+  double gap;
+
+  if (gap_of (plan, &gap)) {
+    sp_json_number (builder, "gap", gap);
+    return;
+  }
+  json_builder_set_member_name (builder, "gap");
+  json_builder_add_null_value (builder);
 }
 
 gboolean
@@ -42,6 +68,10 @@ sp_plan_json (const SpEstimator *estimator, const SpPlan *plan, GString *out, GE
   sp_json_whole (builder, "candidates", (double) plan->candidates);
   sp_json_whole (builder, "legal", (double) plan->legal);
   sp_json_whole (builder, "fitting", (double) plan->fitting);
+  sp_json_whole (builder, "pruned", (double) plan->pruned);
+  sp_json_whole (builder, "estimated", (double) plan->estimated);
+  sp_json_whole (builder, "simulated", plan->simulated);
+  add_gap_json (builder, plan);
   json_builder_set_member_name (builder, "layouts");
   json_builder_begin_array (builder);
   for (guint i = 0; i < plan->entries->len; i++) {
@@ -113,15 +143,20 @@ add_header (const SpPlanInput *q, const SpPlan *plan, GString *out)
   g_string_append_printf (out, "%s: %d x %s, framework %s\n", q->cluster->name,
                           p->gpus > 0 ? p->gpus : sp_cli_gpus (q->cluster), q->cluster->device->name,
                           q->framework->name);
-  g_string_append_printf (out, "%s layouts looked at, %s legal, %s fit\n", candidates, legal, fitting);
+  g_autofree char *share = sp_text_percent ((double) plan->pruned / MAX (1, (double) plan->candidates));
+  g_autofree char *estimated = sp_text_count ((double) plan->estimated);
+  g_string_append_printf (out, "%s layouts, %s pruned by bounds; of the others %s legal, %s estimated, %s fit\n",
+                          candidates, share, legal, estimated, fitting);
 }
 
 static void
-add_row (SpTable *table, guint rank, const SpPlanEntry *entry, const SpArchitecture *arch)
+add_row (SpTable *table, guint rank, const SpPlanEntry *entry, gboolean simulated, const SpArchitecture *arch)
 {
   const SpEstimate *e = &entry->estimate;
   sp_table_take (table, g_strdup_printf ("%u", rank));
   sp_table_take (table, sp_text_seconds (e->step_time_s));
+  if (simulated)
+    sp_table_take (table, entry->simulated_s > 0 ? sp_text_seconds (entry->simulated_s) : g_strdup ("-"));
   sp_table_take (table, sp_text_count (e->tokens_per_s));
   sp_table_take (table, sp_text_percent (e->mfu));
   sp_table_take (table, sp_text_percent (e->mfu_causal));
@@ -132,17 +167,35 @@ add_row (SpTable *table, guint rank, const SpPlanEntry *entry, const SpArchitect
 }
 
 static void
+add_gap (const SpPlan *plan, GString *out)
+{
+  double gap;
+
+  if (!gap_of (plan, &gap))
+    return;
+  g_autofree char *share = sp_text_percent (gap), *low = sp_text_seconds (plan->least_low_s);
+  g_string_append_printf (out, "%u of the best are simulated, and the quickest come first; ", plan->simulated);
+  if (gap > 0)
+    g_string_append_printf (out, "by the bounds one that is not might take %s (%s less)\n", low, share);
+  else
+    g_string_append (out, "by the bounds none that is not is quicker\n");
+}
+
+static void
 add_table (const SpPlanInput *q, const SpPlan *plan, GString *out)
 {
-  static const char *const head[] = { "",           "step time", "tokens/s",    "MFU",   "MFU causal",
-                                      "memory GiB", "of GPU",    "micro-batch", "layout" };
-  g_autoptr (SpTable) table = sp_table_new ("rrrrrrrrl");
+  static const char *const head[] = { "",           "step time",  "simulated", "tokens/s",    "MFU",
+                                      "MFU causal", "memory GiB", "of GPU",    "micro-batch", "layout" };
+  gboolean simulated = plan->simulated > 0;
+  g_autoptr (SpTable) table = sp_table_new (simulated ? "rrrrrrrrrl" : "rrrrrrrrl");
   for (guint i = 0; i < G_N_ELEMENTS (head); i++)
-    sp_table_cell (table, head[i]);
+    if (i != 2 || simulated)
+      sp_table_cell (table, head[i]);
   for (guint i = 0; i < plan->entries->len; i++)
-    add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i), q->arch);
+    add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i), simulated, q->arch);
   g_string_append_c (out, '\n');
   sp_table_print (table, 0, out);
+  add_gap (plan, out);
   g_string_append_printf (out,
                           "MFU counts attention over all pairs of tokens, MFU causal the half under the mask; "
                           "convention %s\n\nwhat bounds the best\n",

@@ -18,7 +18,7 @@ typedef struct {
   SpPlanSpace space;
   SpPlan *plan;
   SpPlanUnits units;
-  SpPlanKept kept;
+  SpPlanKept kept, sample;
   double core_s;
   GPtrArray *workers;
   gint64 decided; /* candidates, for who asks how far it is */
@@ -79,7 +79,7 @@ typedef struct {
 /* What a unit found, as bytes. Pointers in it are those of another process: they are set again. */
 typedef struct {
   guint unit, best, misses, left;
-  gint64 refused, estimated, fitting;
+  gint64 refused, legal, estimated, fitting;
   double least_low_s;
 } Packed;
 
@@ -95,7 +95,11 @@ static void
 pack (const Plan *plan, const Wave *wave, guint i, GByteArray *bytes)
 {
   const SpPlanKept *found = &wave->found[i];
-  Packed packed = { .unit = i, .refused = found->refused, .estimated = found->estimated, .fitting = found->fitting };
+  Packed packed = { .unit = i,
+                    .refused = found->refused,
+                    .legal = found->legal,
+                    .estimated = found->estimated,
+                    .fitting = found->fitting };
 
   packed.best = found->best->len;
   packed.misses = found->misses->len;
@@ -126,6 +130,7 @@ unpack (Plan *plan, Wave *wave, const guint8 *bytes)
   memcpy (&packed, bytes, sizeof packed);
   SpPlanKept *found = &wave->found[packed.unit];
   found->refused = packed.refused;
+  found->legal = packed.legal;
   found->estimated = packed.estimated;
   found->fitting = packed.fitting;
   found->least_low_s = packed.least_low_s;
@@ -182,7 +187,7 @@ tell (Plan *plan)
 
 /* The units of these numbers; what they find is merged in their order. */
 static void
-run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n)
+run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n, SpPlanKept *into)
 {
   SpPlanKept *found = g_new (SpPlanKept, n);
   Wave wave = { .limits = *limits, .units = units, .found = found };
@@ -192,7 +197,7 @@ run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n)
   run_jobs (plan, search_unit, &wave, n, 1);
   share_wave (plan, &wave, n);
   for (guint i = 0; i < n; i++) {
-    sp_plan_kept_merge (&plan->kept, &found[i]);
+    sp_plan_kept_merge (into, &found[i]);
     sp_plan_kept_clear (&found[i]);
   }
   g_free (found);
@@ -207,6 +212,58 @@ compare_units (gconstpointer a, gconstpointer b, gpointer data)
   return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
 }
 
+static double
+limit_of (const Plan *plan)
+{
+  return MIN (sp_plan_kept_limit (&plan->kept), sp_plan_kept_limit (&plan->sample));
+}
+
+static gboolean
+is_same_task (const SpPlanUnit *a, const SpPlanUnit *b)
+{
+  const SpLayout *x = &a->point.layout, *y = &b->point.layout;
+
+  return x->tensor == y->tensor && x->ulysses == y->ulysses && x->ring == y->ring && x->lasp == y->lasp &&
+         x->expert == y->expert;
+}
+
+#define MOST_SAMPLED 1024
+
+/* A limit to begin with: of each task the smallest micro-batch, which fits sooner than others, and of its units the one
+ * with the smallest bound. */
+static guint
+choose_sample (const Plan *plan, guint *ret)
+{
+  const GArray *units = plan->units.units;
+  guint n = 0;
+
+  for (guint at = 0; at < units->len && n < MOST_SAMPLED; at++) {
+    const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, at);
+    gboolean is_new = unit->point.run.micro_batch == 1 && !isinf (unit->step_s);
+    for (guint i = 0; i < n && is_new; i++)
+      is_new = !is_same_task (&g_array_index (units, SpPlanUnit, ret[i]), unit);
+    if (is_new)
+      ret[n++] = at;
+  }
+  return n;
+}
+
+static void
+take_sample (Plan *plan)
+{
+  GArray *units = plan->units.units;
+  guint numbers[MOST_SAMPLED], n = choose_sample (plan, numbers);
+
+  for (guint at = 0; at < n; at += LARGEST_WAVE) {
+    SpPlanLimits limits = { .is_sample = TRUE,
+                            .limit_s = sp_plan_kept_limit (&plan->sample),
+                            .most_bytes = plan->space.estimator->cluster->device->memory_bytes.value };
+    run_wave (plan, &limits, &numbers[at], MIN (LARGEST_WAVE, n - at), &plan->sample);
+  }
+  for (guint i = 0; i < units->len; i++)
+    g_array_index (units, SpPlanUnit, i).left_for_memory = FALSE;
+}
+
 /* Units that may have one of the best. */
 static void
 find_best (Plan *plan)
@@ -215,7 +272,7 @@ find_best (Plan *plan)
   guint numbers[LARGEST_WAVE], size = FIRST_WAVE;
 
   for (guint first = 0, n; first < units->len; first += n, size = MIN (2 * size, LARGEST_WAVE)) {
-    SpPlanLimits limits = { .limit_s = sp_plan_kept_limit (&plan->kept),
+    SpPlanLimits limits = { .limit_s = limit_of (plan),
                             .most_bytes = plan->space.estimator->cluster->device->memory_bytes.value };
     for (n = 0; n < size && first + n < units->len; n++) {
       const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, first + n);
@@ -233,7 +290,7 @@ find_best (Plan *plan)
       }
       break;
     }
-    run_wave (plan, &limits, numbers, n);
+    run_wave (plan, &limits, numbers, n, &plan->kept);
     tell (plan);
   }
   tell (plan);
@@ -261,10 +318,11 @@ find_nearest (Plan *plan)
         numbers[n++] = at;
     }
     if (n > 0)
-      run_wave (plan, &limits, numbers, n);
+      run_wave (plan, &limits, numbers, n, kept);
   }
   /* It is the first pass that is counted. */
   kept->refused = best.refused;
+  kept->legal = best.legal;
   kept->estimated = best.estimated;
   kept->fitting = best.fitting;
   kept->least_low_s = best.least_low_s;
@@ -329,9 +387,10 @@ take_answer (Plan *plan)
     complete (plan, &ret->nearest);
   }
   ret->candidates = plan->units.candidates;
-  ret->legal = ret->estimated = plan->kept.estimated;
+  ret->legal = plan->kept.legal;
+  ret->estimated = plan->kept.estimated;
   ret->fitting = plan->kept.fitting;
-  ret->pruned = plan->units.candidates - plan->units.refused - plan->kept.refused - plan->kept.estimated;
+  ret->pruned = plan->units.candidates - plan->units.refused - plan->kept.refused - plan->kept.legal;
   ret->least_low_s = plan->kept.least_low_s;
   guint most = q->simulate > 0 ? q->simulate : q->top;
   for (guint i = most; i < ret->entries->len; i++)
@@ -367,14 +426,17 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
   SpPlanWorker *first = plan.workers->pdata[0];
   plan.core_s = sp_plan_core_floor (&first->estimator, first->program, &plan.space.run);
   sp_plan_kept_init (&plan.kept, question->figure, MAX (MAX (question->top, question->simulate), 1));
+  sp_plan_kept_init (&plan.sample, question->figure, plan.kept.most);
   sp_plan_units_init (&plan.units, &plan.space);
   plan.decided = plan.units.refused;
   run_jobs (&plan, bound_unit, NULL, plan.units.units->len, UNITS_AT_ONCE);
   g_array_sort_with_data (plan.units.units, compare_units, NULL);
+  take_sample (&plan);
   find_best (&plan);
   find_nearest (&plan);
   take_answer (&plan);
   sp_plan_kept_clear (&plan.kept);
+  sp_plan_kept_clear (&plan.sample);
   sp_plan_units_clear (&plan.units);
   g_ptr_array_unref (plan.workers);
   if (ret->legal == 0 && !ret->has_nearest) {

@@ -157,6 +157,8 @@ typedef struct {
 /* Once per (cluster, framework); the paths once per layout. */
 void sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framework);
 void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
+/* Those that a block's work needs alone, for bounds: other prices are those of a layout before. */
+void sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
 
 /* Seconds of one run of the op on the device, beside nothing else. A RECEIVE costs nothing: its SEND does. */
 double sp_cost_op (const SpCost *cost, const SpOp *op);

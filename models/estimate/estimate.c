@@ -177,8 +177,8 @@ sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e)
   return e->memory.total_bytes <= e->capacity_bytes && (host == 0 || e->host_bytes * cluster->gpus_per_node <= host);
 }
 
-static void
-estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)
+void
+sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)
 {
   const SpProgram *program = e->program;
   double full, causal, tokens = scope_tokens (program);
@@ -227,7 +227,7 @@ sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpR
     price_work (estimator, program, v, work[v]);
     e.pipe[v] = program->variants[v].pipe_send;
   }
-  estimate (estimator, &e, run, ret);
+  sp_estimate_finish (estimator, &e, run, ret);
 }
 
 void
@@ -272,23 +272,71 @@ sp_estimate_works (SpEstimator *estimator, SpProgram *program, const SpLayout *l
 
   *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
   sp_program_write_frame (program, estimator->arch, layout, run);
-  sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
+  sp_cost_set_work_paths (&estimator->cost, estimator->cluster, program);
   price_missing (estimator, program, layout, run, ret, NULL, TRUE);
 }
 
-/* What the cache holds is neither written nor priced again. */
+/* The program's frame is written, and paths are set. */
 static void
-estimate_cached (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run, SpEstimate *ret)
+find_blocks (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+             SpEstimateContext *ret)
 {
-  SpEstimateContext e = { .cost = &estimator->cost, .program = program };
   gboolean hit;
+
+  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &hit);
+  price_missing (estimator, program, layout, run, ret, state, hit);
+  ret->state = state->blocks;
+}
+
+void
+sp_estimate_context (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                     SpEstimateContext *ret)
+{
+  g_return_if_fail (estimator->cache != NULL);
 
   sp_program_write_frame (program, estimator->arch, layout, run);
   sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
+  find_blocks (estimator, program, layout, run, ret);
+}
+
+gint64
+sp_estimate_state_bytes (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run)
+{
+  gint32 counts[SP_MAX_BLOCKS];
+  gint64 most = 0;
+  gboolean hit;
+
+  g_return_val_if_fail (estimator->cache != NULL, 0);
+
+  sp_program_write_frame (program, estimator->arch, layout, run);
   SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &hit);
-  price_missing (estimator, program, layout, run, &e, state, hit);
-  e.state = state->blocks;
-  estimate (estimator, &e, run, ret);
+  if (!hit) {
+    sp_program_write_state (program, estimator->arch, estimator->framework, layout, run);
+    price_state (estimator, program, state->blocks);
+  }
+  for (gint32 s = 0; s < program->stages; s++) {
+    gint64 bytes = 0;
+    for (gint32 c = 0; c < program->chunks; c++) {
+      sp_estimate_counts (program, sp_program_virtual_stage (program, s, c), counts);
+      for (guint b = 0; b < program->n_blocks; b++)
+        bytes += counts[b] * state->blocks[b].always_bytes;
+    }
+    most = s == 0 ? bytes : MIN (most, bytes);
+  }
+  return most;
+}
+
+void
+sp_estimate_bytes (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run, SpMemory *ret)
+{
+  SpEstimateContext e;
+
+  g_return_if_fail (estimator->cache != NULL);
+
+  sp_program_write_frame (program, estimator->arch, layout, run);
+  find_blocks (estimator, program, layout, run, &e);
+  sp_estimate_memory (&e, estimator->framework, ret);
 }
 
 void
@@ -296,7 +344,9 @@ sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *
                     SpEstimate *ret)
 {
   if (estimator->cache) {
-    estimate_cached (estimator, program, layout, run, ret);
+    SpEstimateContext e; /* what the cache holds is neither written nor priced again */
+    sp_estimate_context (estimator, program, layout, run, &e);
+    sp_estimate_finish (estimator, &e, run, ret);
     return;
   }
   sp_program_write (program, estimator->arch, estimator->framework, layout, run);

@@ -140,7 +140,13 @@ typedef struct {
   Seconds forward, backward; /* backward: with what is recomputed */
 } SlotSeconds;
 
-/* Of a virtual stage; the first ones of `blocks` in the model's order. */
+static double
+with_reserve (double bytes, const SpFramework *framework)
+{
+  return bytes * (1 + framework->allocator_slack.value) + framework->reserved_bytes.value;
+}
+
+/* Of a virtual stage. */
 static SlotSeconds
 slots_of (const SpEstimateContext *e, gint32 variant, const gint32 *counts, SpPlanFigure figure)
 {
@@ -160,22 +166,32 @@ slots_of (const SpEstimateContext *e, gint32 variant, const gint32 *counts, SpPl
   return s;
 }
 
-double
-sp_plan_bound_micro_batch (const SpEstimateContext *e, SpPlanFigure figure, double *ret_low)
+void
+sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure, gint32 stages,
+                           SpPlanBound *ret)
 {
   gint32 counts[SP_MAX_BLOCKS] = { 0 };
+  double stash = INFINITY, peak = 0;
 
   for (guint b = 0; b < e->program->n_blocks; b++)
     counts[b] = (gint32) layers_of (e->program, b);
   const SlotSeconds s = slots_of (e, 0, counts, figure);
-  *ret_low = s.forward.low + s.backward.low;
-  return s.forward.step + s.backward.step;
+  ret->step_s = s.forward.step + s.backward.step;
+  ret->low_s = s.forward.low + s.backward.low;
+  /* Some stage has its part of the layers, and in the forward of the last of them what the others keep. */
+  for (guint b = 1; b + 1 < e->program->n_blocks; b++) {
+    stash = MIN (stash, (double) e->work[0][b].stash_bytes);
+    peak = b == 1 ? (double) e->work[0][b].peak_bytes[SP_LIST_FORWARD]
+                  : MIN (peak, (double) e->work[0][b].peak_bytes[SP_LIST_FORWARD]);
+  }
+  double layers = ceil ((double) e->program->n_layers / stages);
+  ret->bytes = with_reserve ((layers - 1) * stash + peak, framework);
 }
 
 /* Of a virtual stage, in each variant; neighbours that are alike are summed up once. */
 typedef struct {
   SlotSeconds slots[2];
-  gint64 stash_bytes, largest_bytes;
+  gint64 stash_bytes, beyond_bytes; /* beyond: what the list of its last block has over its stash */
 } Part;
 
 static void
@@ -186,11 +202,16 @@ part_of (const SpEstimateContext *e, gint32 at, SpPlanFigure figure, Part *ret)
   sp_estimate_counts (e->program, at, counts);
   for (gint32 v = 0; v < e->program->n_variants; v++)
     ret->slots[v] = slots_of (e, v, counts, figure);
-  ret->stash_bytes = ret->largest_bytes = 0;
+  ret->stash_bytes = 0;
+  ret->beyond_bytes = G_MAXINT64;
   for (guint b = 0; b < e->program->n_blocks; b++)
     if (counts[b] > 0) {
-      ret->stash_bytes += counts[b] * e->work[0][b].stash_bytes;
-      ret->largest_bytes = MAX (ret->largest_bytes, e->work[0][b].stash_bytes);
+      const SpBlockWork *work = &e->work[0][b];
+      gint64 peak = work->peak_bytes[SP_LIST_FORWARD];
+      gboolean is_head = b == e->program->n_blocks - 1;
+      ret->stash_bytes += counts[b] * work->stash_bytes;
+      /* Which layer is the last is not looked up; the head is. */
+      ret->beyond_bytes = is_head ? peak - work->stash_bytes : MIN (ret->beyond_bytes, peak - work->stash_bytes);
     }
 }
 
@@ -226,15 +247,23 @@ least_back (const SpProgram *program, const Part *const *parts, gint32 stage)
   return least;
 }
 
-/* Micro-batches that a stage has in flight, whole, and at the fullest the layers of one more but the largest. */
+/* In the last block's forward a stage has all of the blocks before it, and the other micro-batches in flight. Of several
+ * chunks one way, all have had the first micro-batch's forward before its first backward. */
 static double
-stage_bytes (const SpProgram *program, const Part *part, gint32 stage)
+stage_bytes (const SpProgram *program, const Part *const *parts, gint32 stage)
 {
   const SpSchedule *schedule = sp_estimate_schedule (program);
   const SpPipeline pipeline = { program->stages, 1, program->micro_batches, FALSE };
   gint32 others = schedule->in_flight != NULL ? schedule->in_flight (&pipeline, stage) - 1 : 0;
+  double bytes = 0;
 
-  return (double) (others * part->stash_bytes + part->stash_bytes - part->largest_bytes);
+  if (program->chunks == 1)
+    return (double) (others * parts[stage]->stash_bytes + parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
+  for (gint32 c = 0; c < program->chunks; c++) {
+    double stash = (double) parts[sp_program_virtual_stage (program, stage, c)]->stash_bytes;
+    bytes = schedule->mirrored ? MAX (bytes, stash) : bytes + stash;
+  }
+  return bytes;
 }
 
 void
@@ -260,7 +289,7 @@ sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, Sp
     const Seconds busy = busy_of (e, parts, s);
     ret->step_s = MAX (ret->step_s, fill.step + busy.step + drain.step);
     ret->low_s = MAX (ret->low_s, fill.low + busy.low + drain.low);
-    bytes = MAX (bytes, stage_bytes (program, parts[s], s));
+    bytes = MAX (bytes, stage_bytes (program, parts, s));
     if (schedule->mirrored)
       continue;
     /* The first micro-batch is a whole one, where there are any. */
@@ -273,5 +302,5 @@ sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, Sp
     drain.step += back.step;
     drain.low += back.low;
   }
-  ret->bytes = bytes * (1 + framework->allocator_slack.value) + framework->reserved_bytes.value;
+  ret->bytes = with_reserve (bytes, framework);
 }

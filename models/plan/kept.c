@@ -126,6 +126,7 @@ sp_plan_kept_merge (SpPlanKept *kept, const SpPlanKept *other)
   for (guint i = 0; i < other->misses->len; i++)
     sp_plan_kept_misses (kept, &g_array_index (other->misses, SpPlanEntry, i));
   kept->refused += other->refused;
+  kept->legal += other->legal;
   kept->estimated += other->estimated;
   kept->fitting += other->fitting;
   kept->least_low_s = MIN (kept->least_low_s, other->least_low_s);

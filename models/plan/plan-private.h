@@ -41,7 +41,8 @@ typedef struct {
   const char *key; /* as a scenario has it */
   SpPlanLevel level;
   gboolean (*set) (const SpPlanSpace *space, guint i, SpPlanPoint *point); /* the i-th; FALSE: there are no more */
-  gsize offset, size; /* of its field of SpLayout */
+  gsize offset, size;                                                      /* of its field of SpLayout */
+  guint sampled;                                                           /* how many values a sample takes */
 } SpPlanDimension;
 
 #define SP_N_PLAN_DIMENSIONS 13
@@ -55,8 +56,9 @@ gboolean sp_plan_set (const SpPlanSpace *space, guint row, guint i, SpPlanPoint 
 gboolean sp_plan_is_legal (const SpPlanSpace *space, const SpPlanPoint *point);
 /* The next row of the level from `row` on, or SP_N_PLAN_DIMENSIONS. */
 guint sp_plan_next_row (SpPlanLevel level, guint row);
-/* Points below this one, of rows of the level and those after it. */
-gint64 sp_plan_count (const SpPlanSpace *space, SpPlanLevel level, SpPlanPoint *point);
+/* Values of the rows of a level, all together; and of all levels. */
+gint64 sp_plan_count_level (const SpPlanSpace *space, SpPlanLevel level, const SpPlanPoint *point);
+gint64 sp_plan_count (const SpPlanSpace *space, const SpPlanPoint *point);
 
 /* --- units.c ------------------------------------------------------------------------------------------------------ */
 
@@ -65,21 +67,23 @@ typedef struct {
   SpOrder order;
   guint64 paths; /* of the groups of the blocks' work: equal where they cost the same; 0: no layout is legal */
   guint number;
+  gint64 below; /* candidates of each micro-batch */
 } SpPlanPlacement;
 
 typedef struct {
   SpPlanPoint point; /* its degrees and micro-batch */
   const SpPlanPlacement *placements;
   guint n;
-  double least_share;    /* of all micro-batches' work what a stage has at the least: full micro-batches / stages */
-  double step_s, low_s;  /* bounds */
-  gint64 below;          /* candidates */
+  gint32 most_stages;
+  double least_share;       /* of all micro-batches' work what a stage has at the least: full micro-batches / stages */
+  double step_s, low_s;     /* bounds */
+  gint64 below;             /* candidates */
   gboolean left_for_memory; /* a part was not looked at because it does not fit */
 } SpPlanUnit;
 
 typedef struct {
-  GArray *units;          /* SpPlanUnit, smallest bound first */
-  GPtrArray *placements;  /* of tasks; owned */
+  GArray *units;              /* SpPlanUnit, smallest bound first */
+  GPtrArray *placements;      /* of tasks; owned */
   gint64 candidates, refused; /* refused: with their placement */
 } SpPlanUnits;
 
@@ -96,7 +100,8 @@ double sp_plan_core_floor (SpEstimator *estimator, SpProgram *program, const SpR
 
 /* What a micro-batch takes of all stages of a written program, whatever the rows make of its work: kernels outside the
  * core, and communication outside loops that nothing runs beside; and of the core `core_s`. */
-void sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step, double *ret_low);
+void sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step,
+                         double *ret_low);
 
 typedef struct {
   double step_s; /* no layout with this work takes less, by the figure that is asked for */
@@ -105,9 +110,11 @@ typedef struct {
 } SpPlanBound;
 
 /* Of the work of a layout's blocks, its stages and its schedule, whatever its states are. */
-void sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure, SpPlanBound *ret);
-/* Of a micro-batch on all stages: the same sums. */
-double sp_plan_bound_micro_batch (const SpEstimateContext *e, SpPlanFigure figure, double *ret_low);
+void sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure,
+                         SpPlanBound *ret);
+/* Of a micro-batch on all stages together; bytes are those of some stage of so many. */
+void sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure,
+                                gint32 stages, SpPlanBound *ret);
 
 /* --- kept.c ------------------------------------------------------------------------------------------------------- */
 
@@ -120,7 +127,7 @@ typedef struct {
   guint most;
   GArray *best;   /* SpPlanEntry that fit, best first, `most` at most */
   GArray *misses; /* that do not, quickest first, each lacks less than the one before */
-  gint64 refused, estimated, fitting;
+  gint64 refused, legal, estimated, fitting;
   double least_low_s; /* of those that fit or were not looked at for their time, and are not in `best` */
 } SpPlanKept;
 
@@ -139,7 +146,7 @@ const SpPlanEntry *sp_plan_kept_nearest (const SpPlanKept *kept);
 
 /* What a thread has for itself. */
 typedef struct {
-  SpEstimator estimator;
+  SpEstimator estimator, bytes; /* bytes: of memory alone, sp_estimate_bytes */
   SpProgram *program;
 } SpPlanWorker;
 
@@ -147,9 +154,10 @@ SpPlanWorker *sp_plan_worker_new (const SpEstimator *estimator);
 void sp_plan_worker_free (SpPlanWorker *worker);
 
 typedef struct {
-  double limit_s;      /* beyond it nothing is of interest */
-  double most_bytes;   /* nor beyond these; */
+  double limit_s;       /* beyond it nothing is of interest */
+  double most_bytes;    /* nor beyond these; */
   gboolean only_beyond; /* nor what fits: it was looked at before */
+  gboolean is_sample;   /* some layouts, for a first limit: the first placements, and of each row a few values */
 } SpPlanLimits;
 
 /* The bounds of a unit. FALSE: none of it is legal. */

@@ -67,8 +67,7 @@ set_ring_kind (const SpPlanSpace *space, guint i, SpPlanPoint *point)
 
   l->ring_inner = 0;
   if (l->ring > 1) {
-    gint32 inner =
-        sp_layout_ring_in_node (l, space->estimator->arch, space->estimator->cluster->gpus_per_node);
+    gint32 inner = sp_layout_ring_in_node (l, space->estimator->arch, space->estimator->cluster->gpus_per_node);
     if (i < G_N_ELEMENTS (fused) && fused[i] == SP_RING_DOUBLE)
       l->ring_inner = inner;
     if (space->estimator->framework->fused_attention)
@@ -140,8 +139,10 @@ set_schedule (const SpPlanSpace *space, guint i, SpPlanPoint *point)
   const SpLayout usual = SP_LAYOUT_DEFAULT;
 
   (void) space;
+  if (i > 0 && (point->layout.pipeline == 1 || i >= sp_schedule_count ()))
+    return FALSE;
   point->layout.schedule = point->layout.pipeline > 1 ? (guint8) i : usual.schedule;
-  return i == 0 || (point->layout.pipeline > 1 && i < sp_schedule_count ());
+  return TRUE;
 }
 
 /* Two chunks, and then those that give each stage as many layers. */
@@ -193,8 +194,10 @@ set_stage_split (const SpPlanSpace *space, guint i, SpPlanPoint *point)
 static gboolean
 set_zero (const SpPlanSpace *space, guint i, SpPlanPoint *point)
 {
+  if (i > 0 && (i > 3 || replicas_of (space, point) == 1))
+    return FALSE;
   point->layout.zero = (gint32) i;
-  return i == 0 || (i <= 3 && replicas_of (space, point) > 1);
+  return TRUE;
 }
 
 /* All; a node's; that times two, four ... */
@@ -240,25 +243,25 @@ set_offload (const SpPlanSpace *space, guint i, SpPlanPoint *point)
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-#define ROW(key, level, set, field)                                                                                    \
+#define ROW(key, level, set, field, sampled)                                                                           \
   {                                                                                                                    \
-    key, level, set, G_STRUCT_OFFSET (SpLayout, field), sizeof ((SpLayout *) NULL)->field                              \
+    key, level, set, G_STRUCT_OFFSET (SpLayout, field), sizeof ((SpLayout *) NULL)->field, sampled                     \
   }
 
 const SpPlanDimension sp_plan_dimensions[SP_N_PLAN_DIMENSIONS] = {
-  ROW ("ring-split", SP_PLAN_WORK, set_ring_split, token_split),
-  ROW ("ring-kind", SP_PLAN_WORK, set_ring_kind, ring_kind),
-  ROW ("ring-keep", SP_PLAN_WORK, set_ring_keep, ring_keep),
-  ROW ("ring-backward", SP_PLAN_WORK, set_ring_backward, ring_backward),
-  ROW ("lasp-version", SP_PLAN_WORK, set_lasp_version, lasp_version),
-  ROW ("recompute", SP_PLAN_WORK, set_recompute, recompute),
-  ROW ("recompute-every", SP_PLAN_WORK, set_recompute_every, recompute_every),
-  ROW ("schedule", SP_PLAN_SCHEDULE, set_schedule, schedule),
-  ROW ("virtual-stages", SP_PLAN_SCHEDULE, set_virtual_stages, virtual_stages),
-  ROW ("stage-split", SP_PLAN_SCHEDULE, set_stage_split, stage_split),
-  ROW ("zero", SP_PLAN_STATE, set_zero, zero),
-  ROW ("zero-group", SP_PLAN_STATE, set_zero_group, zero_group),
-  ROW ("offload", SP_PLAN_STATE, set_offload, offload),
+  ROW ("ring-split", SP_PLAN_WORK, set_ring_split, token_split, 1),
+  ROW ("ring-kind", SP_PLAN_WORK, set_ring_kind, ring_kind, 1),
+  ROW ("ring-keep", SP_PLAN_WORK, set_ring_keep, ring_keep, 1),
+  ROW ("ring-backward", SP_PLAN_WORK, set_ring_backward, ring_backward, 1),
+  ROW ("lasp-version", SP_PLAN_WORK, set_lasp_version, lasp_version, 1),
+  ROW ("recompute", SP_PLAN_WORK, set_recompute, recompute, 3),
+  ROW ("recompute-every", SP_PLAN_WORK, set_recompute_every, recompute_every, 1),
+  ROW ("schedule", SP_PLAN_SCHEDULE, set_schedule, schedule, 1),
+  ROW ("virtual-stages", SP_PLAN_SCHEDULE, set_virtual_stages, virtual_stages, 1),
+  ROW ("stage-split", SP_PLAN_SCHEDULE, set_stage_split, stage_split, 1),
+  ROW ("zero", SP_PLAN_STATE, set_zero, zero, 4),
+  ROW ("zero-group", SP_PLAN_STATE, set_zero_group, zero_group, 1),
+  ROW ("offload", SP_PLAN_STATE, set_offload, offload, 1),
 };
 
 guint
@@ -310,7 +313,6 @@ sp_plan_next_row (SpPlanLevel level, guint row)
   return row;
 }
 
-/* Rows from this one on, of all levels in turn. */
 static gint64
 count_from (const SpPlanSpace *space, SpPlanLevel level, guint row, SpPlanPoint *point)
 {
@@ -318,14 +320,26 @@ count_from (const SpPlanSpace *space, SpPlanLevel level, guint row, SpPlanPoint 
 
   row = sp_plan_next_row (level, row);
   if (row == SP_N_PLAN_DIMENSIONS)
-    return level + 1 < SP_N_PLAN_LEVELS ? count_from (space, level + 1, 0, point) : 1;
+    return 1;
   for (guint i = 0; sp_plan_set (space, row, i, point); i++)
     n += count_from (space, level, row + 1, point);
   return n;
 }
 
 gint64
-sp_plan_count (const SpPlanSpace *space, SpPlanLevel level, SpPlanPoint *point)
+sp_plan_count_level (const SpPlanSpace *space, SpPlanLevel level, const SpPlanPoint *point)
 {
-  return count_from (space, level, 0, point);
+  SpPlanPoint below = *point;
+
+  return count_from (space, level, 0, &below);
+}
+
+gint64
+sp_plan_count (const SpPlanSpace *space, const SpPlanPoint *point)
+{
+  gint64 n = 1;
+
+  for (SpPlanLevel level = SP_PLAN_WORK; level < SP_N_PLAN_LEVELS; level++)
+    n *= sp_plan_count_level (space, level, point);
+  return n;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/plan/plan-private.h"
 
+#include "models/estimate/paths.h"
 #include "models/writer.h"
 
 #include <math.h>
@@ -108,19 +109,13 @@ find_orders (const Builder *b, gint32 data, gint32 pipeline, Orders *orders)
 static guint64
 paths_of (const Builder *b, const SpPlanPoint *point)
 {
-  static const guint8 groups[] = { SP_GROUP_TENSOR, SP_GROUP_ULYSSES,       SP_GROUP_RING,
-                                   SP_GROUP_LASP,   SP_GROUP_ULYSSES_LINEAR, SP_GROUP_EXPERT };
   const SpEstimator *estimator = b->space->estimator;
-  guint64 hash = point->layout.pipeline > 1;
 
   if (!sp_plan_is_legal (b->space, point))
     return 0;
   sp_program_write_frame (b->program, estimator->arch, &point->layout, &point->run);
-  sp_cost_set_paths (b->cost, estimator->cluster, b->program);
-  for (guint i = 0; i < G_N_ELEMENTS (groups); i++) {
-    hash = (hash ^ b->cost->paths[groups[i]].identity) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
-    hash ^= hash >> 29;
-  }
+  sp_cost_set_work_paths (b->cost, estimator->cluster, b->program);
+  guint64 hash = sp_paths_work_identity (b->cost) ^ (point->layout.pipeline > 1);
   gint32 inner = sp_layout_ring_in_node (&point->layout, estimator->arch, estimator->cluster->gpus_per_node);
   return MAX (1, (hash ^ (guint64) inner) * G_GUINT64_CONSTANT (0xbf58476d1ce4e5b9));
 }
@@ -137,10 +132,11 @@ add_placements (Builder *b, gint32 data, gint32 pipeline)
   if (point.layout.ring > 1 && !b->space->estimator->framework->fused_attention)
     point.layout.ring_kind = SP_RING_RSA;
   for (guint o = 0; o < orders.n; o++) {
-    SpPlanPlacement placement = { data, pipeline, orders.orders[o], 0, 0 };
+    SpPlanPlacement placement = { .data = data, .pipeline = pipeline, .order = orders.orders[o] };
     placement.order.experts_far = b->space->question->base.order.experts_far;
     point.layout.order = placement.order;
     placement.paths = paths_of (b, &point);
+    placement.below = sp_plan_count (b->space, &point);
     g_array_append_val (b->placements, placement);
   }
 }
@@ -184,15 +180,13 @@ add_unit (Builder *b, const SpPlanPlacement *placements, guint n, gint32 batch)
     const SpPlanPlacement *p = &placements[i];
     if (!is_micro_batch (b->space, p->data, batch))
       continue;
-    unit.point.layout.data = p->data;
-    unit.point.layout.pipeline = p->pipeline;
-    unit.point.layout.order = p->order;
-    gint64 below = sp_plan_count (b->space, SP_PLAN_WORK, &unit.point);
-    b->units->candidates += below;
+    b->units->candidates += p->below;
     if (p->paths == 0) {
-      b->units->refused += below;
+      b->units->refused += p->below;
       continue;
     }
+    unit.below += p->below;
+    unit.most_stages = MAX (unit.most_stages, p->pipeline);
     g_array_append_val (own, *p);
     gint32 full = b->space->question->global_batch / p->data / batch;
     unit.least_share = MIN (unit.least_share, (double) full / p->pipeline);
@@ -202,8 +196,6 @@ add_unit (Builder *b, const SpPlanPlacement *placements, guint n, gint32 batch)
   unit.n = own->len;
   unit.placements = (SpPlanPlacement *) g_array_free (g_steal_pointer (&own), FALSE);
   g_ptr_array_add (b->units->placements, (gpointer) unit.placements);
-  unit.point = b->point;
-  unit.point.run.micro_batch = batch;
   g_array_append_val (b->units->units, unit);
 }
 
