@@ -14,8 +14,8 @@ sp_plan_options_clear (SpPlanOptions *o)
 {
   g_strfreev (o->rest);
   g_strfreev (o->sets);
-  char *strings[] = { o->model, o->cluster,    o->framework, o->sequence, o->batch,   o->gpus,
-                      o->top,   o->convention, o->export,    o->profile,  o->threads, o->simulate };
+  char *strings[] = { o->model,      o->cluster, o->framework, o->sequence, o->batch,    o->gpus, o->top,
+                      o->convention, o->export,  o->profile,   o->threads,  o->simulate, o->space };
   for (guint i = 0; i < G_N_ELEMENTS (strings); i++)
     g_free (strings[i]);
 }
@@ -42,6 +42,7 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
       "FILE" },
     { "top", 0, 0, G_OPTION_ARG_STRING, &o->top, "How many layouts (default: 10)", "K" },
     { "simulate", 0, 0, G_OPTION_ARG_STRING, &o->simulate, "So many of the best (default: 32; 0: none)", "K" },
+    { "space", 0, 0, G_OPTION_ARG_STRING, &o->space, "usual or whole (default: usual)", "NAME" },
     { "threads", 0, 0, G_OPTION_ARG_STRING, &o->threads, "0: as many as there are processors (default)", "N" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
@@ -54,8 +55,9 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
   return sp_cli_parse (
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
-      "their order, micro-batch, recompute, ZeRO stage and group, ring split and kind, LASP version, schedule,\n"
-      "virtual and uneven stages, offload. --set takes\n"
+      "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version, chunks of schedule=interleaved; "
+      "with\n"
+      "--space whole also every-K recompute, ring kind, schedule, uneven stages, ZeRO group, offload. --set takes\n"
       "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, loss, optimizer,\n"
       "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles;\n"
       "and ring-kind, schedule, virtual-stages and offload, which are then not searched.\n",
@@ -277,7 +279,8 @@ gboolean
 sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
 {
   double sequence = 0, batch = 0, gpus = 0, top = 10, simulate = 32, threads = 0;
-  guint convention = SP_MFU_SEQPAR;
+  static const char *const spaces[] = { "usual", "whole", NULL };
+  guint convention = SP_MFU_SEQPAR, space = 0;
   if (!check_options (o, error) ||
       !read_number ("--sequence", o->sequence, SP_UNIT_TOKENS, 1, 1 << 30, &sequence, error) ||
       !read_number ("--global-batch", o->batch, SP_UNIT_COUNT, 1, 1 << 24, &batch, error) ||
@@ -285,6 +288,7 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
       !read_number ("--top", o->top, SP_UNIT_COUNT, 1, 1000, &top, error) ||
       !read_number ("--simulate", o->simulate, SP_UNIT_COUNT, 0, 1000, &simulate, error) ||
       !read_number ("--threads", o->threads, SP_UNIT_COUNT, 0, 1024, &threads, error) ||
+      !sp_cli_choice ("--space", o->space, spaces, &space, error) ||
       !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, &convention, error))
     return FALSE;
   const SpLayout base = SP_LAYOUT_DEFAULT;
@@ -296,6 +300,7 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
     .top = (guint) top,
     .simulate = (guint) simulate,
     .threads = (guint) threads,
+    .fixed = space == 0 ? sp_plan_beyond_usual () : 0,
     .causal = TRUE,
     .base = base,
   };

@@ -16,7 +16,7 @@ G_BEGIN_DECLS
 /* The command line as it was given. */
 typedef struct {
   char **rest, **sets;
-  char *model, *cluster, *framework, *sequence, *batch, *gpus, *top, *convention, *export, *profile, *threads, *simulate;
+  char *model, *cluster, *framework, *sequence, *batch, *gpus, *top, *convention, *export, *profile, *threads, *simulate, *space;
   gboolean json;
 } SpPlanOptions;
 

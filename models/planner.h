@@ -76,11 +76,11 @@ typedef struct {
   /* What is not searched: gradient dtypes, overlap, ... and the value of each dimension that is fixed: a schedule is that of
    * layouts with a pipeline, a ring kind of those with a ring. */
   SpLayout base;
-  SpRun run; /* of it precision, optimizer, imbalance, and what is trained: adapters and frozen parts */
-  guint fixed;         /* dimensions that are as in `base`: sp_plan_dimension() */
-  SpPlanFigure figure; /* what is ranked by */
-  guint threads;       /* 0: as many as there are processors */
-  guint simulate;      /* so many of the best are simulated */
+  SpRun run;                /* of it precision, optimizer, imbalance, and what is trained: adapters and frozen parts */
+  guint fixed;              /* dimensions that are as in `base`: sp_plan_dimension() */
+  SpPlanFigure figure;      /* what is ranked by */
+  guint threads;            /* 0: as many as there are processors */
+  guint simulate;           /* so many of the best are simulated */
   const SpPlanRanks *ranks; /* NULL: this process alone */
   /* Called now and then in the search, in the caller's thread, with the candidates that were decided and all that there
    * are; NULL: nobody asks. */
@@ -88,6 +88,9 @@ typedef struct {
   gpointer progress_data;
 } SpPlanQuestion;
 
+/* Dimensions that are not of the usual space, which is degrees, orders, micro-batches, ring splits, LASP version, recompute,
+ * ZeRO stage and chunks: as `fixed`. The whole space is larger by a factor of a thousand. */
+guint sp_plan_beyond_usual (void);
 /* The bit of a row of the table by its key, 0 for none; and the key of a row, NULL behind the last. */
 guint sp_plan_dimension (const char *key);
 const char *sp_plan_dimension_key (guint row);

@@ -238,9 +238,12 @@ time_search (Model *m)
     double start = bench_cpu_s (), spent;
     gint64 priced = 0;
     do {
-      SpPlanQuestion question = {
-        .sequence = m->sequence, .global_batch = m->global_batch, .top = 10, .causal = TRUE, .base = SP_LAYOUT_DEFAULT
-      };
+      SpPlanQuestion question = { .sequence = m->sequence,
+                                  .global_batch = m->global_batch,
+                                  .top = 10,
+                                  .causal = TRUE,
+                                  .base = SP_LAYOUT_DEFAULT,
+                                  .fixed = sp_plan_beyond_usual () };
       GError *error = NULL;
       g_autoptr (SpPlan) plan = checked (sp_plan (&m->estimator, &question, &error), error);
       priced += legal = plan->legal;

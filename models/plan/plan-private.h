@@ -43,6 +43,7 @@ typedef struct {
   gboolean (*set) (const SpPlanSpace *space, guint i, SpPlanPoint *point); /* the i-th; FALSE: there are no more */
   gsize offset, size;                                                      /* of its field of SpLayout */
   guint sampled;                                                           /* how many values a sample takes */
+  gboolean is_usual;                                                       /* of the usual space */
 } SpPlanDimension;
 
 #define SP_N_PLAN_DIMENSIONS 13

@@ -243,25 +243,25 @@ set_offload (const SpPlanSpace *space, guint i, SpPlanPoint *point)
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-#define ROW(key, level, set, field, sampled)                                                                           \
+#define ROW(key, level, set, field, sampled, is_usual)                                                                 \
   {                                                                                                                    \
-    key, level, set, G_STRUCT_OFFSET (SpLayout, field), sizeof ((SpLayout *) NULL)->field, sampled                     \
+    key, level, set, G_STRUCT_OFFSET (SpLayout, field), sizeof ((SpLayout *) NULL)->field, sampled, is_usual           \
   }
 
 const SpPlanDimension sp_plan_dimensions[SP_N_PLAN_DIMENSIONS] = {
-  ROW ("ring-split", SP_PLAN_WORK, set_ring_split, token_split, 1),
-  ROW ("ring-kind", SP_PLAN_WORK, set_ring_kind, ring_kind, 1),
-  ROW ("ring-keep", SP_PLAN_WORK, set_ring_keep, ring_keep, 1),
-  ROW ("ring-backward", SP_PLAN_WORK, set_ring_backward, ring_backward, 1),
-  ROW ("lasp-version", SP_PLAN_WORK, set_lasp_version, lasp_version, 1),
-  ROW ("recompute", SP_PLAN_WORK, set_recompute, recompute, 3),
-  ROW ("recompute-every", SP_PLAN_WORK, set_recompute_every, recompute_every, 1),
-  ROW ("schedule", SP_PLAN_SCHEDULE, set_schedule, schedule, 1),
-  ROW ("virtual-stages", SP_PLAN_SCHEDULE, set_virtual_stages, virtual_stages, 1),
-  ROW ("stage-split", SP_PLAN_SCHEDULE, set_stage_split, stage_split, 1),
-  ROW ("zero", SP_PLAN_STATE, set_zero, zero, 4),
-  ROW ("zero-group", SP_PLAN_STATE, set_zero_group, zero_group, 1),
-  ROW ("offload", SP_PLAN_STATE, set_offload, offload, 1),
+  ROW ("ring-split", SP_PLAN_WORK, set_ring_split, token_split, 1, TRUE),
+  ROW ("ring-kind", SP_PLAN_WORK, set_ring_kind, ring_kind, 1, FALSE),
+  ROW ("ring-keep", SP_PLAN_WORK, set_ring_keep, ring_keep, 1, FALSE),
+  ROW ("ring-backward", SP_PLAN_WORK, set_ring_backward, ring_backward, 1, FALSE),
+  ROW ("lasp-version", SP_PLAN_WORK, set_lasp_version, lasp_version, 1, TRUE),
+  ROW ("recompute", SP_PLAN_WORK, set_recompute, recompute, 3, TRUE),
+  ROW ("recompute-every", SP_PLAN_WORK, set_recompute_every, recompute_every, 1, FALSE),
+  ROW ("schedule", SP_PLAN_SCHEDULE, set_schedule, schedule, 1, FALSE),
+  ROW ("virtual-stages", SP_PLAN_SCHEDULE, set_virtual_stages, virtual_stages, 1, TRUE),
+  ROW ("stage-split", SP_PLAN_SCHEDULE, set_stage_split, stage_split, 1, FALSE),
+  ROW ("zero", SP_PLAN_STATE, set_zero, zero, 4, TRUE),
+  ROW ("zero-group", SP_PLAN_STATE, set_zero_group, zero_group, 1, FALSE),
+  ROW ("offload", SP_PLAN_STATE, set_offload, offload, 1, FALSE),
 };
 
 guint
@@ -271,6 +271,16 @@ sp_plan_dimension (const char *key)
     if (g_str_equal (sp_plan_dimensions[row].key, key))
       return 1u << row;
   return 0;
+}
+
+guint
+sp_plan_beyond_usual (void)
+{
+  guint bits = 0;
+
+  for (guint row = 0; row < SP_N_PLAN_DIMENSIONS; row++)
+    bits |= sp_plan_dimensions[row].is_usual ? 0 : 1u << row;
+  return bits;
 }
 
 const char *
