@@ -134,7 +134,7 @@ void sp_result_text (const SpEstimate *estimate, SpMfuConvention convention, GSt
 void sp_result_group_json (JsonBuilder *builder, const SpScenario *scenario, const char *group);
 void sp_result_layout_json (JsonBuilder *builder, const SpLayout *layout, const SpRun *run);
 
-/* --- plan.c ------------------------------------------------------------------------------------------------------- */
+/* --- plan-report.c ------------------------------------------------------------------------------------------------ */
 
 /* A layout in a line, with the order of its axes where that is not the usual one. Free with g_free. */
 char *sp_plan_layout_text (const SpLayout *layout, const SpArchitecture *arch);

@@ -205,7 +205,8 @@ plan_question (const SpScenario *s, guint top)
                        .top = top,
                        .causal = s->run.causal,
                        .base = SP_LAYOUT_DEFAULT,
-                       .run = s->run };
+                       .run = s->run,
+                       .fixed = sp_plan_beyond_usual () };
 
   q.base.sequence_regions = s->layout.sequence_regions;
   q.base.reshard = s->layout.reshard;

@@ -1,399 +1,341 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/planner.h"
-#include "sim/schedules.h"
+#include "models/plan/plan-private.h"
 
-#include "models/estimate/block-cache.h"
-#include "models/writer.h"
 #include "sim/words.h"
 
+#include <math.h>
 #include <string.h>
 
-/* At most 70 MB, touched as it is needed. */
-#define CACHE_LOG2_ENTRIES 13
+/* The search as a whole: units in waves, over threads and ranks. */
 
-#define MAX_ORDERS 64
-#define MAX_SPLITS 64
+/* Units of a wave: the first ones are few, for they find what the others have to beat. */
+#define FIRST_WAVE 4
+#define LARGEST_WAVE 64
 
-/* Ranks beyond tensor and sequence, split into pipeline and data, with the orders that differ. */
-typedef struct {
-  gint32 pipeline, data;
-  SpOrder orders[MAX_ORDERS];
-  guint n_orders;
-} Split;
+#define UNITS_AT_ONCE 64 /* that a thread bounds */
 
 typedef struct {
-  SpEstimator *estimator;
-  const SpPlanQuestion *question;
+  SpPlanSpace space;
   SpPlan *plan;
-  SpProgram *program;
-  SpPlanEntry best; /* of those that fit */
-  gint32 gpus;
-  gboolean softmax, linear, experts;
-  Split splits[MAX_SPLITS]; /* of the degrees at hand */
-  guint n_splits;
-  gint64 all; /* candidates, counted beforehand if somebody asks */
-  gboolean only_counts;
-} Search;
+  SpPlanUnits units;
+  SpPlanKept kept, sample;
+  double core_s;
+  GPtrArray *workers;
+  gint64 decided; /* candidates, for who asks how far it is */
+} Plan;
 
-/* --- ranking ------------------------------------------------------------------------------------------------------ */
+/* --- threads ------------------------------------------------------------------------------------------------------ */
+
+typedef void (*Job) (Plan *plan, SpPlanWorker *worker, guint i, gpointer data);
+
+typedef struct {
+  Plan *plan;
+  Job job;
+  gpointer data;
+  guint n, step;
+  gint next;
+} Crew;
+
+static void
+take_jobs (Crew *crew, SpPlanWorker *worker)
+{
+  for (guint i; (i = (guint) g_atomic_int_add (&crew->next, 1)) * crew->step < crew->n;)
+    for (guint j = i * crew->step; j < MIN (crew->n, (i + 1) * crew->step); j++)
+      crew->job (crew->plan, worker, j, crew->data);
+}
+
+static void
+run_worker (gpointer worker, gpointer crew)
+{
+  take_jobs (crew, worker);
+}
+
+/* Jobs 0 to n - 1 on all threads, `step` of them at a time; each leaves what it finds in its own place. */
+static void
+run_jobs (Plan *plan, Job job, gpointer data, guint n, guint step)
+{
+  Crew crew = { .plan = plan, .job = job, .data = data, .n = n, .step = step };
+  guint threads = MIN (plan->workers->len, (n + step - 1) / step);
+
+  if (threads <= 1) {
+    take_jobs (&crew, plan->workers->pdata[0]);
+    return;
+  }
+  GThreadPool *pool = g_thread_pool_new (run_worker, &crew, (gint) threads, FALSE, NULL);
+  for (guint t = 0; t < threads; t++)
+    g_thread_pool_push (pool, plan->workers->pdata[t], NULL);
+  g_thread_pool_free (pool, FALSE, TRUE);
+}
+
+/* --- ranks -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  SpPlanLimits limits;
+  guint first;
+  const guint *units; /* their numbers */
+  SpPlanKept *found;  /* [n] */
+} Wave;
+
+/* What a unit found, as bytes. Pointers in it are those of another process: they are set again. */
+typedef struct {
+  guint unit, best, misses, left;
+  gint64 refused, legal, estimated, fitting;
+  double least_low_s;
+} Packed;
+
+static gboolean
+is_own (const Plan *plan, guint i)
+{
+  const SpPlanRanks *ranks = plan->space.question->ranks;
+
+  return ranks == NULL || i % ranks->n == ranks->rank;
+}
+
+static void
+pack (const Plan *plan, const Wave *wave, guint i, GByteArray *bytes)
+{
+  const SpPlanKept *found = &wave->found[i];
+  Packed packed = { .unit = i,
+                    .refused = found->refused,
+                    .legal = found->legal,
+                    .estimated = found->estimated,
+                    .fitting = found->fitting };
+
+  packed.best = found->best->len;
+  packed.misses = found->misses->len;
+  packed.left = g_array_index (plan->units.units, SpPlanUnit, wave->units[i]).left_for_memory;
+  packed.least_low_s = found->least_low_s;
+  g_byte_array_append (bytes, (guint8 *) &packed, sizeof packed);
+  g_byte_array_append (bytes, (guint8 *) found->best->data, found->best->len * (guint) sizeof (SpPlanEntry));
+  g_byte_array_append (bytes, (guint8 *) found->misses->data, found->misses->len * (guint) sizeof (SpPlanEntry));
+}
+
+static void
+unpack_entries (const Plan *plan, GArray *entries, const guint8 *bytes, guint n)
+{
+  g_array_set_size (entries, 0);
+  g_array_append_vals (entries, bytes, n);
+  for (guint i = 0; i < n; i++) {
+    SpPlanEntry *entry = &g_array_index (entries, SpPlanEntry, i);
+    entry->run.packing = plan->space.run.packing;
+    entry->estimate.memory.moment = NULL;
+  }
+}
+
+static gsize
+unpack (Plan *plan, Wave *wave, const guint8 *bytes)
+{
+  Packed packed;
+
+  memcpy (&packed, bytes, sizeof packed);
+  SpPlanKept *found = &wave->found[packed.unit];
+  found->refused = packed.refused;
+  found->legal = packed.legal;
+  found->estimated = packed.estimated;
+  found->fitting = packed.fitting;
+  found->least_low_s = packed.least_low_s;
+  g_array_index (plan->units.units, SpPlanUnit, wave->units[packed.unit]).left_for_memory = packed.left != 0;
+  bytes += sizeof packed;
+  unpack_entries (plan, found->best, bytes, packed.best);
+  unpack_entries (plan, found->misses, bytes + packed.best * sizeof (SpPlanEntry), packed.misses);
+  return sizeof packed + (packed.best + packed.misses) * sizeof (SpPlanEntry);
+}
+
+static void
+share_wave (Plan *plan, Wave *wave, guint n)
+{
+  const SpPlanRanks *ranks = plan->space.question->ranks;
+
+  if (ranks == NULL || ranks->n == 1)
+    return;
+  g_autoptr (GByteArray) own = g_byte_array_new ();
+  for (guint i = 0; i < n; i++)
+    if (is_own (plan, i))
+      pack (plan, wave, i, own);
+  g_autoptr (GByteArray) all = ranks->share (own, ranks->data);
+  for (gsize at = 0; at < all->len;)
+    at += unpack (plan, wave, all->data + at);
+}
+
+/* --- waves -------------------------------------------------------------------------------------------------------- */
+
+static void
+bound_unit (Plan *plan, SpPlanWorker *worker, guint i, gpointer data)
+{
+  (void) data;
+  sp_plan_unit_bound (worker, &plan->space, plan->core_s, &g_array_index (plan->units.units, SpPlanUnit, i));
+}
+
+static void
+search_unit (Plan *plan, SpPlanWorker *worker, guint i, gpointer data)
+{
+  Wave *wave = data;
+  SpPlanUnit *unit = &g_array_index (plan->units.units, SpPlanUnit, wave->units[i]);
+
+  if (is_own (plan, i))
+    sp_plan_unit_search (worker, &plan->space, &wave->limits, unit, &wave->found[i]);
+}
+
+static void
+tell (Plan *plan)
+{
+  const SpPlanQuestion *q = plan->space.question;
+
+  if (q->progress != NULL)
+    q->progress (plan->decided, plan->units.candidates, q->progress_data);
+}
+
+/* The units of these numbers; what they find is merged in their order. */
+static void
+run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n, SpPlanKept *into)
+{
+  SpPlanKept *found = g_new (SpPlanKept, n);
+  Wave wave = { .limits = *limits, .units = units, .found = found };
+
+  for (guint i = 0; i < n; i++)
+    sp_plan_kept_init (&found[i], plan->kept.figure, plan->kept.most);
+  run_jobs (plan, search_unit, &wave, n, 1);
+  share_wave (plan, &wave, n);
+  for (guint i = 0; i < n; i++) {
+    sp_plan_kept_merge (into, &found[i]);
+    sp_plan_kept_clear (&found[i]);
+  }
+  g_free (found);
+}
+
+static gint
+compare_units (gconstpointer a, gconstpointer b, gpointer data)
+{
+  const SpPlanUnit *x = a, *y = b;
+
+  (void) data; /* the sort is stable */
+  return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
+}
 
 static double
-lacking (const SpPlanEntry *entry)
+limit_of (const Plan *plan)
 {
-  return entry->estimate.memory.total_bytes - entry->estimate.capacity_bytes;
+  return MIN (sp_plan_kept_limit (&plan->kept), sp_plan_kept_limit (&plan->sample));
 }
 
-/* Quicker first, then less memory; what was found first stays first. */
 static gboolean
-is_better (const SpPlanEntry *a, const SpPlanEntry *b)
+is_same_task (const SpPlanUnit *a, const SpPlanUnit *b)
 {
-  if (a->estimate.step_time_s != b->estimate.step_time_s)
-    return a->estimate.step_time_s < b->estimate.step_time_s;
-  return a->estimate.memory.total_bytes < b->estimate.memory.total_bytes;
+  const SpLayout *x = &a->point.layout, *y = &b->point.layout;
+
+  return x->tensor == y->tensor && x->ulysses == y->ulysses && x->ring == y->ring && x->lasp == y->lasp &&
+         x->expert == y->expert;
 }
 
-/* The same layout in another order that costs the same. */
-static gboolean
-is_twin (const SpPlanEntry *a, const SpPlanEntry *b)
+#define MOST_SAMPLED 1024
+
+/* A limit to begin with: of each task the smallest micro-batch, which fits sooner than others, and of its units the one
+ * with the smallest bound. */
+static guint
+choose_sample (const Plan *plan, guint *ret)
 {
-  SpLayout layout = a->layout;
-
-  layout.order = b->layout.order;
-  return a->run.micro_batch == b->run.micro_batch && memcmp (&layout, &b->layout, sizeof layout) == 0 &&
-         a->estimate.step_time_s == b->estimate.step_time_s;
-}
-
-static void
-rank (Search *s, const SpPlanEntry *entry)
-{
-  GArray *entries = s->plan->entries;
-  guint at = entries->len;
-
-  for (guint i = 0; i < entries->len; i++)
-    if (is_twin (&g_array_index (entries, SpPlanEntry, i), entry))
-      return;
-  while (at > 0 && is_better (entry, &g_array_index (entries, SpPlanEntry, at - 1)))
-    at--;
-  if (at >= s->question->top)
-    return;
-  if (entries->len == s->question->top)
-    g_array_set_size (entries, entries->len - 1);
-  g_array_insert_val (entries, at, *entry);
-}
-
-/* Layouts that do not fit and that no other one beats in both time and bytes lacking: quicker first, so each lacks less
- * than the one before. */
-#define MOST_MISSES 256
-
-typedef struct {
-  SpPlanEntry front[MOST_MISSES];
-  guint n;
-} Misses;
-
-static void
-note_miss (Misses *misses, const SpPlanEntry *entry)
-{
-  guint at = misses->n, end;
-
-  while (at > 0 && is_better (entry, &misses->front[at - 1]))
-    at--;
-  if (at > 0 && lacking (&misses->front[at - 1]) <= lacking (entry))
-    return;
-  for (end = at; end < misses->n && lacking (&misses->front[end]) >= lacking (entry);)
-    end++;
-  /* A full front forgets what lacks most. */
-  if (end == at && misses->n == MOST_MISSES) {
-    if (at == 0)
-      return;
-    memmove (misses->front, misses->front + 1, (at - 1) * sizeof *entry);
-    misses->front[at - 1] = *entry;
-    return;
-  }
-  memmove (misses->front + at + 1, misses->front + end, (misses->n - end) * sizeof *entry);
-  misses->front[at] = *entry;
-  misses->n = misses->n - (end - at) + 1;
-}
-
-/* Of those that would beat the best the one that lacks least, else the one that lacks least of all. */
-static const SpPlanEntry *
-nearest_miss (const Misses *misses, const SpPlanEntry *best)
-{
-  const SpPlanEntry *nearest = NULL;
-
-  for (guint i = 0; i < misses->n && best; i++)
-    if (is_better (&misses->front[i], best))
-      nearest = &misses->front[i];
-  return nearest ? nearest : misses->n > 0 ? &misses->front[misses->n - 1] : NULL;
-}
-
-/* --- candidates --------------------------------------------------------------------------------------------------- */
-
-static SpRun
-run_of (const SpPlanQuestion *q)
-{
-  SpRun run = q->run;
-
-  run.sequence = q->sequence;
-  run.micro_batch = 1;
-  run.global_batch = q->global_batch;
-  run.causal = q->causal;
-  return run;
-}
-
-static void
-try_layout (Search *s, Misses *misses, const SpLayout *layout, gint32 micro_batch)
-{
-  s->plan->candidates++;
-  if (s->only_counts)
-    return;
-  if (s->question->progress != NULL)
-    s->question->progress (s->plan->candidates, s->all, s->question->progress_data);
-
-  SpPlanEntry entry = { .layout = *layout, .run = run_of (s->question) };
-  entry.run.micro_batch = micro_batch;
-  if (s->estimator->cluster->device->no_bf16)
-    entry.run.precision = SP_DTYPE_FP16;
-  if (!sp_layout_check (layout, s->estimator->arch, s->estimator->framework, &entry.run, s->gpus, NULL))
-    return;
-  s->plan->legal++;
-  sp_estimate_layout (s->estimator, s->program, layout, &entry.run, &entry.estimate);
-  if (!entry.estimate.fits) {
-    note_miss (misses, &entry);
-    return;
-  }
-  if (s->plan->fitting++ == 0 || is_better (&entry, &s->best))
-    s->best = entry;
-  rank (s, &entry);
-}
-
-/* How many ranks of each axis one node holds: what an order changes. */
-static void
-signature (const Search *s, const gint32 *degree, const guint8 *axes, guint n, gint32 *ret)
-{
-  gint32 node = s->estimator->cluster->gpus_per_node, stride = 1;
-
-  memset (ret, 0, SP_N_RANK_AXES * sizeof *ret);
-  for (guint i = 0; i < n; i++) {
-    ret[axes[i]] = stride < node ? MIN (degree[axes[i]], MAX (1, node / stride)) : 1;
-    stride *= degree[axes[i]];
-  }
-}
-
-static void
-complete_order (const guint8 *axes, guint n, SpOrder *ret)
-{
-  static const guint8 all[] = { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING,
-                                SP_AXIS_LASP,   SP_AXIS_DATA,    SP_AXIS_PIPELINE };
-  guint filled = n;
-
-  g_assert (n <= SP_N_RANK_AXES);
-  memcpy (ret->axis, axes, n);
-  for (guint i = 0; i < G_N_ELEMENTS (all) && filled < G_N_ELEMENTS (ret->axis); i++)
-    if (!memchr (axes, all[i], n))
-      ret->axis[filled++] = all[i];
-}
-
-/* Permutations by insertion, in the order of the default, so that the first of equals is the usual one. */
-static void
-permute (const Search *s, const gint32 *degree, guint8 *axes, guint at, guint n, Split *split,
-         gint32 (*seen)[SP_N_RANK_AXES])
-{
-  if (at == n) {
-    gint32 mine[SP_N_RANK_AXES];
-    signature (s, degree, axes, n, mine);
-    for (guint i = 0; i < split->n_orders; i++)
-      if (memcmp (seen[i], mine, sizeof mine) == 0)
-        return;
-    if (split->n_orders == MAX_ORDERS)
-      return;
-    memcpy (seen[split->n_orders], mine, sizeof mine);
-    complete_order (axes, n, &split->orders[split->n_orders++]);
-    return;
-  }
-  for (guint i = at; i < n; i++) {
-    guint8 chosen = axes[i];
-    memmove (axes + at + 1, axes + at, i - at);
-    axes[at] = chosen;
-    permute (s, degree, axes, at + 1, n, split, seen);
-    memmove (axes + at, axes + at + 1, i - at);
-    axes[i] = chosen;
-  }
-}
-
-static void
-find_orders (const Search *s, const SpLayout *layout, Split *split)
-{
-  const gint32 degree[SP_N_RANK_AXES] = {
-    [SP_AXIS_TENSOR] = layout->tensor, [SP_AXIS_ULYSSES] = layout->ulysses,
-    [SP_AXIS_RING] = layout->ring,     [SP_AXIS_LASP] = s->softmax ? 1 : layout->lasp,
-    [SP_AXIS_DATA] = split->data,      [SP_AXIS_PIPELINE] = split->pipeline,
-  };
-  gint32 seen[MAX_ORDERS][SP_N_RANK_AXES];
-  guint8 axes[SP_N_RANK_AXES];
+  const GArray *units = plan->units.units;
   guint n = 0;
 
-  for (guint i = 0; i < SP_N_RANK_AXES; i++) {
-    guint8 axis = s->question->base.order.axis[i];
-    if (degree[axis] > 1)
-      axes[n++] = axis;
+  for (guint at = 0; at < units->len && n < MOST_SAMPLED; at++) {
+    const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, at);
+    gboolean is_new = unit->point.run.micro_batch == 1 && !isinf (unit->step_s);
+    for (guint i = 0; i < n && is_new; i++)
+      is_new = !is_same_task (&g_array_index (units, SpPlanUnit, ret[i]), unit);
+    if (is_new)
+      ret[n++] = at;
   }
-  split->n_orders = 0;
-  permute (s, degree, axes, 0, n, split, seen);
+  return n;
 }
 
 static void
-find_splits (Search *s, const SpLayout *layout, gint32 rest)
+take_sample (Plan *plan)
 {
-  s->n_splits = 0;
-  for (gint32 pipeline = 1; pipeline <= rest && s->n_splits < MAX_SPLITS; pipeline++)
-    if (rest % pipeline == 0) {
-      Split *split = &s->splits[s->n_splits++];
-      split->pipeline = pipeline;
-      split->data = rest / pipeline;
-      find_orders (s, layout, split);
+  GArray *units = plan->units.units;
+  guint numbers[MOST_SAMPLED], n = choose_sample (plan, numbers);
+
+  for (guint at = 0; at < n; at += LARGEST_WAVE) {
+    SpPlanLimits limits = { .is_sample = TRUE,
+                            .limit_s = sp_plan_kept_limit (&plan->sample),
+                            .most_bytes = plan->space.estimator->cluster->device->memory_bytes.value };
+    run_wave (plan, &limits, &numbers[at], MIN (LARGEST_WAVE, n - at), &plan->sample);
+  }
+  for (guint i = 0; i < units->len; i++)
+    g_array_index (units, SpPlanUnit, i).left_for_memory = FALSE;
+}
+
+/* Units that may have one of the best. */
+static void
+find_best (Plan *plan)
+{
+  GArray *units = plan->units.units;
+  guint numbers[LARGEST_WAVE], size = FIRST_WAVE;
+
+  for (guint first = 0, n; first < units->len; first += n, size = MIN (2 * size, LARGEST_WAVE)) {
+    SpPlanLimits limits = { .limit_s = limit_of (plan),
+                            .most_bytes = plan->space.estimator->cluster->device->memory_bytes.value };
+    for (n = 0; n < size && first + n < units->len; n++) {
+      const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, first + n);
+      if (isinf (unit->step_s) || unit->step_s > limits.limit_s)
+        break;
+      numbers[n] = first + n;
+      plan->decided += unit->below;
     }
-}
-
-/* --- recipes ------------------------------------------------------------------------------------------------------ */
-
-static gint32
-share_of (const Search *s, gint32 data)
-{
-  return (s->question->global_batch + data - 1) / data;
-}
-
-/* Micro-batches of powers of two, and all of a replica's sequences at once. */
-static gboolean
-is_micro_batch (const Search *s, const Split *split, gint32 b)
-{
-  gint32 share = share_of (s, split->data);
-
-  return b == share || (b < share && (b & (b - 1)) == 0);
-}
-
-/* Ranks that experts may be spread over. */
-static gint32
-most_experts (const Search *s, gint32 replicas)
-{
-  return s->experts ? MIN (replicas, s->estimator->arch->moe.experts) : 1;
-}
-
-static void
-try_split (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint32 b)
-{
-  gint32 replicas = layout->data * sp_layout_sequence_ranks (layout, s->estimator->arch);
-
-  for (gint32 expert = 1; expert <= most_experts (s, replicas); expert++) {
-    if (replicas % expert != 0 || (expert > 1 && s->estimator->arch->moe.experts % expert != 0))
-      continue;
-    layout->expert = expert;
-    for (layout->zero = 0; layout->zero <= (replicas > 1 ? 3 : 0); layout->zero++)
-      for (guint o = 0; o < split->n_orders; o++) {
-        layout->order = split->orders[o];
-        layout->order.experts_far = s->question->base.order.experts_far;
-        try_layout (s, misses, layout, b);
+    if (n == 0) { /* sorted, so that nothing better comes */
+      for (; first < units->len; first++) {
+        const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, first);
+        plan->decided += unit->below;
+        plan->kept.refused += isinf (unit->step_s) ? unit->below : 0;
+        plan->kept.least_low_s = MIN (plan->kept.least_low_s, unit->low_s);
       }
-  }
-}
-
-/* Where there is no pipeline there is nothing to schedule, as in a scenario. */
-static void
-try_schedule (Search *s, Misses *misses, SpLayout *layout, const Split *split, gint32 b)
-{
-  const SpLayout *base = &s->question->base, usual = SP_LAYOUT_DEFAULT;
-  gint32 layers = s->estimator->arch->layers, most = 1;
-
-  layout->pipeline = split->pipeline;
-  layout->data = split->data;
-  layout->schedule = split->pipeline > 1 ? base->schedule : usual.schedule;
-  layout->virtual_stages = split->pipeline > 1 ? base->virtual_stages : 1;
-  if (sp_schedule_get (layout->schedule)->chunked && layout->virtual_stages == 1)
-    most = MIN (layers / split->pipeline, SP_MAX_CHUNKS);
-  if (most <= 1)
-    try_split (s, misses, layout, split, b);
-  for (gint32 chunks = 2; chunks <= most; chunks++) {
-    layout->virtual_stages = chunks;
-    if (chunks == 2 || layers % (split->pipeline * chunks) == 0)
-      try_split (s, misses, layout, split, b);
-  }
-}
-
-/* What the blocks' work depends on is outermost, so that the cache serves the rest. */
-static void
-try_recipes (Search *s, Misses *misses, SpLayout *layout)
-{
-  for (gint32 b = 1; b <= s->question->global_batch; b++) {
-    gboolean any = FALSE;
-    for (guint i = 0; i < s->n_splits && !any; i++)
-      any = is_micro_batch (s, &s->splits[i], b);
-    if (!any)
-      continue;
-    for (layout->recompute = 0; layout->recompute < SP_N_RECOMPUTES; layout->recompute++)
-      for (guint i = 0; i < s->n_splits; i++)
-        if (is_micro_batch (s, &s->splits[i], b))
-          try_schedule (s, misses, layout, &s->splits[i], b);
-  }
-}
-
-static void
-try_kinds (Search *s, Misses *misses, SpLayout *layout, gint32 rest)
-{
-  gboolean splits = layout->ring > 1 && s->question->causal && !s->linear;
-  gint32 versions = layout->lasp > 1 ? 2 : 1;
-
-  find_splits (s, layout, rest);
-  for (gint32 version = versions; version >= 1; version--)
-    for (guint split = 0; split < (splits ? 2 : 1); split++) {
-      layout->lasp_version = versions == 1 ? s->question->base.lasp_version : version;
-      layout->token_split = splits && split == 0 ? SP_TOKENS_ZIGZAG : SP_TOKENS_CONTIGUOUS;
-      try_recipes (s, misses, layout);
+      break;
     }
+    run_wave (plan, &limits, numbers, n, &plan->kept);
+    tell (plan);
+  }
+  tell (plan);
 }
 
-/* Factors the sequence ranks: ulysses x ring, or ulysses x lasp, or both ways at once. */
+/* Of what was left out because it does not fit, what would beat the best and lacks least. */
 static void
-try_sequence (Search *s, Misses *misses, SpLayout *layout, gint32 ranks, gint32 rest)
+find_nearest (Plan *plan)
 {
-  for (gint32 u = 1; u <= ranks; u++) {
-    if (ranks % u != 0)
-      continue;
-    layout->ulysses = u;
-    layout->ring = s->softmax ? ranks / u : 1;
-    layout->ring_kind = layout->ring > 1 ? s->question->base.ring_kind : SP_RING_P2P;
-    for (gint32 lasp = 1; lasp <= ranks; lasp++) {
-      gboolean only = !s->linear ? lasp == 1 : !s->softmax ? lasp == ranks / u : ranks % lasp == 0;
-      if (!only)
-        continue;
-      layout->lasp = lasp;
-      try_kinds (s, misses, layout, rest);
-    }
-  }
-}
+  const GArray *units = plan->units.units;
+  double capacity = plan->space.estimator->cluster->device->memory_bytes.value;
+  SpPlanKept *kept = &plan->kept, best = *kept;
+  guint numbers[LARGEST_WAVE];
 
-static void
-try_degrees (Search *s, Misses *misses)
-{
-  for (gint32 tensor = 1; tensor <= s->gpus; tensor++) {
-    if (s->gpus % tensor != 0)
-      continue;
-    for (gint32 ranks = 1; ranks <= s->gpus / tensor; ranks++) {
-      if (s->gpus / tensor % ranks != 0)
-        continue;
-      SpLayout layout = s->question->base;
-      layout.tensor = tensor;
-      try_sequence (s, misses, &layout, ranks, s->gpus / tensor / ranks);
+  for (guint at = 0, n; at < units->len;) {
+    const SpPlanEntry *nearest = sp_plan_kept_nearest (kept);
+    SpPlanLimits limits = { .only_beyond = TRUE, .limit_s = INFINITY, .most_bytes = INFINITY };
+    if (kept->best->len > 0)
+      limits.limit_s = sp_plan_entry_s (&g_array_index (kept->best, SpPlanEntry, 0), kept->figure);
+    if (nearest != NULL)
+      limits.most_bytes = capacity + sp_plan_entry_lacks (nearest);
+    for (n = 0; n < LARGEST_WAVE && at < units->len; at++) {
+      const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, at);
+      if (unit->left_for_memory && unit->step_s <= limits.limit_s)
+        numbers[n++] = at;
     }
+    if (n > 0)
+      run_wave (plan, &limits, numbers, n, kept);
   }
+  /* It is the first pass that is counted. */
+  kept->refused = best.refused;
+  kept->legal = best.legal;
+  kept->estimated = best.estimated;
+  kept->fitting = best.fitting;
+  kept->least_low_s = best.least_low_s;
 }
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
 
 /* Nothing is legal: what the plainest layouts, one axis each, are refused for says why. */
 static void
-refuse_all (const Search *s, GError **error)
+refuse_all (const SpPlanSpace *s, GError **error)
 {
   const SpPlanQuestion *q = s->question;
-  SpRun run = run_of (q);
+  SpRun run = s->run;
   SpLayout plain = q->base;
   const SpLayout usual = SP_LAYOUT_DEFAULT;
   g_autoptr (GError) cause = NULL;
@@ -418,47 +360,90 @@ refuse_all (const Search *s, GError **error)
                s->gpus, cause ? cause->message : "illegal");
 }
 
+
+/* An entry that came from another process, with all that is said of it. */
+static void
+complete (Plan *plan, SpPlanEntry *entry)
+{
+  SpPlanWorker *worker = plan->workers->pdata[0];
+
+  if (entry->estimate.memory.moment == NULL)
+    sp_estimate_layout (&worker->estimator, worker->program, &entry->layout, &entry->run, &entry->estimate);
+}
+
+static void
+take_answer (Plan *plan)
+{
+  SpPlan *ret = plan->plan;
+  const SpPlanQuestion *q = plan->space.question;
+  const SpPlanEntry *nearest = sp_plan_kept_nearest (&plan->kept);
+
+  for (guint i = 0; i < plan->kept.best->len; i++)
+    complete (plan, &g_array_index (plan->kept.best, SpPlanEntry, i));
+  ret->entries = g_array_ref (plan->kept.best);
+  ret->has_nearest = nearest != NULL;
+  if (nearest != NULL) {
+    ret->nearest = *nearest;
+    complete (plan, &ret->nearest);
+  }
+  ret->candidates = plan->units.candidates;
+  ret->legal = plan->kept.legal;
+  ret->estimated = plan->kept.estimated;
+  ret->fitting = plan->kept.fitting;
+  ret->pruned = plan->units.candidates - plan->units.refused - plan->kept.refused - plan->kept.legal;
+  ret->least_low_s = plan->kept.least_low_s;
+  guint most = q->simulate > 0 ? q->simulate : q->top;
+  for (guint i = most; i < ret->entries->len; i++)
+    ret->least_low_s = MIN (ret->least_low_s, g_array_index (ret->entries, SpPlanEntry, i).estimate.low_s);
+  sp_plan_simulate (ret, plan->space.estimator, q->simulate, plan->workers->len);
+  g_array_set_size (ret->entries, MIN (ret->entries->len, q->top));
+}
+
+static void
+make_workers (Plan *plan)
+{
+  guint threads = plan->space.question->threads;
+
+  plan->workers = g_ptr_array_new_with_free_func ((GDestroyNotify) sp_plan_worker_free);
+  for (guint i = 0; i < (threads > 0 ? threads : g_get_num_processors ()); i++)
+    g_ptr_array_add (plan->workers, sp_plan_worker_new (plan->space.estimator));
+}
+
 SpPlan *
 sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
 {
-  g_autoptr (SpPlan) plan = g_new0 (SpPlan, 1);
-  g_autoptr (SpProgram) program = sp_program_new ();
-  g_autoptr (SpBlockCache) cache = sp_block_cache_new (CACHE_LOG2_ENTRIES);
+  g_autoptr (SpPlan) ret = g_new0 (SpPlan, 1);
   gint32 cluster = estimator->cluster->nodes * estimator->cluster->gpus_per_node;
-  g_autofree Misses *misses = g_new0 (Misses, 1);
-  Search s = { .estimator = estimator,
-               .question = question,
-               .plan = plan,
-               .program = program,
-               .gpus = question->gpus ? question->gpus : cluster,
-               .softmax = sp_architecture_has (estimator->arch, SP_LAYER_SOFTMAX),
-               .linear = sp_architecture_has (estimator->arch, SP_LAYER_LINEAR),
-               .experts = sp_architecture_has_bit (estimator->arch, SP_LAYER_EXPERTS) };
+  Plan plan = { .plan = ret };
 
-  plan->entries = g_array_new (FALSE, FALSE, sizeof (SpPlanEntry));
-  if (s.gpus > cluster) {
-    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%d GPU%s asked for and the cluster %s has %d", s.gpus,
-                 sp_plural (s.gpus), estimator->cluster->name, cluster);
+  sp_plan_space_init (&plan.space, estimator, question);
+  if (plan.space.gpus > cluster) {
+    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%d GPU%s asked for and the cluster %s has %d",
+                 plan.space.gpus, sp_plural (plan.space.gpus), estimator->cluster->name, cluster);
     return NULL;
   }
-  s.only_counts = question->progress != NULL;
-  if (s.only_counts)
-    try_degrees (&s, misses);
-  s.all = plan->candidates;
-  plan->candidates = 0;
-  s.only_counts = FALSE;
-  estimator->cache = cache;
-  try_degrees (&s, misses);
-  estimator->cache = NULL;
-  if (plan->legal == 0) {
-    refuse_all (&s, error);
+  make_workers (&plan);
+  SpPlanWorker *first = plan.workers->pdata[0];
+  plan.core_s = sp_plan_core_floor (&first->estimator, first->program, &plan.space.run);
+  sp_plan_kept_init (&plan.kept, question->figure, MAX (MAX (question->top, question->simulate), 1));
+  sp_plan_kept_init (&plan.sample, question->figure, plan.kept.most);
+  sp_plan_units_init (&plan.units, &plan.space);
+  plan.decided = plan.units.refused;
+  run_jobs (&plan, bound_unit, NULL, plan.units.units->len, UNITS_AT_ONCE);
+  g_array_sort_with_data (plan.units.units, compare_units, NULL);
+  take_sample (&plan);
+  find_best (&plan);
+  find_nearest (&plan);
+  take_answer (&plan);
+  sp_plan_kept_clear (&plan.kept);
+  sp_plan_kept_clear (&plan.sample);
+  sp_plan_units_clear (&plan.units);
+  g_ptr_array_unref (plan.workers);
+  if (ret->legal == 0 && !ret->has_nearest) {
+    refuse_all (&plan.space, error);
     return NULL;
   }
-  const SpPlanEntry *nearest = nearest_miss (misses, plan->fitting > 0 ? &s.best : NULL);
-  plan->has_nearest = nearest != NULL;
-  if (nearest)
-    plan->nearest = *nearest;
-  return g_steal_pointer (&plan);
+  return g_steal_pointer (&ret);
 }
 
 void
@@ -466,7 +451,8 @@ sp_plan_free (SpPlan *plan)
 {
   if (plan == NULL)
     return;
-  g_array_unref (plan->entries);
+  if (plan->entries != NULL)
+    g_array_unref (plan->entries);
   g_free (plan);
 }
 

@@ -343,7 +343,8 @@ test_fsdp_alone (void)
   g_assert_cmpfloat ((double) (tokens_eight - tokens_one), <=, freed / a_token + 64);
 
   SpPlanQuestion question = {
-    .sequence = 4 * tokens_eight, .global_batch = 8, .top = 5000, .causal = TRUE, .base = SP_LAYOUT_DEFAULT
+    .sequence = 4 * tokens_eight, .global_batch = 8, .top = 5000, .causal = TRUE, .base = SP_LAYOUT_DEFAULT,
+    .fixed = sp_plan_beyond_usual ()
   };
   SpEstimator estimator;
   guint sequence_ranks = 0, recomputed = 0;

@@ -165,9 +165,12 @@ test_usp_plan (void)
   g_autoptr (SpArchitecture) arch = load_model ("llama-3.1-8b");
   g_autoptr (SpFramework) framework = load_framework ("flash");
   g_autoptr (SpCluster) cluster = load_cluster ("a800-2x8");
-  SpPlanQuestion question = {
-    .sequence = 208 * 1024, .global_batch = 1, .top = 5000, .causal = TRUE, .base = SP_LAYOUT_DEFAULT
-  };
+  SpPlanQuestion question = { .sequence = 208 * 1024,
+                              .global_batch = 1,
+                              .top = 5000,
+                              .causal = TRUE,
+                              .base = SP_LAYOUT_DEFAULT,
+                              .fixed = sp_plan_beyond_usual () };
   SpEstimator estimator;
 
   sp_estimator_init (&estimator, arch, cluster, framework, SP_MFU_SEQPAR);

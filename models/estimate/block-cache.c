@@ -15,9 +15,14 @@ typedef struct {
   guint32 n, next, last_found;
 } Table;
 
-struct _SpBlockCache {
-  guint n_blocks;
+/* Of programs with so many blocks, made when the first of them comes. */
+typedef struct {
   Table works, states;
+} Tables;
+
+struct _SpBlockCache {
+  guint log2_entries;
+  Tables *of[SP_MAX_BLOCKS + 1];
 };
 
 #define WORK_BYTES(blocks) (sizeof (SpWorkSet) + (blocks) * sizeof (SpBlockWork))
@@ -25,19 +30,19 @@ struct _SpBlockCache {
 
 /* The entries' memory is only reserved; what is not written costs nothing. */
 static void
-table_init (Table *table, guint log2_entries, gsize most_stride)
+table_init (Table *table, guint log2_entries, gsize stride)
 {
   table->n = 1u << MAX (log2_entries, 2);
   table->log2_index = MAX (log2_entries, 2) + 1;
   table->index = g_new0 (guint32, (gsize) 1 << table->log2_index);
-  table->entries = g_malloc0 (table->n * most_stride); /* zeros of the system, not written ones */
+  table->entries = g_malloc0 (table->n * stride); /* zeros of the system, not written ones */
+  table->stride = stride;
 }
 
 static void
-table_clear (Table *table, gsize stride)
+table_forget (Table *table)
 {
   memset (table->index, 0, sizeof *table->index << table->log2_index);
-  table->stride = stride;
   table->next = table->last_found = 0;
 }
 
@@ -46,8 +51,7 @@ sp_block_cache_new (guint log2_entries)
 {
   SpBlockCache *cache = g_new0 (SpBlockCache, 1);
 
-  table_init (&cache->works, log2_entries, WORK_BYTES (SP_MAX_BLOCKS));
-  table_init (&cache->states, log2_entries, STATE_BYTES (SP_MAX_BLOCKS));
+  cache->log2_entries = log2_entries;
   return cache;
 }
 
@@ -56,27 +60,39 @@ sp_block_cache_free (SpBlockCache *cache)
 {
   if (cache == NULL)
     return;
-  g_free (cache->works.index);
-  g_free (cache->works.entries);
-  g_free (cache->states.index);
-  g_free (cache->states.entries);
+  for (guint n = 0; n < G_N_ELEMENTS (cache->of); n++) {
+    if (cache->of[n] == NULL)
+      continue;
+    g_free (cache->of[n]->works.index);
+    g_free (cache->of[n]->works.entries);
+    g_free (cache->of[n]->states.index);
+    g_free (cache->of[n]->states.entries);
+    g_free (cache->of[n]);
+  }
   g_free (cache);
 }
 
 void
 sp_block_cache_clear (SpBlockCache *cache)
 {
-  cache->n_blocks = 0;
+  for (guint n = 0; n < G_N_ELEMENTS (cache->of); n++)
+    if (cache->of[n] != NULL) {
+      table_forget (&cache->of[n]->works);
+      table_forget (&cache->of[n]->states);
+    }
 }
 
-static void
-begin (SpBlockCache *cache, const SpProgram *program)
+static Tables *
+tables_of (SpBlockCache *cache, const SpProgram *program)
 {
-  if (cache->n_blocks == program->n_blocks)
-    return;
-  cache->n_blocks = program->n_blocks;
-  table_clear (&cache->works, WORK_BYTES (program->n_blocks));
-  table_clear (&cache->states, STATE_BYTES (program->n_blocks));
+  guint blocks = program->n_blocks;
+
+  if (cache->of[blocks] == NULL) {
+    cache->of[blocks] = g_new0 (Tables, 1);
+    table_init (&cache->of[blocks]->works, cache->log2_entries, sizeof (SpWorkSet) + blocks * sizeof (SpBlockWork));
+    table_init (&cache->of[blocks]->states, cache->log2_entries, sizeof (SpStateSet) + blocks * sizeof (SpBlockState));
+  }
+  return cache->of[blocks];
 }
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
@@ -234,9 +250,8 @@ sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *p
 {
   guint64 key[SP_CACHE_WORDS];
 
-  begin (cache, program);
   work_key (cost, program, layout, run, variant, key);
-  return table_find (&cache->works, key, ret_hit);
+  return table_find (&tables_of (cache, program)->works, key, ret_hit);
 }
 
 SpStateSet *
@@ -245,7 +260,6 @@ sp_block_cache_state (SpBlockCache *cache, const SpCost *cost, const SpProgram *
 {
   guint64 key[SP_CACHE_WORDS];
 
-  begin (cache, program);
   state_key (cost, program, layout, run, key);
-  return table_find (&cache->states, key, ret_hit);
+  return table_find (&tables_of (cache, program)->states, key, ret_hit);
 }

@@ -6,10 +6,10 @@
  * under what enters it, and for each group of ranks how many of it share a node. Layouts that differ in the rest
  * recombine them.
  *
- * Two tables, each a ring of a fixed number of entries, packed so that what is used lies close together, with an index
- * by the key's hash; a new entry takes the oldest one's place. So memory is bounded, nothing is allocated after the
- * start, and results do not depend on what is held. A cache belongs to one estimator (one architecture, cluster and
- * framework) and one thread; it starts anew when it meets a program with another number of blocks.
+ * Two tables for programs of each number of blocks, each a ring of a fixed number of entries, packed so that what is used
+ * lies close together, with an index by the key's hash; a new entry takes the oldest one's place. So memory is bounded,
+ * nothing is allocated once there are tables, and results do not depend on what is held. A cache belongs to one estimator
+ * (one architecture, cluster and framework) and one thread.
  */
 
 #include "models/estimate/block-cost.h"

@@ -104,6 +104,21 @@ typedef struct {
   SpOp pipe[2];               /* of each variant, the message between stages */
 } SpEstimateContext;
 
+/* The work of a layout's blocks alone, from the estimator's cache, which must have one: for bounds. `program` is scratch;
+ * what is returned holds until the next call for the same estimator. */
+void sp_estimate_works (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                        SpEstimateContext *ret); /* estimate.c */
+
+/* And with the states: all that sp_estimate_finish, or a part of it below, needs. */
+void sp_estimate_context (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                          SpEstimateContext *ret);
+/* Memory alone, for which no link has to be known: with an estimator of its own, whose cost's paths are never set. */
+void sp_estimate_bytes (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                        SpMemory *ret);
+/* And of it what the stage that has least of them always holds of parameters, gradients and optimizer, without reserve. */
+gint64 sp_estimate_state_bytes (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run);
+void sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret);
+
 void sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret);                               /* step-time.c */
 void sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret);                             /* volume.c */
 void sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret); /* memory.c */

@@ -542,6 +542,14 @@ sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *prog
     sp_cost_set_group_curves (cost, cluster);
 }
 
+void
+sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
+{
+  sp_paths_set_work (cost, cluster, program);
+  if (cost->fitted)
+    sp_cost_set_group_curves (cost, cluster);
+}
+
 SpProvenance
 sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboolean communicates)
 {

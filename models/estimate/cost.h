@@ -171,6 +171,8 @@ typedef struct {
 /* Once per (cluster, framework); the paths once per layout. */
 void sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framework);
 void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
+/* Those that a block's work needs alone, for bounds: other prices are those of a layout before. */
+void sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
 
 /* fp32 has the fraction of its own peak that bf16 reaches of its; without tensor cores, which is what peak-fp32 is of.
  * Curves of a profile are left as they are: known lie, they were timed in bf16. */

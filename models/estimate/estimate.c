@@ -177,8 +177,8 @@ sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e)
   return e->memory.total_bytes <= e->capacity_bytes && (host == 0 || e->host_bytes * cluster->gpus_per_node <= host);
 }
 
-static void
-estimate (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)
+void
+sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)
 {
   const SpProgram *program = e->program;
   double full, causal, tokens = scope_tokens (program);
@@ -228,7 +228,7 @@ sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpR
     price_work (estimator, program, v, work[v]);
     e.pipe[v] = program->variants[v].pipe_send;
   }
-  estimate (estimator, &e, run, ret);
+  sp_estimate_finish (estimator, &e, run, ret);
 }
 
 void
@@ -239,37 +239,107 @@ sp_estimator_init (SpEstimator *estimator, const SpArchitecture *arch, const SpC
   sp_cost_init (&estimator->cost, cluster, framework);
 }
 
-/* What the cache holds is neither written nor priced again. */
+/* Writes the program's blocks, or some of them, unless the cache holds them, and prices those. */
 static void
-estimate_cached (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run, SpEstimate *ret)
+price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+               SpEstimateContext *e, SpStateSet *state, gboolean state_hit)
 {
-  SpEstimateContext e = { .cost = &estimator->cost, .program = program };
   SpWorkSet *works[2];
-  gboolean work_hit[2] = { TRUE, TRUE }, state_hit;
+  gboolean hit[2] = { TRUE, TRUE };
 
-  sp_program_write_frame (program, estimator->arch, layout, run);
-  sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
-  sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
-  SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &state_hit);
   for (gint32 v = 0; v < program->n_variants; v++)
-    works[v] = sp_block_cache_work (estimator->cache, &estimator->cost, program, layout, run, v, &work_hit[v]);
-
-  if (!work_hit[0] || !work_hit[1])
+    works[v] = sp_block_cache_work (estimator->cache, &estimator->cost, program, layout, run, v, &hit[v]);
+  if (!hit[0] || !hit[1])
     sp_program_write (program, estimator->arch, estimator->framework, layout, run);
   else if (!state_hit)
     sp_program_write_state (program, estimator->arch, estimator->framework, layout, run);
   if (!state_hit)
     price_state (estimator, program, state->blocks);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    if (!work_hit[v]) {
+    if (!hit[v]) {
       price_work (estimator, program, v, works[v]->blocks);
       works[v]->pipe = program->variants[v].pipe_send;
     }
-    e.work[v] = works[v]->blocks;
-    e.pipe[v] = works[v]->pipe;
+    e->work[v] = works[v]->blocks;
+    e->pipe[v] = works[v]->pipe;
   }
-  e.state = state->blocks;
-  estimate (estimator, &e, run, ret);
+}
+
+void
+sp_estimate_works (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                   SpEstimateContext *ret)
+{
+  g_return_if_fail (estimator->cache != NULL);
+
+  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  sp_program_write_frame (program, estimator->arch, layout, run);
+  sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
+  sp_cost_set_work_paths (&estimator->cost, estimator->cluster, program);
+  price_missing (estimator, program, layout, run, ret, NULL, TRUE);
+}
+
+/* The program's frame is written, and paths are set. */
+static void
+find_blocks (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+             SpEstimateContext *ret)
+{
+  gboolean hit;
+
+  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &hit);
+  price_missing (estimator, program, layout, run, ret, state, hit);
+  ret->state = state->blocks;
+}
+
+void
+sp_estimate_context (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
+                     SpEstimateContext *ret)
+{
+  g_return_if_fail (estimator->cache != NULL);
+
+  sp_program_write_frame (program, estimator->arch, layout, run);
+  sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
+  sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
+  find_blocks (estimator, program, layout, run, ret);
+}
+
+gint64
+sp_estimate_state_bytes (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run)
+{
+  gint32 counts[SP_MAX_BLOCKS];
+  gint64 most = 0;
+  gboolean hit;
+
+  g_return_val_if_fail (estimator->cache != NULL, 0);
+
+  sp_program_write_frame (program, estimator->arch, layout, run);
+  SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &hit);
+  if (!hit) {
+    sp_program_write_state (program, estimator->arch, estimator->framework, layout, run);
+    price_state (estimator, program, state->blocks);
+  }
+  for (gint32 s = 0; s < program->stages; s++) {
+    gint64 bytes = 0;
+    for (gint32 c = 0; c < program->chunks; c++) {
+      sp_estimate_counts (program, sp_program_virtual_stage (program, s, c), counts);
+      for (guint b = 0; b < program->n_blocks; b++)
+        bytes += counts[b] * state->blocks[b].always_bytes;
+    }
+    most = s == 0 ? bytes : MIN (most, bytes);
+  }
+  return most;
+}
+
+void
+sp_estimate_bytes (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run, SpMemory *ret)
+{
+  SpEstimateContext e;
+
+  g_return_if_fail (estimator->cache != NULL);
+
+  sp_program_write_frame (program, estimator->arch, layout, run);
+  find_blocks (estimator, program, layout, run, &e);
+  sp_estimate_memory (&e, estimator->framework, ret);
 }
 
 void
@@ -277,7 +347,9 @@ sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *
                     SpEstimate *ret)
 {
   if (estimator->cache) {
-    estimate_cached (estimator, program, layout, run, ret);
+    SpEstimateContext e; /* what the cache holds is neither written nor priced again */
+    sp_estimate_context (estimator, program, layout, run, &e);
+    sp_estimate_finish (estimator, &e, run, ret);
     return;
   }
   sp_program_write (program, estimator->arch, estimator->framework, layout, run);

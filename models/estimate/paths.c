@@ -324,3 +324,28 @@ sp_paths_set (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
   for (guint g = 0; g < SP_N_GROUPS; g++)
     set_group (cost, cluster, program, g, even);
 }
+
+static const guint8 work_groups[] = { SP_GROUP_TENSOR,         SP_GROUP_ULYSSES,    SP_GROUP_RING,
+                                      SP_GROUP_RING_INNER,     SP_GROUP_RING_OUTER, SP_GROUP_LASP,
+                                      SP_GROUP_ULYSSES_LINEAR, SP_GROUP_EXPERT };
+
+void
+sp_paths_set_work (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
+{
+  gboolean even = lines_up (program, cluster->gpus_per_node);
+
+  for (guint i = 0; i < G_N_ELEMENTS (work_groups); i++)
+    set_group (cost, cluster, program, work_groups[i], even);
+}
+
+guint64
+sp_paths_work_identity (const SpCost *cost)
+{
+  guint64 hash = 1;
+
+  for (guint i = 0; i < G_N_ELEMENTS (work_groups); i++) {
+    hash = (hash ^ cost->paths[work_groups[i]].identity) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
+    hash ^= hash >> 29;
+  }
+  return hash;
+}

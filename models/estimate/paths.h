@@ -18,6 +18,11 @@ G_BEGIN_DECLS
 /* Fills cost->paths and cost->alone of all groups. */
 void sp_paths_set (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
 
+/* Of the groups that enter a block's work alone, and what two programs have in common if these cost both the same (but for
+ * odds of 1 in 2^64). A search that only bounds goes by far fewer of them. */
+void sp_paths_set_work (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
+guint64 sp_paths_work_identity (const SpCost *cost);
+
 /* From the graph. FALSE: it is too large, or the cluster has fewer GPUs than the program has ranks. */
 gboolean sp_path_set_from_graph (const SpCluster *cluster, const SpProgram *program, SpGroupId group, SpPath *ret_fair,
                                  SpPath *ret_alone);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/step-time.h"
 
+#include <math.h>
+
 /* The schedule over stages x micro-batches: a max-plus pass over its slots, and what stands for the rest of it. */
 
 /* Starts when both are over, and takes `seconds`. */
@@ -237,6 +239,40 @@ is_settled (const SpProgram *program, const SpStageTime *const *stages, gint32 p
   return TRUE;
 }
 
+/* What no schedule beats: a stage runs its slots, after those of the stages before it have run the first forward, and
+ * where backwards are whole and go one way they go back through those stages after its last. A pass that was cut short
+ * may have missed it by the idle time that a stage had left. */
+static void
+no_less_than_slots (const SpProgram *program, const SpPartTime *const *parts, const SpStageTime *const *stages,
+                    SpFigures *ends)
+{
+  const SpSchedule *schedule = sp_estimate_schedule (program);
+  gint32 last = program->n_variants - 1;
+  SpFigures fill = { { 0 } };
+
+  for (gint32 s = 0; s < program->stages; s++)
+    for (guint f = 0; f < SP_N_FIGURES; f++) {
+      ends[s].of[f] = MAX (ends[s].of[f], fill.of[f] + stages[s]->busy.of[f]);
+      if (schedule->mirrored)
+        continue;
+      const SpFigures forward = sp_figures_of (&parts[s]->slots[0][SP_SLOT_FORWARD]);
+      fill.of[f] += forward.of[f];
+    }
+  if (schedule->mirrored || schedule->splits || sp_program_is_forward (program))
+    return;
+  for (gint32 s = program->stages - 2; s >= 0; s--)
+    for (guint f = 0; f < SP_N_FIGURES; f++) {
+      double back = INFINITY;
+      for (gint32 c = 0; c < program->chunks; c++)
+        for (gint32 v = 0; v <= last; v++) {
+          const SpSlotTime *slots = parts[c * program->stages + s]->slots[v];
+          const SpFigures backward = sp_figures_of (&slots[SP_SLOT_BACKWARD]);
+          back = MIN (back, backward.of[f]);
+        }
+      ends[s].of[f] = MAX (ends[s].of[f], ends[s + 1].of[f] + back);
+    }
+}
+
 #define FIRST_WALK 6     /* x p micro-batches */
 #define LONGEST_WALK 2e6 /* slots of all stages */
 
@@ -262,6 +298,7 @@ walk_and_extend (const SpProgram *program, const SpPartTime *const *parts, const
     for (gint32 s = 0; s < program->stages; s++)
       for (guint f = 0; f < SP_N_FIGURES; f++)
         ends[s].of[f] += (ends[s].of[f] - before[s].of[f]) * (m - walked) / period;
+    no_less_than_slots (program, parts, stages, ends);
     return;
   }
 }

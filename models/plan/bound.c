@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "models/plan/plan-private.h"
+
+#include "models/writer.h"
+
+#include "sim/op-place.h"
+
+#include <math.h>
+
+/* Bounds of parts of the space: see models/planner.h. */
+
+/* --- a unit ------------------------------------------------------------------------------------------------------- */
+
+/* Of each block of a program, how many layers have it. */
+static double
+layers_of (const SpProgram *program, guint block)
+{
+  double n = 0;
+
+  if (block == 0 || block == program->n_blocks - 1)
+    return 1;
+  for (guint l = 0; l < program->n_layers; l++)
+    n += program->layer_block[l] == block;
+  return n;
+}
+
+static double
+core_of_list (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+  double seconds = 0;
+
+  for (guint i = 0; i < n; i++) {
+    const SpOp *op = &ops[i];
+    if (!(op->flags & SP_OP_CORE) || sp_op_is_communication (op->kind) || op->loop || op->flags & SP_OP_ON_HOST)
+      continue;
+    if (cost->kernels[op->kind] != NULL || (block->attention_pairs > 0 && cost->s_per_flop[op->kind] > 0))
+      continue; /* a curve's rate may be another's; documents are counted otherwise */
+    double flop_s = cost->stack_time[op->kind] * cost->s_per_flop[op->kind];
+    seconds += op->flops * (op->flags & SP_OP_FP8 ? MIN (flop_s, flop_s * cost->fp8_of_bf16) : flop_s);
+  }
+  return seconds;
+}
+
+double
+sp_plan_core_floor (SpEstimator *estimator, SpProgram *program, const SpRun *run)
+{
+  SpLayout alone = SP_LAYOUT_DEFAULT;
+  SpRun one = *run;
+  double seconds = 0;
+
+  alone.zero = 0;
+  one.micro_batch = one.global_batch = 1;
+  if (!sp_layout_check (&alone, estimator->arch, estimator->framework, &one, 1, NULL))
+    return 0;
+  sp_program_write (program, estimator->arch, estimator->framework, &alone, &one);
+  for (guint b = 0; b < program->n_blocks; b++) {
+    const SpBlock *block = &program->variants[0].blocks[b];
+    seconds += layers_of (program, b) * (core_of_list (&estimator->cost, program, block, SP_PHASE_FORWARD) +
+                                         core_of_list (&estimator->cost, program, block, SP_PHASE_BACKWARD));
+  }
+  return seconds;
+}
+
+/* Communication of these axes is the same for every kind of ring and of recurrence. */
+static gboolean
+is_common (const SpOp *op)
+{
+  return op->axis == SP_AXIS_TENSOR || op->axis == SP_AXIS_ULYSSES || op->axis == SP_AXIS_EXPERT;
+}
+
+static void
+add_list_floor (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, double times,
+                double *step, double *low)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+
+  for (guint i = 0; i < n; i++) {
+    const SpOp *op = &ops[i];
+    if (op->loop)
+      continue;
+    if (sp_op_is_communication (op->kind)) {
+      if (is_common (op) && !(op->flags & SP_OP_ASYNC) && op->kind != SP_OP_SEND && op->kind != SP_OP_RECEIVE)
+        *step += times * sp_cost_op (cost, op);
+      continue;
+    }
+    gboolean by_place = op->guard & (SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST | SP_GUARD_VISIBLE) || sp_op_has_ends (op);
+    if (op->flags & SP_OP_CORE || by_place)
+      continue;
+    *step += times * sp_cost_op (cost, op);
+    *low += times * sp_cost_op (cost, op);
+  }
+}
+
+void
+sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step, double *ret_low)
+{
+  *ret_step = *ret_low = core_s;
+  for (guint b = 0; b < program->n_blocks; b++) {
+    const SpBlock *block = &program->variants[0].blocks[b];
+    double times = layers_of (program, b);
+    add_list_floor (cost, program, block, SP_PHASE_FORWARD, times, ret_step, ret_low);
+    add_list_floor (cost, program, block, SP_PHASE_BACKWARD, times, ret_step, ret_low);
+  }
+}
+
+/* --- work --------------------------------------------------------------------------------------------------------- */
+
+/* Two figures side by side: the one that is ranked by, and kernels alone. */
+typedef struct {
+  double step, low;
+} Seconds;
+
+static inline void
+add_list (Seconds *sum, const SpListTime *list, SpPlanFigure figure, double n)
+{
+  sum->step += n * (figure == SP_PLAN_BY_SERIAL ? list->serial : list->step);
+  sum->low += n * (list->compute - list->spare);
+}
+
+/* A backward, whole or in its parts: some schedules run both kinds, so it is the less of them. */
+static Seconds
+backward_of (const SpBlockWork *work, SpPlanFigure figure, gboolean splits, gboolean either)
+{
+  Seconds whole = { 0 }, parts = { 0 };
+
+  add_list (&whole, &work->backward, figure, 1);
+  if (!splits)
+    return whole;
+  add_list (&parts, &work->input, figure, 1);
+  add_list (&parts, &work->weight, figure, 1);
+  if (either)
+    return (Seconds){ MIN (whole.step, parts.step), MIN (whole.low, parts.low) };
+  return parts;
+}
+
+typedef struct {
+  Seconds forward, backward; /* backward: with what is recomputed */
+} SlotSeconds;
+
+static double
+with_reserve (double bytes, const SpFramework *framework)
+{
+  return bytes * (1 + framework->allocator_slack.value) + framework->reserved_bytes.value;
+}
+
+/* Of a virtual stage. */
+static SlotSeconds
+slots_of (const SpEstimateContext *e, gint32 variant, const gint32 *counts, SpPlanFigure figure)
+{
+  const SpSchedule *schedule = sp_estimate_schedule (e->program);
+  SlotSeconds s = { { 0 }, { 0 } };
+
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    const SpBlockWork *work = &e->work[variant][b];
+    if (counts[b] == 0)
+      continue;
+    const Seconds backward = backward_of (work, figure, schedule->splits, schedule->mirrored);
+    add_list (&s.forward, &work->forward, figure, counts[b]);
+    add_list (&s.backward, &work->recompute, figure, counts[b]);
+    s.backward.step += counts[b] * backward.step;
+    s.backward.low += counts[b] * backward.low;
+  }
+  return s;
+}
+
+void
+sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure, gint32 stages,
+                           SpPlanBound *ret)
+{
+  gint32 counts[SP_MAX_BLOCKS] = { 0 };
+  double stash = INFINITY, peak = 0;
+
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    counts[b] = (gint32) layers_of (e->program, b);
+  const SlotSeconds s = slots_of (e, 0, counts, figure);
+  ret->step_s = s.forward.step + s.backward.step;
+  ret->low_s = s.forward.low + s.backward.low;
+  /* Some stage has its part of the layers, and in the forward of the last of them what the others keep. */
+  for (guint b = 1; b + 1 < e->program->n_blocks; b++) {
+    stash = MIN (stash, (double) e->work[0][b].stash_bytes);
+    peak = b == 1 ? (double) e->work[0][b].peak_bytes[SP_LIST_FORWARD]
+                  : MIN (peak, (double) e->work[0][b].peak_bytes[SP_LIST_FORWARD]);
+  }
+  double layers = ceil ((double) e->program->n_layers / stages);
+  ret->bytes = with_reserve ((layers - 1) * stash + peak, framework);
+}
+
+/* Of a virtual stage, in each variant; neighbours that are alike are summed up once. */
+typedef struct {
+  SlotSeconds slots[2];
+  gint64 stash_bytes, beyond_bytes; /* beyond: what the list of its last block has over its stash */
+} Part;
+
+static void
+part_of (const SpEstimateContext *e, gint32 at, SpPlanFigure figure, Part *ret)
+{
+  gint32 counts[SP_MAX_BLOCKS];
+
+  sp_estimate_counts (e->program, at, counts);
+  for (gint32 v = 0; v < e->program->n_variants; v++)
+    ret->slots[v] = slots_of (e, v, counts, figure);
+  ret->stash_bytes = 0;
+  ret->beyond_bytes = G_MAXINT64;
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    if (counts[b] > 0) {
+      const SpBlockWork *work = &e->work[0][b];
+      gint64 peak = work->peak_bytes[SP_LIST_FORWARD];
+      gboolean is_head = b == e->program->n_blocks - 1;
+      ret->stash_bytes += counts[b] * work->stash_bytes;
+      /* Which layer is the last is not looked up; the head is. */
+      ret->beyond_bytes = is_head ? peak - work->stash_bytes : MIN (ret->beyond_bytes, peak - work->stash_bytes);
+    }
+}
+
+/* What the slots of a stage take, all of its chunks. */
+static Seconds
+busy_of (const SpEstimateContext *e, const Part *const *parts, gint32 stage)
+{
+  const SpProgram *program = e->program;
+  Seconds busy = { 0, 0 };
+
+  for (gint32 c = 0; c < program->chunks; c++)
+    for (gint32 v = 0; v < program->n_variants; v++) {
+      const SlotSeconds *s = &parts[sp_program_virtual_stage (program, stage, c)]->slots[v];
+      double runs = sp_estimate_runs (program, v);
+      busy.step += runs * (s->forward.step + s->backward.step);
+      busy.low += runs * (s->forward.low + s->backward.low);
+    }
+  return busy;
+}
+
+/* The way back through a stage, by whichever chunk and micro-batch is the last. */
+static Seconds
+least_back (const SpProgram *program, const Part *const *parts, gint32 stage)
+{
+  Seconds least = { INFINITY, INFINITY };
+
+  for (gint32 c = 0; c < program->chunks; c++)
+    for (gint32 v = 0; v < program->n_variants; v++) {
+      const Seconds back = parts[sp_program_virtual_stage (program, stage, c)]->slots[v].backward;
+      least.step = MIN (least.step, back.step);
+      least.low = MIN (least.low, back.low);
+    }
+  return least;
+}
+
+/* In the last block's forward a stage has all of the blocks before it, and the other micro-batches in flight. Of several
+ * chunks one way, all have had the first micro-batch's forward before its first backward. */
+static double
+stage_bytes (const SpProgram *program, const Part *const *parts, gint32 stage)
+{
+  const SpSchedule *schedule = sp_estimate_schedule (program);
+  const SpPipeline pipeline = { program->stages, 1, program->micro_batches, FALSE };
+  gint32 others = schedule->in_flight != NULL ? schedule->in_flight (&pipeline, stage) - 1 : 0;
+  double bytes = 0;
+
+  if (program->chunks == 1)
+    return (double) (others * parts[stage]->stash_bytes + parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
+  for (gint32 c = 0; c < program->chunks; c++) {
+    double stash = (double) parts[sp_program_virtual_stage (program, stage, c)]->stash_bytes;
+    bytes = schedule->mirrored ? MAX (bytes, stash) : bytes + stash;
+  }
+  return bytes;
+}
+
+void
+sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure, SpPlanBound *ret)
+{
+  const SpProgram *program = e->program;
+  const SpSchedule *schedule = sp_estimate_schedule (program);
+  const Part *parts[SP_MAX_VIRTUAL_STAGES];
+  Part own[SP_MAX_VIRTUAL_STAGES];
+  Seconds fill = { 0, 0 }, drain = { 0, 0 };
+  double bytes = 0;
+  guint n = 0;
+
+  *ret = (SpPlanBound){ 0 };
+  for (gint32 at = 0; at < sp_program_virtual_stages (program); at++)
+    if (at > 0 && sp_estimate_are_alike (program, at, at - 1))
+      parts[at] = parts[at - 1];
+    else {
+      part_of (e, at, figure, &own[n]);
+      parts[at] = &own[n++];
+    }
+  for (gint32 s = 0; s < program->stages; s++) {
+    const Seconds busy = busy_of (e, parts, s);
+    ret->step_s = MAX (ret->step_s, fill.step + busy.step + drain.step);
+    ret->low_s = MAX (ret->low_s, fill.low + busy.low + drain.low);
+    bytes = MAX (bytes, stage_bytes (program, parts, s));
+    if (schedule->mirrored)
+      continue;
+    /* The first micro-batch is a whole one, where there are any. */
+    const Seconds forward = parts[s]->slots[program->micro_batches > 1 ? 0 : program->n_variants - 1].forward;
+    fill.step += forward.step;
+    fill.low += forward.low;
+    if (schedule->splits)
+      continue;
+    const Seconds back = least_back (program, parts, s);
+    drain.step += back.step;
+    drain.low += back.low;
+  }
+  ret->bytes = with_reserve (bytes, framework);
+}
