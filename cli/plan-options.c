@@ -14,8 +14,8 @@ sp_plan_options_clear (SpPlanOptions *o)
 {
   g_strfreev (o->rest);
   g_strfreev (o->sets);
-  char *strings[] = { o->model, o->cluster, o->framework,  o->sequence, o->batch,
-                      o->gpus,  o->top,     o->convention, o->export,   o->profile };
+  char *strings[] = { o->model,      o->cluster, o->framework, o->sequence, o->batch,  o->gpus,   o->top,
+                      o->convention, o->export,  o->profile,   o->target,   o->budget, o->tokens, o->csv };
   for (guint i = 0; i < G_N_ELEMENTS (strings); i++)
     g_free (strings[i]);
 }
@@ -46,6 +46,16 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
     { "export", 0, 0, G_OPTION_ARG_STRING, &o->export,
       "The best layout as a run file: megatron, deepspeed, torchtitan or flame", "NAME" },
+    { "max-sequence", 0, 0, G_OPTION_ARG_NONE, &o->max_sequence, "The longest sequence of which a layout fits", NULL },
+    { "min-gpus", 0, 0, G_OPTION_ARG_NONE, &o->min_gpus, "The fewest GPUs on which a layout fits", NULL },
+    { "target-tokens-per-s", 0, 0, G_OPTION_ARG_STRING, &o->target,
+      "GPUs and layouts that reach it; of the two above, besides", "X" },
+    { "budget", 0, 0, G_OPTION_ARG_STRING, &o->budget, "Which layouts train --tokens within it", "GPU-HOURS" },
+    { "tokens", 0, 0, G_OPTION_ARG_STRING, &o->tokens, "Of --budget: such as 300B or 15T", "N" },
+    { "pareto", 0, 0, G_OPTION_ARG_NONE, &o->pareto, "What is best in time, memory of a GPU and number of GPUs", NULL },
+    { "csv", 0, 0, G_OPTION_ARG_FILENAME, &o->csv, "Of --pareto: its rows, for seqpar plot pareto", "FILE" },
+    { "sensitivity", 0, 0, G_OPTION_ARG_NONE, &o->sensitivity, "What 1 % more of each part of the machine gives",
+      NULL },
     { G_OPTION_REMAINING, 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, NULL },
     { NULL },
   };
@@ -77,7 +87,7 @@ check_options (const SpPlanOptions *o, GError **error)
   } needed[] = {
     { "--model", o->model },
     { "--cluster", o->cluster },
-    { "--sequence", o->sequence },
+    { "--sequence", o->max_sequence ? "" : o->sequence },
     { "--global-batch", o->batch },
   };
   static const char *const positional[] = { NULL };
@@ -88,7 +98,7 @@ check_options (const SpPlanOptions *o, GError **error)
       return sp_cli_usage (error, "%s is missing", needed[i].option);
   if (o->export != NULL && o->json)
     return sp_cli_usage (error, "--export writes a run file, --json does not go with it");
-  return sp_cli_export_format ("--export", o->export, error);
+  return sp_plan_ask_check (o, error) && sp_cli_export_format ("--export", o->export, error);
 }
 
 /* What may be set: not searched. `names` in order of the field's values, from `first`; NULL for a schedule. */
@@ -279,6 +289,9 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
       !read_number ("--global-batch", o->batch, SP_UNIT_COUNT, 1, 1 << 24, &batch, error) ||
       !read_number ("--gpus", o->gpus, SP_UNIT_COUNT, 1, 1 << 26, &gpus, error) ||
       !read_number ("--top", o->top, SP_UNIT_COUNT, 1, 1000, &top, error) ||
+      !read_number ("--target-tokens-per-s", o->target, SP_UNIT_NUMBER, 1e-3, 1e12, &q->target_tokens_per_s, error) ||
+      !read_number ("--budget", o->budget, SP_UNIT_GPU_HOURS, 1e-3, 1e12, &q->budget_gpu_hours, error) ||
+      !read_number ("--tokens", o->tokens, SP_UNIT_TRAINED_TOKENS, 1, 1e18, &q->tokens, error) ||
       !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, &convention, error))
     return FALSE;
   const SpLayout base = SP_LAYOUT_DEFAULT;
@@ -295,4 +308,26 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
     if (!apply_set (o->sets[i], &q->question, error))
       return FALSE;
   return load_files (o, q, error) && check_effects (o, q, error) && check_question (q, error);
+}
+
+SpPlanQuestion
+sp_plan_question_of (const SpScenario *s, guint top)
+{
+  SpPlanQuestion q = { .sequence = s->run.sequence,
+                       .global_batch = s->run.global_batch,
+                       .top = top,
+                       .causal = s->run.causal,
+                       .base = SP_LAYOUT_DEFAULT,
+                       .run = s->run };
+
+  q.base.sequence_regions = s->layout.sequence_regions;
+  q.base.reshard = s->layout.reshard;
+  q.base.gradient_dtype = s->layout.gradient_dtype;
+  q.base.ring_gradient_dtype = s->layout.ring_gradient_dtype;
+  q.base.overlap = s->layout.overlap;
+  q.base.loss = s->layout.loss;
+  q.base.loss_chunks = s->layout.loss_chunks;
+  q.base.mlp_tiles = s->layout.mlp_tiles;
+  q.base.expert_capacity = s->layout.expert_capacity;
+  return q;
 }

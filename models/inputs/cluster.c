@@ -360,8 +360,7 @@ void
 sp_cluster_complete (SpCluster *cluster)
 {
   set_defaults (cluster);
-  cluster->memo = g_new0 (SpClusterMemo, 1);
-  g_mutex_init (&cluster->memo->lock);
+  cluster->memo = sp_cluster_memo_new ();
 }
 
 char *
@@ -393,8 +392,17 @@ sp_cluster_resize (SpCluster *cluster, gint32 nodes, gint32 gpus_per_node)
   return NULL;
 }
 
-static void
-memo_free (SpClusterMemo *memo)
+SpClusterMemo *
+sp_cluster_memo_new (void)
+{
+  SpClusterMemo *memo = g_new0 (SpClusterMemo, 1);
+
+  g_mutex_init (&memo->lock);
+  return memo;
+}
+
+void
+sp_cluster_memo_free (SpClusterMemo *memo)
 {
   if (memo == NULL)
     return;
@@ -427,7 +435,7 @@ sp_cluster_free (SpCluster *cluster)
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (kind_keys[i].type == QUANTITY)
       sp_clear_sources (&kind_keys[i].key, 1, cluster);
-  memo_free (cluster->memo);
+  sp_cluster_memo_free (cluster->memo);
   sp_profile_free (cluster->profile);
   sp_device_free (cluster->device);
   g_clear_pointer (&cluster->notes, g_ptr_array_unref);

@@ -137,6 +137,9 @@ typedef struct _SpClusterMemo {
   GHashTable *rates;    /* of groups; made by models/estimate/paths-graph.c, freed with the cluster */
 } SpClusterMemo;
 
+SpClusterMemo *sp_cluster_memo_new (void);
+void sp_cluster_memo_free (SpClusterMemo *memo); /* NULL is none */
+
 /* How the user's stack behaves: what the writers and the memory model do differently for it. */
 typedef struct {
   char *name;
