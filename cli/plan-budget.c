@@ -9,6 +9,12 @@ cost_at (const SpPlanBudget *budget, gint i)
   return i >= 0 ? &g_array_index (budget->costs, SpPlanCost, i) : NULL;
 }
 
+static char *
+amount_text (double amount)
+{
+  return amount >= 1000 ? sp_text_count (amount) : g_strdup_printf ("%.3g", amount);
+}
+
 /* The first of its count: costs are in the order of plans, quickest first. */
 static gboolean
 is_first (const SpPlanBudget *budget, guint i)
@@ -76,8 +82,8 @@ add_row (const SpPlanAsked *asked, const SpPlanCost *cost, guint within, SpTable
   sp_table_take (table, g_strdup_printf ("%d", cost->gpus));
   sp_table_take (table, sp_text_count (e->tokens_per_s));
   sp_table_take (table, sp_text_percent (e->mfu_causal));
-  sp_table_take (table, g_strdup_printf ("%.1f", cost->days));
-  sp_table_take (table, sp_text_count (cost->gpu_hours));
+  sp_table_take (table, amount_text (cost->days));
+  sp_table_take (table, amount_text (cost->gpu_hours));
   sp_table_take (table, sp_text_percent (cost->margin));
   sp_table_take (table, g_strdup_printf ("%u", within));
   sp_table_take (table, sp_plan_layout_text (&cost->entry->layout, asked->input->arch));
@@ -126,33 +132,36 @@ add_none (const SpPlanBudget *budget, GString *out)
     g_string_append (out, "NOTHING FITS on any number of GPUs that was looked at\n");
     return;
   }
-  g_autofree char *need = sp_text_count (cheapest->gpu_hours), *tokens = sp_text_count (budget->affordable_tokens);
-  g_autofree char *lack = sp_text_percent (-cheapest->margin);
+  g_autofree char *need = amount_text (cheapest->gpu_hours), *tokens = sp_text_count (budget->affordable_tokens);
+  g_autofree char *lack = sp_text_percent (-cheapest->margin), *days = amount_text (cheapest->days);
   g_string_append_printf (out,
-                          "NOT WITHIN THE BUDGET. What would do: %s GPU-hours (%s more), %.1f days on %d GPUs; "
+                          "NOT WITHIN THE BUDGET. What would do: %s GPU-hours (%s more), %s days on %d GPUs; "
                           "or %s tokens\n",
-                          need, lack, cheapest->days, cheapest->gpus, tokens);
+                          need, lack, days, cheapest->gpus, tokens);
 }
 
 static void
 add_text (const SpPlanAsked *asked, const SpPlanBudget *budget, GString *out)
 {
   const SpPlanCost *best = cost_at (budget, budget->best), *cheapest = cost_at (budget, budget->cheapest);
-  g_autofree char *tokens = sp_text_count (budget->tokens), *hours = sp_text_count (budget->gpu_hours);
+  g_autofree char *tokens = sp_text_count (budget->tokens), *hours = amount_text (budget->gpu_hours);
 
   g_string_append_printf (out, "%s tokens within %s GPU-hours\n", tokens, hours);
   if (best == NULL) {
     add_none (budget, out);
   } else {
-    g_autofree char *used = sp_text_count (best->gpu_hours), *left = sp_text_percent (best->margin);
+    g_autofree char *used = amount_text (best->gpu_hours), *left = sp_text_percent (best->margin);
     g_autofree char *layout = sp_plan_layout_text (&best->entry->layout, asked->input->arch);
-    g_string_append_printf (out, "quickest: %.1f days on %d GPUs, %s GPU-hours, %s left: %s, micro-batch %d\n",
-                            best->days, best->gpus, used, left, layout, best->entry->run.micro_batch);
+    g_autofree char *days = amount_text (best->days);
+    g_string_append_printf (
+        out, "the best within it, by days: %s days on %d GPUs, %s GPU-hours, %s left: %s, micro-batch %d\n", days,
+        best->gpus, used, left, layout, best->entry->run.micro_batch);
   }
   if (best != NULL && cheapest->gpu_hours < best->gpu_hours) {
-    g_autofree char *used = sp_text_count (cheapest->gpu_hours), *left = sp_text_percent (cheapest->margin);
-    g_string_append_printf (out, "most left: %.1f days on %d GPUs, %s GPU-hours, %s left\n", cheapest->days,
-                            cheapest->gpus, used, left);
+    g_autofree char *used = amount_text (cheapest->gpu_hours), *left = sp_text_percent (cheapest->margin);
+    g_autofree char *days = amount_text (cheapest->days);
+    g_string_append_printf (out, "most left: %s days on %d GPUs, %s GPU-hours, %s left\n", days, cheapest->gpus, used,
+                            left);
   }
   if (budget->costs->len > 0)
     add_table (asked, budget, out);

@@ -12,6 +12,12 @@ point_at (const GArray *points, guint i)
   return &g_array_index (points, SpParetoPoint, i);
 }
 
+double
+sp_plan_pareto_step (const SpCluster *cluster)
+{
+  return STEP_SHARE * cluster->device->memory_bytes.value;
+}
+
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
 GString *
@@ -105,7 +111,7 @@ sp_plan_ask_pareto (const SpPlanAsked *asked, GString *out, GError **error)
   if (csv != NULL && !sp_cli_check_output (csv, error))
     return FALSE;
   g_autoptr (SpPareto) pareto =
-      sp_plan_pareto (asked->estimator, q, STEP_SHARE * asked->estimator->cluster->device->memory_bytes.value, error);
+      sp_plan_pareto (asked->estimator, q, sp_plan_pareto_step (asked->estimator->cluster), error);
   if (pareto == NULL)
     return FALSE;
   g_autoptr (GString) rows = csv != NULL ? sp_plan_pareto_csv (asked->estimator, q, pareto->points) : NULL;

@@ -82,7 +82,8 @@ gboolean sp_plan_ask_sensitivity (const SpPlanAsked *asked, GString *out, GError
 
 /* {"question": name, an open object; ended by sp_json_finish after json_builder_end_object. */
 JsonBuilder *sp_plan_ask_json (const char *question);
-/* Rows for `seqpar plot pareto`. */
+/* How far apart in memory points are that are told apart, and rows for `seqpar plot pareto`. */
+double sp_plan_pareto_step (const SpCluster *cluster);
 GString *sp_plan_pareto_csv (const SpEstimator *estimator, const SpPlanQuestion *question, const GArray *points);
 
 G_END_DECLS

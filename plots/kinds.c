@@ -24,6 +24,8 @@ static const SpKind kinds[] = {
   { "calibration", "measured points, the curves through them, and what was held out", SP_SOURCE_FIT, FALSE, 920, 400,
     NULL, sp_kind_calibration },
   { "accuracy", "runs as predicted and as executed", SP_SOURCE_CHECK, FALSE, 920, 420, NULL, sp_kind_accuracy },
+  { "pareto", "layouts that none beats: step time against memory of a GPU, by number of GPUs", SP_SOURCE_PARETO, FALSE,
+    760, 420, NULL, sp_kind_pareto },
   { "heatmap", "MFU over two keys", SP_SOURCE_SWEEP, TRUE, 760, 480, NULL, sp_kind_heatmap },
 };
 

@@ -56,7 +56,7 @@ typedef struct {
   gint64 next;              /* the next length, or where there is none the shortest; 0: none is asked */
   SpPlan *next_plan;        /* of that; NULL: nothing is legal */
   SpSequenceLimit limit;    /* what is wrong with the next length */
-  double best_tokens_per_s; /* of all lengths looked at, and at which */
+  double best_tokens_per_s; /* of layouts that were looked at, and its length */
   gint64 best_sequence;
   gboolean is_monotonic;
   guint searches;

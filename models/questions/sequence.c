@@ -71,8 +71,10 @@ known_passes (Search *s, gint64 tokens)
     if (!sp_layout_check (&entry.layout, s->estimator->arch, s->estimator->framework, &entry.run, 0, NULL))
       continue;
     sp_estimate_layout (s->estimator, s->program, &entry.layout, &entry.run, &entry.estimate);
-    if (is_enough (s, &entry))
-      return TRUE;
+    if (!is_enough (s, &entry))
+      continue;
+    note_rate (s, &entry);
+    return TRUE;
   }
   return FALSE;
 }
