@@ -290,7 +290,7 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
       !read_number ("--gpus", o->gpus, SP_UNIT_COUNT, 1, 1 << 26, &gpus, error) ||
       !read_number ("--top", o->top, SP_UNIT_COUNT, 1, 1000, &top, error) ||
       !read_number ("--target-tokens-per-s", o->target, SP_UNIT_NUMBER, 1e-3, 1e12, &q->target_tokens_per_s, error) ||
-      !read_number ("--budget", o->budget, SP_UNIT_GPU_HOURS, 1e-3, 1e12, &q->budget_gpu_hours, error) ||
+      !read_number ("--budget", o->budget, SP_UNIT_GPU_HOURS, 1e-3, 1e10, &q->budget_gpu_hours, error) ||
       !read_number ("--tokens", o->tokens, SP_UNIT_TRAINED_TOKENS, 1, 1e18, &q->tokens, error) ||
       !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, &convention, error))
     return FALSE;
