@@ -380,24 +380,27 @@ row_of (const SpPlanSensitivity *sensitivity, const char *name)
   g_error ("no row %s", name);
 }
 
-/* "KEY = 989 TFLOP/s" of the text with 1 % more. */
-static char *
-scale_key (const char *text, const char *key)
+/* "KEY = 989 TFLOP/s" of the text with 1 % more; whether it is there. */
+static gboolean
+scale_key (char **text, const char *key)
 {
   g_autofree char *pattern = g_strdup_printf ("(?m)^%s = ([0-9.]+)", key);
   g_autoptr (GRegex) regex = g_regex_new (pattern, 0, 0, NULL);
   g_autoptr (GMatchInfo) match = NULL;
   char buffer[G_ASCII_DTOSTR_BUF_SIZE];
 
-  if (!g_regex_match (regex, text, 0, &match))
-    return g_strdup (text);
+  if (!g_regex_match (regex, *text, 0, &match))
+    return FALSE;
   g_autofree char *number = g_match_info_fetch (match, 1);
   double more = 1.01 * g_ascii_strtod (number, NULL);
   g_autofree char *line = g_strdup_printf ("%s = %s", key, g_ascii_dtostr (buffer, sizeof buffer, more));
-  return g_regex_replace_literal (regex, text, -1, 0, line, 0, NULL);
+  char *scaled = g_regex_replace_literal (regex, *text, -1, 0, line, 0, NULL);
+  g_free (*text);
+  *text = scaled;
+  return TRUE;
 }
 
-/* Files of a machine of which the comma-separated keys are 1 % more. */
+/* Of files of which the comma-separated keys are 1 % more; NULL: they have none of them. */
 static SpCluster *
 load_scaled (const char *cluster, const char *device, const char *keys)
 {
@@ -409,14 +412,13 @@ load_scaled (const char *cluster, const char *device, const char *keys)
 
   g_assert_true (g_file_get_contents (cluster_path, &cluster_text, NULL, NULL));
   g_assert_true (g_file_get_contents (device_path, &device_text, NULL, NULL));
+  gboolean any = FALSE;
   for (guint i = 0; names[i] != NULL; i++) {
-    char *scaled = scale_key (cluster_text, names[i]);
-    g_free (cluster_text);
-    cluster_text = scaled;
-    scaled = scale_key (device_text, names[i]);
-    g_free (device_text);
-    device_text = scaled;
+    any |= scale_key (&cluster_text, names[i]);
+    any |= scale_key (&device_text, names[i]);
   }
+  if (!any)
+    return NULL;
   char *scaled_path = input_file_new (device, device_text, -1);
   g_autofree char *from = g_strconcat ("device = ../devices/", device, NULL),
                   *to = g_strconcat ("device = ", scaled_path, NULL);
@@ -441,6 +443,7 @@ test_sensitivity_files (gconstpointer data)
   g_assert_no_error (error);
   const SpPlanEntry *best = sp_plan_best (all->plan);
   double sum = 0;
+  guint compared = 0;
   g_assert_cmpuint (all->rows->len, ==, 7);
   for (guint i = 0; i < all->rows->len; i++) {
     const SpSensitivity *row = &g_array_index (all->rows, SpSensitivity, i);
@@ -451,6 +454,9 @@ test_sensitivity_files (gconstpointer data)
     if (g_str_equal (row->name, "host")) /* some of its keys are the framework's */
       continue;
     g_autoptr (SpCluster) scaled = load_scaled (files[1], files[2], row->keys);
+    if (scaled == NULL)
+      continue;
+    compared++;
     SpEstimator estimator;
     sp_estimator_init (&estimator, w.arch, scaled, w.framework, SP_MFU_SEQPAR);
     g_autoptr (SpPlan) plan = sp_plan (&estimator, &w.question, &error);
@@ -459,6 +465,7 @@ test_sensitivity_files (gconstpointer data)
     g_assert_cmpfloat_with_epsilon (row->planned_gain,
                                     1 - sp_plan_best (plan)->estimate.step_time_s / best->estimate.step_time_s, 1e-9);
   }
+  g_assert_cmpuint (compared, >=, 4);
   /* The rest are latencies and launches. */
   g_assert_cmpfloat (sum, <=, 1 - 1 / 1.01 + 1e-6);
   g_assert_cmpfloat (sum, >, 0.5 * 0.01);
