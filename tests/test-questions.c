@@ -68,11 +68,11 @@ typedef struct {
 } Length;
 
 static const Length lengths[] = {
-  { "llama-8", "llama-3.1-8b", "h100-1x8", 0, 8, 0, 1024, SP_LIMIT_MEMORY },
-  { "llama-8-rate", "llama-3.1-8b", "h100-1x8", 0, 8, 30000, 1024, SP_LIMIT_RATE },
-  { "llama-24", "llama-3.1-8b", "h100-64x8-roce", 24, 3, 0, 3072, SP_LIMIT_MEMORY },
-  { "tnl-8", "tnl-1b", "a100-1x8", 0, 4, 0, 1024, SP_LIMIT_MEMORY },
-  { "jamba-8", "jamba-v0.1", "h200-1x8", 0, 2, 0, 1024, SP_LIMIT_MEMORY },
+  { "llama-4", "llama-3.1-8b", "h100-1x4", 0, 2, 0, 1024, SP_LIMIT_MEMORY },
+  { "llama-4-rate", "llama-3.1-8b", "h100-1x4", 0, 2, 15000, 1024, SP_LIMIT_RATE },
+  { "tnl-3", "tnl-1b", "a100-1x8", 3, 3, 0, 3072, SP_LIMIT_MEMORY },
+  { "tnl-2", "tnl-1b", "a100-1x8", 2, 1, 0, 1024, SP_LIMIT_MEMORY },
+  { "gla-4", "gla-7b", "h100-1x4", 0, 1, 0, 1024, SP_LIMIT_MEMORY },
 };
 
 static void
@@ -321,11 +321,11 @@ test_pareto_whole (void)
   for (guint m = 0; m < G_N_ELEMENTS (models); m++) {
     g_autoptr (GError) error = NULL;
     g_auto (World) w = { 0 };
-    world_init (&w, models[m], "h200-1x8", 32768, 8);
-    w.question.gpus = 8;
+    world_init (&w, models[m], m == 2 ? "b200-1x8" : "h200-1x8", 32768, 2);
+    w.question.gpus = m == 2 ? 8 : 4;
     g_autoptr (SpPareto) pareto = sp_plan_pareto (&w.estimator, &w.question, 0, &error);
     g_assert_no_error (error);
-    g_autoptr (SpPlan) all = plan_of (&w, 32768, 8, 1 << 20);
+    g_autoptr (SpPlan) all = plan_of (&w, 32768, w.question.gpus, 1 << 20);
     guint n = front_of (all, pareto);
     g_test_message ("%s: %u layouts fit, %u on the front", models[m], all->entries->len, n);
     g_assert_cmpuint (n, ==, pareto->points->len);

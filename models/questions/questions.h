@@ -43,7 +43,8 @@ typedef enum {
 extern const char *const sp_sequence_limits[SP_N_LIMITS + 1]; /* NULL-terminated */
 
 /* Lengths are multiples of a step: of 1,024 tokens and of twice the GPUs, which every split of tokens divides
- * (sequence ranks x tensor ranks, and twice the ring's of zigzag). They are doubled, then halved in, down to a step.
+ * (sequence ranks x tensor ranks, and twice the ring's of zigzag). They are doubled, then halved in, down to a step; layouts
+ * that answered one length are tried at others, so that searches are few.
  *
  * ASSUMED is that what is too long stays so: memory grows with the tokens, and tokens/s fall once they do. It is CHECKED
  * at two doublings in a row and at four lengths up to 1.8 times the answer. Where one of them passes, the search goes on

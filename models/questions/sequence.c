@@ -7,7 +7,7 @@
 #define K_TOKENS 1024
 #define MISSES_IN_A_ROW 2
 #define CHECKS 4
-#define MOST_KNOWN 8
+#define MOST_KNOWN 16
 
 const char *const sp_sequence_limits[SP_N_LIMITS + 1] = { "memory", "tokens-per-s", "rules", "none", NULL };
 
@@ -21,6 +21,8 @@ typedef struct {
   SpProgram *program;
   SpPlanEntry known[MOST_KNOWN]; /* layouts that answered another length: where one passes no search is needed */
   guint n_known;
+  SpPlan *failed; /* of the last length that did not pass, for the answer; NULL: nothing is legal */
+  gint64 failed_steps;
   gboolean any_legal;
   GError *refused; /* the first length's that has no legal layout */
 } Search;
@@ -29,6 +31,7 @@ static void
 search_clear (Search *s)
 {
   sp_program_free (s->program);
+  sp_plan_free (s->failed);
   g_clear_error (&s->refused);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Search, search_clear)
@@ -123,10 +126,33 @@ try_steps (Search *s, gint64 steps)
   }
   if (plan != NULL && plan->has_nearest)
     remember (s, &plan->nearest);
-  return limit_of (s, plan);
+  SpSequenceLimit limit = limit_of (s, plan);
+  if (limit != SP_LIMIT_NONE) {
+    sp_plan_free (s->failed);
+    s->failed = g_steal_pointer (&plan);
+    s->failed_steps = steps;
+  }
+  return limit;
 }
 
 /* --- all lengths -------------------------------------------------------------------------------------------------- */
+
+/* The longest that a layout answered before passes, from one that does, below one that need not: no search is needed. */
+static gint64
+stretch (Search *s, gint64 low, gint64 high)
+{
+  gint64 ahead = 1;
+
+  while (low + ahead < high && known_passes (s, (low + ahead) * s->step)) {
+    low += ahead;
+    ahead *= 2;
+  }
+  for (high = MIN (high, low + ahead); high - low > 1;) {
+    gint64 middle = low + (high - low) / 2;
+    *(known_passes (s, middle * s->step) ? &low : &high) = middle;
+  }
+  return low;
+}
 
 /* Doubles from `from` on until some in a row are too long. Too slow counts once one was quick enough. */
 static void
@@ -138,7 +164,7 @@ climb (Search *s, gint64 from)
     SpSequenceLimit limit = try_steps (s, steps);
     if (limit == SP_LIMIT_NONE) {
       s->max->is_monotonic &= misses == 0;
-      s->low = steps;
+      steps = s->low = stretch (s, steps, s->last + 1);
       s->high = 0;
       misses = 0;
     } else if (limit != SP_LIMIT_RATE || s->low > 0) {
@@ -150,12 +176,21 @@ climb (Search *s, gint64 from)
     s->high = s->last + 1;
 }
 
+/* What lacked least of a length that is too long is often the last that passes: the next step is asked first, and the
+ * middle where that was not so. */
 static void
 halve (Search *s)
 {
+  gboolean next = TRUE;
+
+  s->low = stretch (s, s->low, s->high);
   while (s->high - s->low > 1) {
-    gint64 middle = s->low + (s->high - s->low) / 2;
-    *(try_steps (s, middle) == SP_LIMIT_NONE ? &s->low : &s->high) = middle;
+    gint64 steps = next ? s->low + 1 : s->low + (s->high - s->low) / 2;
+    next = !next;
+    if (try_steps (s, steps) == SP_LIMIT_NONE)
+      s->low = stretch (s, steps, s->high);
+    else
+      s->high = steps;
   }
 }
 
@@ -203,7 +238,7 @@ fill (Search *s)
     note_rate (s, sp_plan_best (max->plan));
   max->limit = SP_LIMIT_NONE;
   if (max->next > 0) {
-    max->next_plan = plan_at (s, max->next, 1);
+    max->next_plan = s->failed_steps == s->low + 1 ? g_steal_pointer (&s->failed) : plan_at (s, max->next, 1);
     max->limit = limit_of (s, max->next_plan);
   }
 }
