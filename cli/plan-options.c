@@ -14,8 +14,9 @@ sp_plan_options_clear (SpPlanOptions *o)
 {
   g_strfreev (o->rest);
   g_strfreev (o->sets);
-  char *strings[] = { o->model,      o->cluster, o->framework, o->sequence, o->batch,    o->gpus, o->top,
-                      o->convention, o->export,  o->profile,   o->threads,  o->simulate, o->space };
+  char *strings[] = { o->model,      o->cluster, o->framework, o->sequence, o->batch,    o->gpus,  o->top,    o->convention,
+                      o->export,     o->profile, o->threads,   o->simulate, o->space,    o->target, o->budget, o->tokens,
+                      o->csv };
   for (guint i = 0; i < G_N_ELEMENTS (strings); i++)
     g_free (strings[i]);
 }
@@ -41,7 +42,7 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
     { "profile", 0, 0, G_OPTION_ARG_FILENAME, &o->profile, "Curves: INI, or a shipped name (default: the cluster's)",
       "FILE" },
     { "top", 0, 0, G_OPTION_ARG_STRING, &o->top, "How many layouts (default: 10)", "K" },
-    { "simulate", 0, 0, G_OPTION_ARG_STRING, &o->simulate, "So many of the best (default: 32; 0: none)", "K" },
+    { "simulate", 0, 0, G_OPTION_ARG_STRING, &o->simulate, "So many of the best (default: 32, fewer beyond 1,024 GPUs; 0: none)", "K" },
     { "space", 0, 0, G_OPTION_ARG_STRING, &o->space, "usual or whole (default: usual)", "NAME" },
     { "threads", 0, 0, G_OPTION_ARG_STRING, &o->threads, "0: as many as there are processors (default)", "N" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
@@ -49,6 +50,16 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
     { "export", 0, 0, G_OPTION_ARG_STRING, &o->export,
       "The best layout as a run file: megatron, deepspeed, torchtitan or flame", "NAME" },
+    { "max-sequence", 0, 0, G_OPTION_ARG_NONE, &o->max_sequence, "The longest sequence of which a layout fits", NULL },
+    { "min-gpus", 0, 0, G_OPTION_ARG_NONE, &o->min_gpus, "The fewest GPUs on which a layout fits", NULL },
+    { "target-tokens-per-s", 0, 0, G_OPTION_ARG_STRING, &o->target,
+      "GPUs and layouts that reach it; of the two above, besides", "X" },
+    { "budget", 0, 0, G_OPTION_ARG_STRING, &o->budget, "Which layouts train --tokens within it", "GPU-HOURS" },
+    { "tokens", 0, 0, G_OPTION_ARG_STRING, &o->tokens, "Of --budget: such as 300B or 15T", "N" },
+    { "pareto", 0, 0, G_OPTION_ARG_NONE, &o->pareto, "What is best in time, memory of a GPU and number of GPUs", NULL },
+    { "csv", 0, 0, G_OPTION_ARG_FILENAME, &o->csv, "Of --pareto: its rows, for seqpar plot pareto", "FILE" },
+    { "sensitivity", 0, 0, G_OPTION_ARG_NONE, &o->sensitivity, "What 1 % more of each part of the machine gives",
+      NULL },
     { G_OPTION_REMAINING, 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, NULL },
     { NULL },
   };
@@ -82,7 +93,7 @@ check_options (const SpPlanOptions *o, GError **error)
   } needed[] = {
     { "--model", o->model },
     { "--cluster", o->cluster },
-    { "--sequence", o->sequence },
+    { "--sequence", o->max_sequence ? "" : o->sequence },
     { "--global-batch", o->batch },
   };
   static const char *const positional[] = { NULL };
@@ -93,7 +104,7 @@ check_options (const SpPlanOptions *o, GError **error)
       return sp_cli_usage (error, "%s is missing", needed[i].option);
   if (o->export != NULL && o->json)
     return sp_cli_usage (error, "--export writes a run file, --json does not go with it");
-  return sp_cli_export_format ("--export", o->export, error);
+  return sp_plan_ask_check (o, error) && sp_cli_export_format ("--export", o->export, error);
 }
 
 /* What may be set: not searched. `names` in order of the field's values, from `first`; NULL for a schedule. */
@@ -275,10 +286,19 @@ load_files (const SpPlanOptions *o, SpPlanInput *q, GError **error)
   return framework != NULL && (q->framework = sp_framework_load (framework, error)) != NULL;
 }
 
+/* Fewer where a simulation takes long: 2 of 16,384 GPUs. */
+static guint
+usual_simulations (gint32 gpus)
+{
+  enum { MOST = 32, GPUS = 1024 };
+
+  return MAX (1, MOST * GPUS / MAX (gpus, GPUS));
+}
+
 gboolean
 sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
 {
-  double sequence = 0, batch = 0, gpus = 0, top = 10, simulate = 32, threads = 0;
+  double sequence = 0, batch = 0, gpus = 0, top = 10, simulate = 0, threads = 0;
   static const char *const spaces[] = { "usual", "whole", NULL };
   guint convention = SP_MFU_SEQPAR, space = 0;
   if (!check_options (o, error) ||
@@ -289,6 +309,9 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
       !read_number ("--simulate", o->simulate, SP_UNIT_COUNT, 0, 1000, &simulate, error) ||
       !read_number ("--threads", o->threads, SP_UNIT_COUNT, 0, 1024, &threads, error) ||
       !sp_cli_choice ("--space", o->space, spaces, &space, error) ||
+      !read_number ("--target-tokens-per-s", o->target, SP_UNIT_NUMBER, 1e-3, 1e12, &q->target_tokens_per_s, error) ||
+      !read_number ("--budget", o->budget, SP_UNIT_GPU_HOURS, 1e-3, 1e10, &q->budget_gpu_hours, error) ||
+      !read_number ("--tokens", o->tokens, SP_UNIT_TRAINED_TOKENS, 1, 1e18, &q->tokens, error) ||
       !sp_cli_choice ("--mfu-convention", o->convention, sp_mfu_names, &convention, error))
     return FALSE;
   const SpLayout base = SP_LAYOUT_DEFAULT;
@@ -307,5 +330,32 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
   for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++)
     if (!apply_set (o->sets[i], &q->question, error))
       return FALSE;
-  return load_files (o, q, error) && check_effects (o, q, error) && check_question (q, error);
+  if (!load_files (o, q, error) || !check_effects (o, q, error) || !check_question (q, error))
+    return FALSE;
+  if (o->simulate == NULL && !sp_plan_ask_is (o))
+    q->question.simulate = usual_simulations (q->question.gpus > 0 ? q->question.gpus : sp_cli_gpus (q->cluster));
+  return TRUE;
+}
+
+SpPlanQuestion
+sp_plan_question_of (const SpScenario *s, guint top)
+{
+  SpPlanQuestion q = { .sequence = s->run.sequence,
+                       .global_batch = s->run.global_batch,
+                       .top = top,
+                       .causal = s->run.causal,
+                       .base = SP_LAYOUT_DEFAULT,
+                       .run = s->run,
+                       .fixed = sp_plan_beyond_usual () };
+
+  q.base.sequence_regions = s->layout.sequence_regions;
+  q.base.reshard = s->layout.reshard;
+  q.base.gradient_dtype = s->layout.gradient_dtype;
+  q.base.ring_gradient_dtype = s->layout.ring_gradient_dtype;
+  q.base.overlap = s->layout.overlap;
+  q.base.loss = s->layout.loss;
+  q.base.loss_chunks = s->layout.loss_chunks;
+  q.base.mlp_tiles = s->layout.mlp_tiles;
+  q.base.expert_capacity = s->layout.expert_capacity;
+  return q;
 }

@@ -1,33 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/plan.h"
 
-#include "models/estimate/interval.h"
-#include "models/writer.h"
-
 /* What was found. */
 
 #define EXPLAINED 3
-#define MOST_INTERVALS 10 /* each takes some hundred estimates */
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
-static void
-add_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlanEntry *entry, gboolean with_interval)
+void
+sp_plan_entry_json (JsonBuilder *builder, const SpEstimator *estimator, const SpPlanEntry *entry)
 {
   g_autoptr (GPtrArray) notes = sp_estimate_notes (estimator, &entry->layout, &entry->run);
-  SpEstimate shown = entry->estimate;
-  SpInterval interval;
 
-  if (with_interval && estimator->cluster->profile != NULL) {
-    g_autoptr (SpProgram) program = sp_program_new ();
-    sp_program_write (program, estimator->arch, estimator->framework, &entry->layout, &entry->run);
-    if (sp_estimate_interval (estimator, program, &entry->run, &interval))
-      sp_interval_apply (&interval, &shown);
-  }
   sp_result_layout_json (builder, &entry->layout, &entry->run);
   if (entry->simulated_s > 0)
     sp_json_number (builder, "simulated_step_s", entry->simulated_s);
-  sp_result_json (builder, &shown, notes);
+  sp_result_json (builder, &entry->estimate, notes);
 }
 
 static double
@@ -60,11 +48,21 @@ add_gap_json (JsonBuilder *builder, const SpPlan *plan)
   json_builder_add_null_value (builder);
 }
 
-gboolean
-sp_plan_json (const SpEstimator *estimator, const SpPlan *plan, GString *out, GError **error)
+static void
+add_tie_json (JsonBuilder *builder, const SpPlanTies *ties, guint i)
 {
-  g_autoptr (JsonBuilder) builder = json_builder_new ();
-  json_builder_begin_object (builder);
+  if (i < ties->compared)
+    sp_json_bool (builder, "ties_with_best", ties->ties[i]);
+  else
+    sp_json_string (builder, "ties_with_best", NULL);
+}
+
+void
+sp_plan_members (JsonBuilder *builder, const SpEstimator *estimator, SpPlan *plan)
+{
+  SpPlanTies ties;
+
+  sp_plan_find_ties (estimator, plan, &ties);
   sp_json_whole (builder, "candidates", (double) plan->candidates);
   sp_json_whole (builder, "legal", (double) plan->legal);
   sp_json_whole (builder, "fitting", (double) plan->fitting);
@@ -76,18 +74,32 @@ sp_plan_json (const SpEstimator *estimator, const SpPlan *plan, GString *out, GE
   json_builder_begin_array (builder);
   for (guint i = 0; i < plan->entries->len; i++) {
     json_builder_begin_object (builder);
-    add_entry_json (builder, estimator, &g_array_index (plan->entries, SpPlanEntry, i), i < MOST_INTERVALS);
+    sp_plan_entry_json (builder, estimator, &g_array_index (plan->entries, SpPlanEntry, i));
+    add_tie_json (builder, &ties, i);
     json_builder_end_object (builder);
   }
   json_builder_end_array (builder);
+  if (ties.compared > 0)
+    sp_json_whole (builder, "simplest_of_ties", ties.simplest + 1);
+  else
+    sp_json_string (builder, "simplest_of_ties", NULL);
   if (plan->has_nearest) {
+    sp_plan_add_interval (estimator, &plan->nearest);
     sp_json_object (builder, "nearest_that_does_not_fit");
-    add_entry_json (builder, estimator, &plan->nearest, TRUE);
+    sp_plan_entry_json (builder, estimator, &plan->nearest);
     sp_json_whole (builder, "lacks_bytes", lacks_bytes (&plan->nearest));
     json_builder_end_object (builder);
   } else {
     sp_json_string (builder, "nearest_that_does_not_fit", NULL);
   }
+}
+
+gboolean
+sp_plan_json (const SpEstimator *estimator, SpPlan *plan, GString *out, GError **error)
+{
+  g_autoptr (JsonBuilder) builder = json_builder_new ();
+  json_builder_begin_object (builder);
+  sp_plan_members (builder, estimator, plan);
   json_builder_end_object (builder);
   return sp_json_finish (builder, out, error);
 }
@@ -150,13 +162,20 @@ add_header (const SpPlanInput *q, const SpPlan *plan, GString *out)
 }
 
 static void
-add_row (SpTable *table, guint rank, const SpPlanEntry *entry, gboolean simulated, const SpArchitecture *arch)
+add_row (SpTable *table, guint rank, const SpPlanEntry *entry, gboolean simulated, const SpPlanTies *ties,
+         const SpArchitecture *arch)
 {
   const SpEstimate *e = &entry->estimate;
   sp_table_take (table, g_strdup_printf ("%u", rank));
   sp_table_take (table, sp_text_seconds (e->step_time_s));
   if (simulated)
     sp_table_take (table, entry->simulated_s > 0 ? sp_text_seconds (entry->simulated_s) : g_strdup ("-"));
+  if (ties->compared > 0) {
+    g_autofree char *low = sp_text_seconds (e->interval_s[0]), *high = sp_text_seconds (e->interval_s[1]);
+    gboolean known = rank <= ties->compared;
+    sp_table_take (table, known ? g_strdup_printf ("%s to %s", low, high) : g_strdup (""));
+    sp_table_cell (table, !known ? "" : ties->ties[rank - 1] ? "yes" : "no");
+  }
   sp_table_take (table, sp_text_count (e->tokens_per_s));
   sp_table_take (table, sp_text_percent (e->mfu));
   sp_table_take (table, sp_text_percent (e->mfu_causal));
@@ -182,20 +201,37 @@ add_gap (const SpPlan *plan, GString *out)
 }
 
 static void
-add_table (const SpPlanInput *q, const SpPlan *plan, GString *out)
+add_ties (const SpPlan *plan, const SpPlanTies *ties, const SpArchitecture *arch, GString *out)
 {
-  static const char *const head[] = { "",           "step time",  "simulated", "tokens/s",    "MFU",
-                                      "MFU causal", "memory GiB", "of GPU",    "micro-batch", "layout" };
-  gboolean simulated = plan->simulated > 0;
-  g_autoptr (SpTable) table = sp_table_new (simulated ? "rrrrrrrrrl" : "rrrrrrrrl");
+  if (ties->compared == 0)
+    return;
+  const SpPlanEntry *simplest = &g_array_index (plan->entries, SpPlanEntry, ties->simplest);
+  g_autofree char *layout = sp_plan_layout_text (&simplest->layout, arch);
+  if (ties->tied == 1)
+    g_string_append_printf (out, "no other of the first %u ties with the best\n", ties->compared);
+  else
+    g_string_append_printf (out, "%u of the first %u tie: their intervals overlap the best's; the simplest is %u. %s\n",
+                            ties->tied, ties->compared, ties->simplest + 1, layout);
+}
+
+static void
+add_table (const SpPlanInput *q, const SpPlan *plan, const SpPlanTies *ties, GString *out)
+{
+  static const char *const head[] = { "",         "step time",   "simulated", "95 % interval", "ties with the best",
+                                      "tokens/s", "MFU",         "MFU causal",    "memory GiB",
+                                      "of GPU",   "micro-batch", "layout" };
+  gboolean simulated = plan->simulated > 0, tie = ties->compared > 0;
+  g_autofree char *align = g_strconcat ("rr", simulated ? "r" : "", tie ? "rr" : "", "rrrrrrl", NULL);
+  g_autoptr (SpTable) table = sp_table_new (align);
   for (guint i = 0; i < G_N_ELEMENTS (head); i++)
-    if (i != 2 || simulated)
+    if (i == 2 ? simulated : i == 3 || i == 4 ? tie : TRUE)
       sp_table_cell (table, head[i]);
   for (guint i = 0; i < plan->entries->len; i++)
-    add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i), simulated, q->arch);
+    add_row (table, i + 1, &g_array_index (plan->entries, SpPlanEntry, i), simulated, ties, q->arch);
   g_string_append_c (out, '\n');
   sp_table_print (table, 0, out);
   add_gap (plan, out);
+  add_ties (plan, ties, q->arch, out);
   g_string_append_printf (out,
                           "MFU counts attention over all pairs of tokens, MFU causal the half under the mask; "
                           "convention %s\n\nwhat bounds the best\n",
@@ -204,6 +240,14 @@ add_table (const SpPlanInput *q, const SpPlan *plan, GString *out)
     g_autofree char *bound = sp_plan_bound (&g_array_index (plan->entries, SpPlanEntry, i));
     g_string_append_printf (out, "  %u. %s\n", i + 1, bound);
   }
+}
+
+char *
+sp_plan_lack_text (const SpPlanEntry *entry)
+{
+  g_autofree char *lacks = sp_text_bytes (lacks_bytes (entry));
+  g_autofree char *capacity = sp_text_bytes (entry->estimate.capacity_bytes);
+  return g_strdup_printf ("lacks %s on GPUs of %s", lacks, capacity);
 }
 
 static void
@@ -224,14 +268,16 @@ add_nearest (const SpPlan *plan, const SpArchitecture *arch, GString *out)
 }
 
 void
-sp_plan_text (const SpPlanInput *q, const SpEstimator *estimator, const SpPlan *plan, GString *out)
+sp_plan_text (const SpPlanInput *q, const SpEstimator *estimator, SpPlan *plan, GString *out)
 {
+  SpPlanTies ties;
+  sp_plan_find_ties (estimator, plan, &ties);
   add_header (q, plan, out);
   if (plan->legal == 0)
     g_string_append (out,
                      "\nNOTHING FITS: no layout is legal; seqpar show layout SCENARIO says which rule refuses one\n");
   if (plan->entries->len > 0)
-    add_table (q, plan, out);
+    add_table (q, plan, &ties, out);
   add_nearest (plan, q->arch, out);
   const SpPlanEntry *first = plan->entries->len > 0 ? &g_array_index (plan->entries, SpPlanEntry, 0)
                              : plan->has_nearest    ? &plan->nearest

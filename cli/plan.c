@@ -91,6 +91,14 @@ sp_command_plan (char **args, GString *out, GError **error)
     q.question.progress = show_progress;
     q.question.progress_data = &last;
   }
+  SpPlanAskFunc ask = sp_plan_ask_find (&options);
+  if (ask != NULL) {
+    const SpPlanAsked asked = { &options, &q, &estimator };
+    gboolean answered = ask (&asked, out, error);
+    if (terminal)
+      fputs ("\r\033[K", stderr);
+    return answered;
+  }
   g_autoptr (SpPlan) plan = sp_plan (&estimator, &q.question, error);
   if (terminal)
     fputs ("\r\033[K", stderr);

@@ -43,8 +43,8 @@ kinds_text (void)
   }
   sp_table_print (table, 2, text);
   g_string_append (text,
-                   "INPUT is a CSV (of seqpar sweep, or one that --keep wrote), or a scenario: then the runs that the\n"
-                   "figure needs are made. roofline takes MEASURED.csv ... behind the scenario; calibration is of\n"
+                   "INPUT is a CSV (of seqpar sweep, of plan --pareto, or one that --keep wrote), or a scenario: then\n"
+                   "the runs that the figure needs are made. roofline takes MEASURED.csv ... behind the scenario; calibration is of\n"
                    "MEASURED.csv ..., accuracy of PROFILE EXECUTED.csv, as seqpar calibrate has them;\nvalidation is "
                    "of SET ..., as seqpar validate has them. FILE ends in "
                    ".png, .svg or .pdf; - is a text on stdout.\n");
@@ -153,6 +153,8 @@ make_data (const SpPlotQuestion *q, const SpKind *kind, GError **error)
     return sp_plot_kernels (q, error);
   case SP_SOURCE_VALIDATION:
     return sp_plot_validation (q, error);
+  case SP_SOURCE_PARETO:
+    return sp_plot_pareto (q, error);
   }
   g_return_val_if_reached (NULL);
 }

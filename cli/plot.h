@@ -45,4 +45,8 @@ GString *sp_plot_check (const SpPlotQuestion *question, GError **error);   /* of
 GString *sp_plot_validation (const SpPlotQuestion *question, GError **error); /* of SET ... */
 GString *sp_plot_kernels (const SpPlotQuestion *question, GError **error); /* of SCENARIO [MEASURED.csv ...] */
 
+/* --- plot-plan.c -------------------------------------------------------------------------------------------------- */
+
+GString *sp_plot_pareto (const SpPlotQuestion *question, GError **error);
+
 G_END_DECLS

@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/plan.h"
 #include "cli/plot.h"
 #include "models/estimate/interval.h"
 #include "models/inputs/ini.h"
-#include "models/planner.h"
 #include "models/writer.h"
 
 typedef struct {
@@ -196,30 +196,6 @@ show_progress (gint64 done, gint64 all, gpointer data)
   fprintf (stderr, "\rsearching: %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT " layouts\033[K", done, all);
 }
 
-/* The scenario's question, but for what a plan searches. */
-static SpPlanQuestion
-plan_question (const SpScenario *s, guint top)
-{
-  SpPlanQuestion q = { .sequence = s->run.sequence,
-                       .global_batch = s->run.global_batch,
-                       .top = top,
-                       .causal = s->run.causal,
-                       .base = SP_LAYOUT_DEFAULT,
-                       .run = s->run,
-                       .fixed = sp_plan_beyond_usual () };
-
-  q.base.sequence_regions = s->layout.sequence_regions;
-  q.base.reshard = s->layout.reshard;
-  q.base.gradient_dtype = s->layout.gradient_dtype;
-  q.base.ring_gradient_dtype = s->layout.ring_gradient_dtype;
-  q.base.overlap = s->layout.overlap;
-  q.base.loss = s->layout.loss;
-  q.base.loss_chunks = s->layout.loss_chunks;
-  q.base.mlp_tiles = s->layout.mlp_tiles;
-  q.base.expert_capacity = s->layout.expert_capacity;
-  return q;
-}
-
 static void
 add_layout (const SpArchitecture *arch, const char *rank, const SpPlanEntry *entry, gboolean own, GString *page)
 {
@@ -239,7 +215,7 @@ static gboolean
 add_layouts (Report *report, guint top, GString *page, GError **error)
 {
   const SpScenario *s = report->scenario;
-  SpPlanQuestion question = plan_question (s, top);
+  SpPlanQuestion question = sp_plan_question_of (s, top);
   gboolean terminal = isatty (STDERR_FILENO);
   gint64 last = 0;
 

@@ -22,7 +22,8 @@ typedef enum {
   SP_SOURCE_KERNELS,    /* a program's kernels as priced, and as measured */
   SP_SOURCE_FIT,        /* measured points beside the curves of a profile */
   SP_SOURCE_CHECK,      /* predicted beside executed */
-  SP_SOURCE_VALIDATION  /* predicted beside what others measured */
+  SP_SOURCE_VALIDATION, /* predicted beside what others measured */
+  SP_SOURCE_PARETO      /* layouts that none beats, of seqpar plan --pareto */
 } SpSource;
 
 typedef struct {
@@ -134,5 +135,6 @@ gboolean sp_kind_validation (SpFigure *figure, const SpCsv *csv, GError **error)
 gboolean sp_kind_topology (SpFigure *figure, const SpCsv *csv, GError **error);
 gboolean sp_kind_volume (SpFigure *figure, const SpCsv *csv, GError **error);
 gint sp_volume_measure (const SpCsv *csv);
+gboolean sp_kind_pareto (SpFigure *figure, const SpCsv *csv, GError **error);
 
 G_END_DECLS

@@ -26,6 +26,8 @@ static const SpKind kinds[] = {
   { "accuracy", "runs as predicted and as executed", SP_SOURCE_CHECK, FALSE, 920, 420, NULL, sp_kind_accuracy },
   { "validation", "runs that others measured, and as predicted", SP_SOURCE_VALIDATION, FALSE, 920, 460, NULL,
     sp_kind_validation },
+  { "pareto", "layouts that none beats: step time against memory of a GPU, by number of GPUs", SP_SOURCE_PARETO, FALSE,
+    760, 420, NULL, sp_kind_pareto },
   { "heatmap", "MFU over two keys", SP_SOURCE_SWEEP, TRUE, 760, 480, NULL, sp_kind_heatmap },
 };
 

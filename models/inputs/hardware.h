@@ -155,7 +155,7 @@ typedef struct _SpClusterMemo {
 
 /* An empty one, for who changes a cluster's numbers. */
 SpClusterMemo *sp_cluster_memo_new (void);
-void sp_cluster_memo_free (SpClusterMemo *memo);
+void sp_cluster_memo_free (SpClusterMemo *memo); /* NULL is none */
 
 /* How the user's stack behaves: what the writers and the memory model do differently for it. */
 typedef struct {

@@ -51,7 +51,9 @@ typedef enum {
   SP_UNIT_FLOPS_PER_S,
   SP_UNIT_FRACTION,
   SP_UNIT_COUNT,
-  SP_UNIT_NUMBER
+  SP_UNIT_NUMBER,
+  SP_UNIT_GPU_HOURS,
+  SP_UNIT_TRAINED_TOKENS /* of a whole training, in powers of 1,000 */
 } SpUnit;
 
 gboolean sp_ini_quantity (SpIni *ini, const char *group, const char *key, SpIniNeed need, SpUnit unit, double min,

@@ -39,6 +39,10 @@ static const struct {
   [SP_UNIT_FRACTION] = { "a fraction such as 0.8 or 80%", NULL, FALSE, { { "", 1, 1 }, { "%", 1, 100 } } },
   [SP_UNIT_COUNT] = { "a whole number", NULL, TRUE, { { "", 1, 1 } } },
   [SP_UNIT_NUMBER] = { "a number", NULL, FALSE, { { "", 1, 1 } } },
+  [SP_UNIT_GPU_HOURS] = { "GPU time such as 20000 GPU-hours or 800 GPU-days", NULL, FALSE,
+    { { "GPU-hours", 1, 1 }, { "GPU-days", 24, 1 } } },
+  [SP_UNIT_TRAINED_TOKENS] = { "tokens such as 300B or 15T (10^9, 10^12)", NULL, FALSE,
+    { { "T", 1e12, 1 }, { "B", 1e9, 1 }, { "", 1, 1 } } },
 };
 /* clang-format on */
 
