@@ -27,6 +27,7 @@ static const Command commands[] = {
   { "sweep", sp_command_sweep, "a scenario with some of its keys at many values, as a CSV" },
   { "plot", sp_command_plot, "a figure of a sweep or a scenario, drawn by gnuplot" },
   { "report", sp_command_report, "a scenario in one page of HTML: layouts, time, memory, what it rests on" },
+  { "explain", sp_command_explain, "a scenario or run file beside the best layout, term by term; what makes it fit" },
   { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, flame or Calculon as a scenario" },
   { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan or flame" },
   { "calibrate", sp_command_calibrate,

@@ -62,6 +62,18 @@ parse_items (const char *name, const char *text, gsize length, GError **error)
   return NULL;
 }
 
+/* Its groups are lines by themselves, and no other format has one of these. */
+gboolean
+sp_run_file_is_scenario (const char *text)
+{
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+
+  for (guint i = 0; lines[i] != NULL; i++)
+    g_strstrip (lines[i]);
+  return g_strv_contains ((const char *const *) lines, "[layout]") ||
+         g_strv_contains ((const char *const *) lines, "[cluster]");
+}
+
 static const SpRunFormat *
 recognise (const SpRunItems *items, GError **error)
 {

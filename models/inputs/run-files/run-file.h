@@ -63,6 +63,11 @@ typedef struct {
  * must be asked for. */
 gboolean sp_run_file_import (SpRunFile *file, const SpRunGiven *given, const char *path, GString *ret_scenario,
                              GString *ret_model, GError **error);
+/* The same scenario, loaded; it is nowhere written, and its model's path is that of no file where the run file describes
+ * the model. */
+SpScenario *sp_run_file_load (SpRunFile *file, const SpRunGiven *given, GError **error);
+/* Whether a text is a scenario of ours, and no run file. */
+gboolean sp_run_file_is_scenario (const char *text);
 /* "run-model.ini" beside "run.ini". */
 char *sp_run_model_path (const char *path);
 
