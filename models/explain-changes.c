@@ -321,6 +321,42 @@ compare_changes (gconstpointer a, gconstpointer b)
   return less < 0 ? -1 : less > 0;
 }
 
+static gboolean
+has_difference (const GPtrArray *differences, const SpKeyDifference *wanted)
+{
+  for (guint i = 0; i < differences->len; i++) {
+    const SpKeyDifference *d = differences->pdata[i];
+    if (g_str_equal (d->group, wanted->group) && g_str_equal (d->key, wanted->key))
+      return g_strcmp0 (d->other, wanted->other) == 0;
+  }
+  return FALSE;
+}
+
+/* Of a sorted list the first `most`, without those that are another one and more. */
+static void
+keep_smallest (GPtrArray *changes, guint most)
+{
+  guint kept = 0;
+
+  for (guint i = 0; i < changes->len && kept < most; i++) {
+    const SpChange *change = changes->pdata[i];
+    gboolean is_more = FALSE;
+    for (guint j = 0; j < kept && !is_more; j++) {
+      const GPtrArray *less = ((const SpChange *) changes->pdata[j])->differences;
+      guint shared = 0;
+      while (shared < less->len && has_difference (change->differences, less->pdata[shared]))
+        shared++;
+      is_more = shared == less->len;
+    }
+    if (is_more)
+      continue;
+    gpointer other = changes->pdata[kept]; /* so that each is freed once */
+    changes->pdata[kept++] = changes->pdata[i];
+    changes->pdata[i] = other;
+  }
+  g_ptr_array_set_size (changes, (gint) kept);
+}
+
 GPtrArray *
 sp_explain_changes (const SpEstimator *estimator, const SpScenario *scenario, guint most)
 {
@@ -336,7 +372,6 @@ sp_explain_changes (const SpEstimator *estimator, const SpScenario *scenario, gu
         try_moves (s, i, j);
   search_clear (s);
   g_ptr_array_sort (found, compare_changes);
-  if (found->len > most)
-    g_ptr_array_set_size (found, (gint) most);
+  keep_smallest (found, most);
   return found;
 }

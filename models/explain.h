@@ -20,7 +20,8 @@
  *
  * Changes that make a scenario fit: single changes and pairs of them, of recompute, ZeRO, micro-batch, loss, sequence
  * regions, gathering again, MLP tiles, offload, ranks from one axis to another, and 2, 4 or 8 times as many nodes. Ranked
- * by how many keys of the scenario differ, then by step time (of more nodes by GPU time, as they are more). A pair of which one alone suffices is left out. Of dtypes and optimizers,
+ * by how many keys of the scenario differ, then by step time (of more nodes by GPU time, as they are more). A pair of which one alone suffices is left out,
+ * and so is what has all keys of a smaller one and more. Of dtypes and optimizers,
  * which change what is learnt, there are none.
  */
 
