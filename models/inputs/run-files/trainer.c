@@ -49,6 +49,18 @@ prepare_sharding (SpFacts *facts)
     sp_facts_put (facts, "file.deepspeed", nearest, SP_FACT_FILE, "");
 }
 
+/* A file without it is not complete, so of a batch that does not divide it is the next one's. */
+static void
+prepare_accumulation (SpFacts *facts)
+{
+  gint64 share = sp_facts_int (facts, "layout.data", 1) * sp_facts_int (facts, "run.micro-batch", 1);
+  gint64 global = sp_facts_int (facts, "run.global-batch", share);
+
+  sp_run_prepare_accumulation (facts);
+  if (sp_facts_get (facts, "file.accumulation") == NULL)
+    sp_facts_put_int (facts, "file.accumulation", global / share + 1, SP_FACT_FILE, "");
+}
+
 /* --- all of it ---------------------------------------------------------------------------------------------------- */
 
 gboolean
@@ -83,7 +95,7 @@ sp_run_trainer_prepare (SpFacts *facts)
     g_hash_table_remove (facts, "run.lora-targets");
   if (sp_facts_is (facts, "layout.loss", "fused"))
     sp_facts_put (facts, "file.liger", "true", SP_FACT_FILE, "");
-  sp_run_prepare_accumulation (facts);
+  prepare_accumulation (facts);
 }
 
 gint64

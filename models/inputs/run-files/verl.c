@@ -26,7 +26,7 @@
 
 static const SpRunRow rows[] = {
   { MODEL "path", "file.model", SP_ROW_WORD },
-  { "data.max_prompt_length", "file.prompt", SP_ROW_INT, .absent = "512" },
+  { "data.max_prompt_length", "file.prompt", SP_ROW_INT, .absent = "512", .flags = SP_ROW_ZERO },
   { "data.max_response_length", "file.response", SP_ROW_INT, .absent = "512", .flags = SP_ROW_ALWAYS },
   { "data.train_batch_size", .why = "prompts of an iteration: a step is of ppo_mini_batch_size" },
   { ACTOR "ppo_mini_batch_size", "file.mini-batch", SP_ROW_INT, .absent = "256", .flags = SP_ROW_ALWAYS },
@@ -251,7 +251,7 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   gint64 zero = sp_facts_int (facts, "layout.zero", 0);
   gboolean megatron = sp_facts_int (facts, "layout.tensor", 1) > 1 || sp_facts_int (facts, "layout.pipeline", 1) > 1 ||
                       sp_facts_int (facts, "layout.ring", 1) > 1 || sp_facts_int (facts, "layout.expert", 1) > 1 ||
-                      zero == 1;
+                      (zero == 1 && sp_facts_int (facts, "layout.ulysses", 1) == 1);
 
   prepare_batches (facts);
   if (megatron) {
