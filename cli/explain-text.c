@@ -138,15 +138,17 @@ add_misfit (const SpExplanation *e, GPtrArray *out)
   }
   if (lacks <= 0) {
     g_autofree char *host = sp_text_bytes (r->host_bytes);
-    g_ptr_array_add (out, g_strdup_printf ("yours does not fit: %s of host memory a GPU is more than its node has", host));
+    g_ptr_array_add (out,
+                     g_strdup_printf ("yours does not fit: %s of host memory a GPU is more than its node has", host));
     return;
   }
   g_autofree char *gap = sp_text_bytes (lacks), *held = sp_text_bytes (r->memory.by_class[most]);
-  g_autofree char *all = sp_text_bytes (r->memory.total_bytes), *percent = sp_text_percent (r->memory.by_class[most] / r->memory.total_bytes);
-  g_ptr_array_add (out, g_strdup_printf ("yours does not fit: it lacks %s. Most, %s of %s (%s), is %s: %s (stage %d, %s)",
-                                         gap, held, all, percent, sp_class_name ((SpClass) most),
-                                         sp_class_meaning (most), r->memory.stage,
-                                         r->memory.moment != NULL ? r->memory.moment : "at its peak"));
+  g_autofree char *all = sp_text_bytes (r->memory.total_bytes),
+                  *percent = sp_text_percent (r->memory.by_class[most] / r->memory.total_bytes);
+  g_ptr_array_add (out,
+                   g_strdup_printf ("yours does not fit: it lacks %s. Most, %s of %s (%s), is %s: %s (stage %d, %s)",
+                                    gap, held, all, percent, sp_class_name ((SpClass) most), sp_class_meaning (most),
+                                    r->memory.stage, r->memory.moment != NULL ? r->memory.moment : "at its peak"));
   if (is_state (most))
     return;
   g_autofree char *state = sp_text_bytes (states);
@@ -230,7 +232,7 @@ add_sides (const SpExplanation *e, GString *out)
 }
 
 static char *
-signed_text (double value, char *(*text) (double))
+signed_text (double value, char *(*text) (double) )
 {
   g_autofree char *plain = text (fabs (value));
 
@@ -240,7 +242,7 @@ signed_text (double value, char *(*text) (double))
 }
 
 static void
-add_row (SpTable *table, const char *name, const SpExplainedRow *row, char *(*text) (double))
+add_row (SpTable *table, const char *name, const SpExplainedRow *row, char *(*text) (double) )
 {
   sp_table_cell (table, name);
   sp_table_take (table, text (row->mine));
@@ -269,9 +271,9 @@ add_time (const SpExplanation *e, GString *out)
     if (e->explained.time[t].mine != 0 || e->explained.time[t].other != 0)
       add_row (table, sp_term_name (t), &e->explained.time[t], sp_text_seconds);
   add_row (table, "step", &step, sp_text_seconds);
-  g_string_append_printf (out, "\ntime%s\n",
-                          e->explained.per_token ? ", GPU time a token (step x GPUs / tokens, as the runs do other work)"
-                                                 : " of a step");
+  g_string_append_printf (
+      out, "\ntime%s\n",
+      e->explained.per_token ? ", GPU time a token (step x GPUs / tokens, as the runs do other work)" : " of a step");
   sp_table_print (table, 2, out);
 }
 

@@ -40,12 +40,13 @@ parse (char **args, Options *o, GString *out, GError **error)
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->files, NULL, "SCENARIO|RUNFILE" },
     { NULL },
   };
-  return sp_cli_parse (args, entries,
-                       "The terms of the step time and the classes of memory, beside those of the layout that plan\n"
-                       "finds best for the same model, cluster, sequence and batch. Of a layout that does not fit\n"
-                       "also the smallest changes that make it fit. A run file is what seqpar import reads; --set\n"
-                       "goes over the first file alone, so FILE --set KEY=VALUE --against FILE shows what a key does.\n",
-                       out, error);
+  return sp_cli_parse (
+      args, entries,
+      "The terms of the step time and the classes of memory, beside those of the layout that plan\n"
+      "finds best for the same model, cluster, sequence and batch. Of a layout that does not fit\n"
+      "also the smallest changes that make it fit. A run file is what seqpar import reads; --set\n"
+      "goes over the first file alone, so FILE --set KEY=VALUE --against FILE shows what a key does.\n",
+      out, error);
 }
 
 static gboolean
@@ -93,8 +94,9 @@ load (Options *o, const char *name, char **sets, GError **error)
   if (scenario == NULL || !sp_cli_check_layout (scenario, error))
     return NULL;
   if (scenario->run.scope != SP_SCOPE_STEP) {
-    sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: [run] scope = %s: only a whole step can be explained; use scope = step",
-                 path, sp_scope_name ((SpScope) scenario->run.scope));
+    sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                 "%s: [run] scope = %s: only a whole step can be explained; use scope = step", path,
+                 sp_scope_name ((SpScope) scenario->run.scope));
     return NULL;
   }
   return g_steal_pointer (&scenario);
@@ -115,8 +117,7 @@ estimate (const SpScenario *scenario, SpMfuConvention convention, SpExplainSide 
 }
 
 /* The best that the format has words for. */
-static gboolean
-export (const SpScenario *scenario, const SpPlan *plan, const char *format, GString *out, GError **error)
+static gboolean export(const SpScenario *scenario, const SpPlan *plan, const char *format, GString *out, GError **error)
 {
   g_autoptr (GPtrArray) lost = g_ptr_array_new_with_free_func (g_free);
 
@@ -157,7 +158,7 @@ explain (Options *o, SpMfuConvention convention, GString *out, GError **error)
   if (against == NULL && plan == NULL)
     return FALSE;
   if (o->export != NULL)
-    return export (mine, plan, o->export, out, error);
+    return export(mine, plan, o->export, out, error);
 
   estimate (mine, convention, &e.mine);
   e.has_other = against != NULL || plan->entries->len > 0;
@@ -167,8 +168,7 @@ explain (Options *o, SpMfuConvention convention, GString *out, GError **error)
     estimate (&other, convention, &e.other);
     sp_explain (mine, &e.mine.estimate, &other, &e.other.estimate, &e.explained);
   }
-  g_autoptr (GPtrArray) changes =
-      e.mine.estimate.fits ? NULL : sp_explain_changes (&estimator, mine, MOST_CHANGES);
+  g_autoptr (GPtrArray) changes = e.mine.estimate.fits ? NULL : sp_explain_changes (&estimator, mine, MOST_CHANGES);
   e.changes = changes;
   gboolean written = TRUE;
   if (o->json)

@@ -242,8 +242,7 @@ fits (Search *s, const Candidate *c, SpEstimate *ret)
   guint f = size_of (s, c);
   gint32 gpus = c->nodes * s->scenario->cluster->gpus_per_node;
 
-  if (!s->has[f] ||
-      !sp_layout_check (&c->layout, s->scenario->arch, s->scenario->framework, &c->run, gpus, NULL))
+  if (!s->has[f] || !sp_layout_check (&c->layout, s->scenario->arch, s->scenario->framework, &c->run, gpus, NULL))
     return FALSE;
   sp_estimate_layout (&s->estimators[f], s->program, &c->layout, &c->run, ret);
   return ret->fits;
@@ -256,7 +255,9 @@ note (Search *s, const Candidate *c, const SpEstimate *estimate)
   SpChange *change = g_new0 (SpChange, 1);
   SpScenario other = sp_scenario_with (s->scenario, &c->layout, &c->run, nodes);
 
-  *change = (SpChange){ { c->layout, c->run, *estimate }, nodes, c->nodes * s->scenario->cluster->gpus_per_node,
+  *change = (SpChange){ { c->layout, c->run, *estimate },
+                        nodes,
+                        c->nodes * s->scenario->cluster->gpus_per_node,
                         sp_scenario_differences (s->scenario, &other) };
   g_ptr_array_add (s->found, change);
 }

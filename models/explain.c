@@ -92,9 +92,12 @@ double
 sp_term_s (const SpEstimate *e, guint term)
 {
   const double seconds[SP_TERM_AXIS] = {
-    [SP_TERM_FORWARD] = e->forward_s,     [SP_TERM_RECOMPUTE] = e->recompute_s,
-    [SP_TERM_BACKWARD] = e->backward_s,   [SP_TERM_OPTIMIZER] = e->optimizer_s,
-    [SP_TERM_SLOWED] = e->slowed_s + e->idle_s, [SP_TERM_BUBBLE] = e->bubble_s,
+    [SP_TERM_FORWARD] = e->forward_s,
+    [SP_TERM_RECOMPUTE] = e->recompute_s,
+    [SP_TERM_BACKWARD] = e->backward_s,
+    [SP_TERM_OPTIMIZER] = e->optimizer_s,
+    [SP_TERM_SLOWED] = e->slowed_s + e->idle_s,
+    [SP_TERM_BUBBLE] = e->bubble_s,
     [SP_TERM_HOST] = e->host_s,
   };
 
@@ -177,7 +180,8 @@ sp_scenario_differences (const SpScenario *mine, const SpScenario *other)
   for (guint i = 0; sp_scenario_key (i, &group, &key, NULL); i++) {
     if (!g_str_equal (group, "cluster") && !g_str_equal (group, "layout") && !g_str_equal (group, "run"))
       continue;
-    g_autofree char *one = g_key_file_get_value (a, group, key, NULL), *two = g_key_file_get_value (b, group, key, NULL);
+    g_autofree char *one = g_key_file_get_value (a, group, key, NULL),
+                    *two = g_key_file_get_value (b, group, key, NULL);
     if (!differs (mine, other, group, key, one, two))
       continue;
     SpKeyDifference *d = g_new0 (SpKeyDifference, 1);

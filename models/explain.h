@@ -64,7 +64,7 @@ typedef struct {
 } SpExplainedRow;
 
 typedef struct {
-  gboolean per_token;            /* scales are GPUs / tokens, else 1 */
+  gboolean per_token;             /* scales are GPUs / tokens, else 1 */
   double mine_scale, other_scale; /* of seconds */
   SpExplainedRow time[SP_N_TERMS], memory[SP_N_CLASSES];
   GPtrArray *differences; /* SpKeyDifference */
@@ -89,7 +89,7 @@ SpScenario sp_scenario_with (const SpScenario *scenario, const SpLayout *layout,
 
 typedef struct {
   SpPlanEntry entry;
-  gint32 nodes;           /* 0: as it was */
+  gint32 nodes; /* 0: as it was */
   gint32 gpus;
   GPtrArray *differences; /* SpKeyDifference, from the scenario */
 } SpChange;

@@ -60,8 +60,9 @@ test_against (void)
 static void
 test_overlap (void)
 {
-  static const char scenario[] = "[model]\nconfig = llama-3.1-8b\n[cluster]\nfile = l20-1x8\n[layout]\nring = 8\nzero = "
-                                 "3\nrecompute = full\n[run]\nsequence = 32K\n";
+  static const char scenario[] =
+      "[model]\nconfig = llama-3.1-8b\n[cluster]\nfile = l20-1x8\n[layout]\nring = 8\nzero = "
+      "3\nrecompute = full\n[run]\nsequence = 32K\n";
   write_file ("l20.ini", scenario, -1);
   g_auto (Run) run = run_cli ("explain", "l20.ini", "--set", "overlap=false", "--against", "l20.ini");
   g_assert_cmpint (run.status, ==, 0);
@@ -75,8 +76,9 @@ test_overlap (void)
 static void
 test_misfit (void)
 {
-  static const char scenario[] = "[model]\nconfig = llama-3.1-8b\n[cluster]\nfile = a40-1x8-pairs\n[layout]\ndata = 8\n"
-                                 "zero = 3\n[run]\nsequence = 16K\nglobal-batch = 8\nlora-rank = 8\nframework = fsdp2\n";
+  static const char scenario[] =
+      "[model]\nconfig = llama-3.1-8b\n[cluster]\nfile = a40-1x8-pairs\n[layout]\ndata = 8\n"
+      "zero = 3\n[run]\nsequence = 16K\nglobal-batch = 8\nlora-rank = 8\nframework = fsdp2\n";
   write_file ("a40.ini", scenario, -1);
   g_auto (Run) run = run_cli ("explain", "a40.ini");
   g_assert_cmpint (run.status, ==, 0);
@@ -144,7 +146,8 @@ test_run_file (void)
   g_auto (Run) import = run_cli ("import", "run.args", "--cluster", "cluster.ini", "-o", "imported.ini");
   g_assert_cmpint (import.status, ==, 0);
   g_auto (Run) json = run_cli ("explain", "imported.ini", "--json");
-  g_auto (Run) both = run_cli ("explain", "run.args", "--cluster", "cluster.ini", "--against", "imported.ini", "--json");
+  g_auto (Run) both =
+      run_cli ("explain", "run.args", "--cluster", "cluster.ini", "--against", "imported.ini", "--json");
   g_autoptr (JsonNode) of_scenario = parse_json (&json);
   g_autoptr (JsonNode) root = json_from_string (both.out, NULL);
   g_assert_cmpuint (json_array_get_length (array (root, "differences")), ==, 0);

@@ -104,7 +104,8 @@ test_terms_add_up (void)
     SpEstimate estimates[2];
     for (guint side = 0; side < 2; side++) {
       draw_legal (rand, &any, &draws[side]);
-      draw_machine (rand, sp_layout_world (&draws[side].layout, draws[side].arch), draw_slowdown (rand), &machines[side]);
+      draw_machine (rand, sp_layout_world (&draws[side].layout, draws[side].arch), draw_slowdown (rand),
+                    &machines[side]);
       scenarios[side] = scenario_of (&draws[side], &machines[side]);
       estimate_scenario (&scenarios[side], i % 2 == 0, &estimates[side]);
       check_terms (&estimates[side]);

@@ -316,9 +316,10 @@ test_more_round_trips (void)
               "actor_rollout_ref.actor.ulysses_sequence_parallel_size=4 "
               "actor_rollout_ref.actor.fsdp_config.fsdp_size=4 "
               "actor_rollout_ref.model.enable_gradient_checkpointing=False +actor_rollout_ref.model.lora_rank=32" },
-    { "verl", "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
-              "actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "
-              "actor_rollout_ref.actor.megatron.context_parallel_size=4 actor_rollout_ref.model.use_fused_kernels=True" },
+    { "verl",
+      "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+      "actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "
+      "actor_rollout_ref.actor.megatron.context_parallel_size=4 actor_rollout_ref.model.use_fused_kernels=True" },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++)

@@ -95,7 +95,8 @@ static const SpRunRow rows[] = {
 static gboolean
 recognise (const SpRunItems *items)
 {
-  static const char *const keys[] = { "model_name_or_path", "cutoff_len", "finetuning_type", "per_device_train_batch_size" };
+  static const char *const keys[] = { "model_name_or_path", "cutoff_len", "finetuning_type",
+                                      "per_device_train_batch_size" };
   for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
     if (sp_run_items_get (items, keys[i]) != NULL)
       return TRUE;
@@ -128,7 +129,8 @@ resolve_config (SpRunFile *file)
       return;
     }
   g_autofree char *shown = sp_shown (path);
-  sp_run_note (file, "not mapped: deepspeed = %s: import that file by itself for what it says; --set layout.zero=3", shown);
+  sp_run_note (file, "not mapped: deepspeed = %s: import that file by itself for what it says; --set layout.zero=3",
+               shown);
 }
 
 static void
@@ -148,8 +150,11 @@ resolve_recompute (SpRunFile *file, GError **error)
 {
   const char *own = sp_facts_get (file->facts, "file.recompute");
   gboolean off = sp_facts_is (file->facts, "file.unrecomputed", "true");
-  return sp_run_set (file, "layout.recompute", off ? "none" : own != NULL ? own : "full", SP_FACT_RESOLVED,
-                     "disable_gradient_checkpointing", error);
+  return sp_run_set (file, "layout.recompute",
+                     off           ? "none"
+                     : own != NULL ? own
+                                   : "full",
+                     SP_FACT_RESOLVED, "disable_gradient_checkpointing", error);
 }
 
 static gboolean

@@ -8,8 +8,8 @@
 
 /* The first that recognises a file reads it. */
 static const SpRunFormat *const formats[] = {
-  &sp_run_verl,     &sp_run_megatron_swift, &sp_run_swift,     &sp_run_megatron, &sp_run_calculon,
-  &sp_run_llamafactory, &sp_run_deepspeed,  &sp_run_flame,     &sp_run_torchtitan,
+  &sp_run_verl,         &sp_run_megatron_swift, &sp_run_swift, &sp_run_megatron,   &sp_run_calculon,
+  &sp_run_llamafactory, &sp_run_deepspeed,      &sp_run_flame, &sp_run_torchtitan,
 };
 
 const char *const sp_run_format_names[] = { "megatron",       "deepspeed",    "torchtitan", "flame", "swift",
@@ -103,10 +103,11 @@ recognise (const SpRunItems *items, GError **error)
     if (formats[i]->recognise (items))
       return formats[i];
   gboolean config = sp_run_items_get (items, "model_type") != NULL;
-  sp_input_fail (error, SP_INPUT_ERROR_FILE,
-                 "%s: expected Megatron-LM, ms-swift or Megatron-SWIFT arguments, DeepSpeed JSON, torchtitan or flame TOML, "
-                 "LLaMA-Factory YAML, verl's overrides, or a Calculon run%s",
-                 items->name, config ? "; this is a model's config.json, which goes with --model" : "");
+  sp_input_fail (
+      error, SP_INPUT_ERROR_FILE,
+      "%s: expected Megatron-LM, ms-swift or Megatron-SWIFT arguments, DeepSpeed JSON, torchtitan or flame TOML, "
+      "LLaMA-Factory YAML, verl's overrides, or a Calculon run%s",
+      items->name, config ? "; this is a model's config.json, which goes with --model" : "");
   return NULL;
 }
 

@@ -24,9 +24,9 @@
       { "--min_lr" }, { "--warmup_*" }, { "--weight_decay" }, { "--adam_*" }, { "--max_grad_norm" },                   \
       { "--clip_grad" }, { "--seed" }, { "--data_seed" }, { "--num_train_epochs" }, { "--max_epochs" },                \
       { "--max_steps" }, { "--train_iters" }, { "--num_workers" }, { "--dataloader_*" }, { "--load*" },                \
-      { "--system" }, { "--template*" }, { "--model_type" }, { "--model_author" }, { "--model_name" },                 \
-      { "--use_hf" }, { "--streaming" }, { "--lora_alpha" }, { "--lora_dropout" }, { "--no_save_*" },                  \
-      { "--finetune" }, { "--cached_dataset" }, { "--resume_*" }, { "--no_load_*" }, { "--rlhf_type" },                \
+      { "--system" }, { "--template*" }, { "--model_type" }, { "--model_author" }, { "--model_name" }, { "--use_hf" }, \
+      { "--streaming" }, { "--lora_alpha" }, { "--lora_dropout" }, { "--no_save_*" }, { "--finetune" },                \
+      { "--cached_dataset" }, { "--resume_*" }, { "--no_load_*" }, { "--rlhf_type" },                                  \
       { "--create_checkpoint_symlink" },                                                                               \
   {                                                                                                                    \
     "--padding_free"                                                                                                   \
@@ -176,7 +176,8 @@ static void
 prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
 {
   sp_facts_put_int (facts, "file.sequence",
-                    sp_facts_int (facts, "layout.ulysses", 1) * sp_facts_int (facts, "layout.ring", 1), SP_FACT_FILE, "");
+                    sp_facts_int (facts, "layout.ulysses", 1) * sp_facts_int (facts, "layout.ring", 1), SP_FACT_FILE,
+                    "");
   sp_run_trainer_prepare (facts);
 }
 

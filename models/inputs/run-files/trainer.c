@@ -8,12 +8,9 @@
 static const struct {
   const char *name, *zero, *offload;
 } stages[] = {
-  { "zero0", "0", "none" },
-  { "zero1", "1", "none" },
-  { "zero2", "2", "none" },
-  { "zero2_offload", "2", "optimizer" },
-  { "zero3", "3", "none" },
-  { "zero3_offload", "3", "optimizer,parameters" },
+  { "zero0", "0", "none" }, { "zero1", "1", "none" },
+  { "zero2", "2", "none" }, { "zero2_offload", "2", "optimizer" },
+  { "zero3", "3", "none" }, { "zero3_offload", "3", "optimizer,parameters" },
 };
 
 static gboolean
@@ -31,7 +28,8 @@ resolve_sharding (SpRunFile *file, GError **error)
       return FALSE;
   }
   if (name == NULL && g_str_equal (zero, "0"))
-    sp_run_note (file, "note: neither DeepSpeed nor FSDP is said: states are whole on each data rank; --set layout.zero=3");
+    sp_run_note (file,
+                 "note: neither DeepSpeed nor FSDP is said: states are whole on each data rank; --set layout.zero=3");
   return sp_run_set (file, "layout.zero", zero, SP_FACT_RESOLVED, "deepspeed", error);
 }
 
@@ -42,8 +40,7 @@ prepare_sharding (SpFacts *facts)
   const char *nearest = NULL;
 
   for (guint i = 0; i < G_N_ELEMENTS (stages); i++)
-    if (g_strcmp0 (zero, stages[i].zero) == 0 &&
-        (nearest == NULL || g_strcmp0 (offload, stages[i].offload) == 0))
+    if (g_strcmp0 (zero, stages[i].zero) == 0 && (nearest == NULL || g_strcmp0 (offload, stages[i].offload) == 0))
       nearest = stages[i].name;
   if (nearest != NULL && !g_str_equal (nearest, "zero0"))
     sp_facts_put (facts, "file.deepspeed", nearest, SP_FACT_FILE, "");

@@ -147,8 +147,8 @@ resolve_megatron (SpRunFile *file, GError **error)
     return FALSE;
   return sp_run_set (file, "layout.zero", is_true (facts, "file.distributed") ? "1" : "0", SP_FACT_RESOLVED,
                      "megatron.use_distributed_optimizer", error) &&
-         sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED,
-                     "recompute_granularity", error);
+         sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED, "recompute_granularity",
+                     error);
 }
 
 /* Micro-batches by tokens are of as many whole sequences as go in. */
@@ -169,10 +169,10 @@ resolve_batches (SpRunFile *file, GError **error)
   if (sp_facts_get (facts, "run.micro-batch") == NULL)
     sp_run_ask (file, "the micro-batch (" ACTOR "ppo_micro_batch_size_per_gpu): --set run.micro-batch=N");
   return sp_run_set_int (file, "run.sequence", sequence, error) &&
-         sp_run_set_int (file, "run.global-batch",
-                         sp_run_times (sp_facts_int (facts, "file.mini-batch", 256),
-                                       sp_facts_int (facts, "file.answers", 1)),
-                         error);
+         sp_run_set_int (
+             file, "run.global-batch",
+             sp_run_times (sp_facts_int (facts, "file.mini-batch", 256), sp_facts_int (facts, "file.answers", 1)),
+             error);
 }
 
 /* Degrees of the strategy that is not taken. */
