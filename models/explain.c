@@ -28,19 +28,20 @@ static const Meaning terms[SP_TERM_AXIS] = {
 static const Meaning axes[SP_N_AXES] = {
   [SP_AXIS_TENSOR] = { "tensor, exposed", "tensor parallelism's collectives that no kernel hides",
                        "tensor sequence-regions recompute" },
-  [SP_AXIS_ULYSSES] = { "ulysses, exposed", "Ulysses' all-to-alls that no kernel hides", "ulysses tensor recompute" },
+  [SP_AXIS_ULYSSES] = { "ulysses, exposed", "Ulysses' all-to-alls that no kernel hides",
+                        "ulysses tensor recompute order" },
   [SP_AXIS_RING] = { "ring, exposed", "the ring's messages that no kernel hides",
                      "ring ulysses tensor ring-kind ring-split ring-keep ring-inner ring-backward ring-gradient-dtype "
-                     "overlap recompute sequence" },
+                     "overlap recompute sequence order" },
   [SP_AXIS_LASP] = { "lasp, exposed", "waits for states of linear attention",
-                     "lasp lasp-version tensor overlap recompute" },
+                     "lasp lasp-version tensor overlap recompute order" },
   [SP_AXIS_DATA] = { "data, exposed", "gathers of parameters and sums of gradients that no kernel hides",
                      "data zero zero-group reshard gradient-dtype overlap micro-batch global-batch sequence pipeline "
                      "tensor" },
   [SP_AXIS_PIPELINE] = { "pipeline, exposed", "messages between stages that no kernel hides",
                          "pipeline virtual-stages schedule micro-batch" },
   [SP_AXIS_EXPERT] = { "expert, exposed", "exchanges of experts' tokens that no kernel hides",
-                       "expert expert-capacity expert-imbalance recompute" },
+                       "expert expert-capacity expert-imbalance tensor recompute order" },
   [SP_AXIS_HOST] = { "copies, exposed", "copies to and from the host that no kernel hides",
                      "offload recompute zero micro-batch" },
 };
