@@ -34,6 +34,7 @@ typedef gboolean (*SpCommandFunc) (char **args, GString *out, GError **error);
 
 gboolean sp_command_run (char **args, GString *out, GError **error);
 gboolean sp_command_calibrate (char **args, GString *out, GError **error);
+gboolean sp_command_explain (char **args, GString *out, GError **error);
 gboolean sp_command_export (char **args, GString *out, GError **error);
 gboolean sp_command_import (char **args, GString *out, GError **error);
 gboolean sp_command_plan (char **args, GString *out, GError **error);

@@ -36,7 +36,8 @@ parse (char **args, Options *o, GString *out, GError **error)
     { NULL },
   };
   return sp_cli_parse (args, entries,
-                       "RUNFILE has Megatron-LM arguments, DeepSpeed JSON, torchtitan or flame TOML, or a Calculon\n"
+                       "RUNFILE has arguments of Megatron-LM, ms-swift or Megatron-SWIFT, DeepSpeed JSON, torchtitan or\n"
+                       "flame TOML, LLaMA-Factory YAML, verl's overrides (bare, or behind its command), or a Calculon\n"
                        "run; which of them is seen from its text. What it leaves out is asked for. What has no\n"
                        "counterpart is listed, on stderr and in the scenario's comments. A model that the file\n"
                        "describes is written beside it: SCENARIO-model.ini.\n",

@@ -280,6 +280,10 @@ test_shipped (void)
       "-o", "s.ini" },
     { "import", "llama-torchtitan.toml", "--cluster", "h100-128x8", "-o", "s.ini" },
     { "import", "lasp-flame.toml", "--model", "tnl-1b", "--cluster", "a100-8x8", "-o", "s.ini" },
+    { "import", "qwen-verl.sh", "--cluster", "a800-1x8", "-o", "s.ini" },
+    { "import", "qwen-swift.sh", "--cluster", "a800-1x8", "-o", "s.ini" },
+    { "import", "qwen-megatron-swift.sh", "--cluster", "a800-1x8", "-o", "s.ini" },
+    { "import", "llama-llamafactory.yaml", "--cluster", "a800-2x8", "-o", "s.ini" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (commands); i++) {
     g_autofree char *path = g_build_filename (g_getenv ("SEQPAR_DATA"), "run-files", commands[i][1], NULL);

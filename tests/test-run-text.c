@@ -68,7 +68,7 @@ typedef struct {
 #define TOML "[training]\nseq_len = 1024\n"
 static const BadCase bad_cases[] = {
   { "empty", "", { "empty" } },
-  { "blank", " \n# nothing\n", { "expected Megatron-LM arguments" } },
+  { "blank", " \n# nothing\n", { "expected Megatron-LM, ms-swift" } },
   { "config", "{\"model_type\": \"llama\"}", { "a model's config.json", "--model" } },
   { "scenario", "[layout]\ntensor = 1\n", { "a scenario already" } },
   { "prose", "once upon a time", { "\"once\"", "--flag" } },

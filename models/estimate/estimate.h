@@ -100,6 +100,9 @@ typedef struct {
   SpAxisCost axes[SP_N_AXES];
   /* of the stage that bounds the step; they add up to step_time_s */
   double compute_s, exposed_communication_s, bubble_s, host_s, idle_s;
+  /* they add up to compute_s; slowed: what communication beside the lists adds to their kernels. Inside the lists that is
+   * idle_s */
+  double forward_s, recompute_s, backward_s, optimizer_s, slowed_s;
   double host_issue_s; /* what the host of that stage's GPUs is busy for */
   gboolean is_host_bound;
   SpProvenance provenance;

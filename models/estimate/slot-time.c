@@ -30,6 +30,7 @@ sp_slot_time_hide (SpSlotTime *slot, double slowdown, double data, double comput
 
   slot->step += n * (slowed + open);
   slot->compute += n * slowed;
+  slot->slowed += n * slowed;
   slot->exposed[SP_AXIS_DATA] += n * open;
 }
 
@@ -151,6 +152,7 @@ forward_slot (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, co
     sp_slot_time_add (slot, &work[b].forward, counts[b]);
     data += e->state[b].gather.data_async;
   }
+  slot->forward = slot->compute;
   for (gint32 l = e->program->stage_first[at] - 1; data > 0 && next_turn (e->program, at, 1, &l, &turn);) {
     if (turn.before < 0)
       sp_slot_time_open (slot, e->state[turn.block].gather.data_async);
@@ -242,8 +244,10 @@ backward_slot (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, c
       continue;
     if (part.gathers && state->gathers_again)
       sp_slot_time_add (slot, &state->gather, counts[b]);
-    if (part.gathers)
+    if (part.gathers) {
       sp_slot_time_add (slot, &work[b].recompute, counts[b]);
+      slot->recompute += counts[b] * work[b].recompute.compute;
+    }
     sp_slot_time_add (slot, backward_of (&work[b], &part), counts[b]);
     if (part.scatters)
       sp_slot_time_add (slot, &state->sync_each, counts[b]);

@@ -105,6 +105,9 @@ slot_add_slot (SpSlotTime *slot, const SpSlotTime *other, double n)
   slot->high += n * other->high;
   slot->compute += n * other->compute;
   slot->kernels += n * other->kernels;
+  slot->forward += n * other->forward;
+  slot->recompute += n * other->recompute;
+  slot->slowed += n * other->slowed;
   slot->host += n * other->host;
   slot->issue += n * other->issue;
   for (guint a = 0; a < SP_N_AXES; a++) {
@@ -228,7 +231,13 @@ break_down (const SpProgram *program, const SpStageTime *const *stages, double w
     if (stages[s]->total.step > stages[busiest]->total.step)
       busiest = s;
   const SpSlotTime *total = &stages[busiest]->total;
+  const SpSlotTime *tail = &stages[busiest]->tail;
   ret->compute_s = total->compute;
+  ret->forward_s = total->forward;
+  ret->recompute_s = total->recompute;
+  ret->slowed_s = total->slowed;
+  ret->optimizer_s = tail->compute - tail->slowed;
+  ret->backward_s = total->compute - total->forward - total->recompute - total->slowed - ret->optimizer_s;
   ret->host_s = total->host + waits;
   ret->exposed_communication_s = 0;
   for (guint a = 0; a < SP_N_AXES; a++) {

@@ -19,6 +19,7 @@ typedef struct {
   double compute, host, issue;
   double data;    /* that runs beside the rest, on its stream */
   double kernels; /* of compute, without slowdowns, on a rank with the mean load of experts */
+  double forward, recompute, slowed; /* of compute: kernels of those lists, and what communication beside it adds */
   double axes[SP_N_AXES], exposed[SP_N_AXES];
   double waits[SP_N_AXES]; /* for a chain to come by */
 } SpSlotTime;

@@ -125,13 +125,19 @@ check_words (const char *name, const GArray *words, GError **error)
 
 /* --- flags -------------------------------------------------------------------------------------------------------- */
 
-/* Words of a launcher: up to the script that it starts. */
+/* Words of a launcher: up to the script that it starts, or the command of swift or megatron. */
 static guint
 launcher_words (const GArray *words)
 {
+  static const char *const programs[] = { "swift", "megatron", NULL };
   for (guint i = words->len; i > 0; i--)
     if (g_str_has_suffix (g_array_index (words, Word, i - 1).text, ".py"))
       return i;
+  for (guint i = 0; i + 1 < words->len && !is_flag (g_array_index (words, Word, i).text); i++) {
+    g_autofree char *program = g_path_get_basename (g_array_index (words, Word, i).text);
+    if (g_strv_contains (programs, program) && !is_flag (g_array_index (words, Word, i + 1).text))
+      return i + 2;
+  }
   return 0;
 }
 
@@ -199,6 +205,55 @@ sp_run_items_parse_args (const char *name, const char *text, gsize length, GErro
       return NULL;
   }
   return g_steal_pointer (&items);
+}
+
+/* --- Hydra's overrides -------------------------------------------------------------------------------------------- */
+
+/* Behind the command: NAME=value, python3 -m module and the like. */
+static guint
+first_override (const GArray *words)
+{
+  for (guint i = words->len; i > 0; i--)
+    if (strchr (g_array_index (words, Word, i - 1).text, '=') == NULL)
+      return i;
+  return 0;
+}
+
+SpRunItems *
+sp_run_items_parse_overrides (const char *name, const char *text, gsize length, GError **error)
+{
+  g_autoptr (GArray) words = split (name, text, error);
+  if (words == NULL || !check_words (name, words, error))
+    return NULL;
+  g_autoptr (SpRunItems) items = sp_run_items_new (name);
+  for (guint i = first_override (words); i < words->len; i++) {
+    const Word *word = &g_array_index (words, Word, i);
+    const char *key = word->text + strspn (word->text, "+"), *equals = strchr (key, '=');
+    if (is_flag (key) || equals == key)
+      return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s:%u: \"%s\": expected key=value", name, word->line, key),
+             NULL;
+    g_autofree char *head = g_strndup (key, (gsize) (equals - key));
+    SpItemType type = sp_run_items_plain_type (equals + 1);
+    g_autofree char *value = type == SP_ITEM_BOOL ? g_ascii_strdown (equals + 1, -1) : g_strdup (equals + 1);
+    if (!sp_run_items_add (items, head, type, value, word->line, error))
+      return NULL;
+  }
+  if (items->list->len == 0)
+    return sp_input_fail (error, SP_INPUT_ERROR_SYNTAX, "%s: expected key=value behind the command", name), NULL;
+  return g_steal_pointer (&items);
+}
+
+/* --- out ---------------------------------------------------------------------------------------------------------- */
+
+void
+sp_run_items_write_overrides (const SpRunItems *items, const GPtrArray *comments, GString *out)
+{
+  for (guint i = 0; comments != NULL && i < comments->len; i++)
+    g_string_append_printf (out, "# %s\n", (const char *) comments->pdata[i]);
+  for (guint i = 0; i < items->list->len; i++) {
+    const SpRunItem *item = items->list->pdata[i];
+    g_string_append_printf (out, "%s=%s\n", item->key, item->text);
+  }
 }
 
 /* Words as a shell takes them. */

@@ -76,6 +76,7 @@ typedef struct {
   const char *name, *title;
   SpRunItems *(*parse) (const char *name, const char *text, gsize length, GError **error);
   gboolean (*recognise) (const SpRunItems *items);
+  void (*normalise) (SpRunItems *items); /* types of items that its own reader would see; NULL: as the syntax says */
   const SpRunRow *rows;
   guint n_rows;
   /* The [model] facts, once sets are known; NULL: no file of the format describes a model. */
@@ -89,7 +90,8 @@ typedef struct {
   void (*write) (const SpRunItems *items, const GPtrArray *comments, GString *out);
 } SpRunFormat;
 
-extern const SpRunFormat sp_run_megatron, sp_run_deepspeed, sp_run_torchtitan, sp_run_flame, sp_run_calculon;
+extern const SpRunFormat sp_run_megatron, sp_run_deepspeed, sp_run_torchtitan, sp_run_flame, sp_run_calculon,
+    sp_run_swift, sp_run_megatron_swift, sp_run_llamafactory, sp_run_verl;
 
 /* Of sp_run_megatron (megatron-model.c). */
 gboolean sp_run_megatron_resolve_model (SpRunFile *file, GError **error);

@@ -284,31 +284,35 @@ has_own_will (const char *const *sets)
   return FALSE;
 }
 
-/* Reads what is to be written. A layout that is not legal there is the file's, and noted; it is refused where --set has
- * made it. A model file that is to be written too stands in a folder of its own for that. */
-static gboolean
-check_scenario (const Import *import, GError **error)
+/* What is to be written, read. A model file that is to be written too stands in a folder of its own for that. */
+static SpScenario *
+load_scenario (const Import *import, GError **error)
 {
   g_autoptr (GString) text = g_string_new (NULL);
   g_autofree char *folder = import->own_model->len > 0 ? g_dir_make_tmp ("seqpar-import-XXXXXX", error) : NULL;
   g_autofree char *model = folder != NULL ? g_build_filename (folder, "model.ini", NULL) : NULL;
   if (import->own_model->len > 0 &&
       (model == NULL || !g_file_set_contents (model, import->own_model->str, (gssize) import->own_model->len, error)))
-    return FALSE;
+    return NULL;
   write_scenario (import, model != NULL ? model : import->model, text);
   g_auto (GStrv) sets = given_sets (import->file->facts);
-  g_autoptr (SpScenario) scenario =
-      sp_scenario_parse (import->path, text->str, text->len, (const char *const *) sets, error);
+  SpScenario *scenario = sp_scenario_parse (import->path, text->str, text->len, (const char *const *) sets, error);
   if (model != NULL) {
     g_remove (model);
     g_rmdir (folder);
   }
-  if (scenario == NULL)
-    return FALSE;
+  return scenario;
+}
+
+/* A layout that is not legal is the file's, and noted; it is refused where --set has made it. */
+static gboolean
+check_scenario (const Import *import, const SpScenario *scenario, GError **error)
+{
   g_autoptr (GError) illegal = NULL;
   if (sp_layout_check (&scenario->layout, scenario->arch, scenario->framework, &scenario->run, import->place.gpus,
                        &illegal))
     return TRUE;
+  g_auto (GStrv) sets = given_sets (import->file->facts);
   if (has_own_will ((const char *const *) sets)) {
     g_autofree char *all = g_strjoinv (", ", sets);
     g_autofree char *shown = sp_shown (all);
@@ -339,19 +343,40 @@ import_clear (Import *import)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Import, import_clear)
 
+/* All facts, and the scenario that they make. */
+static SpScenario *
+resolve_import (Import *import, GError **error)
+{
+  SpRunFile *file = import->file;
+  const char *const *sets = import->given->sets;
+  for (guint i = 0; sets != NULL && sets[i] != NULL; i++)
+    if (!apply_set (file, sets[i], error))
+      return NULL;
+  if (!take_cluster (import, error) || !take_model (import, error))
+    return NULL;
+  import->place.arch = import->arch;
+  if (!file->format->resolve (file, &import->place, error) || !check_asked (file, error))
+    return NULL;
+  g_autoptr (SpScenario) scenario = load_scenario (import, error);
+  if (scenario == NULL || !check_scenario (import, scenario, error))
+    return NULL;
+  return g_steal_pointer (&scenario);
+}
+
+SpScenario *
+sp_run_file_load (SpRunFile *file, const SpRunGiven *given, GError **error)
+{
+  g_auto (Import) import = { .file = file, .given = given, .path = file->name, .own_model = g_string_new (NULL) };
+  return resolve_import (&import, error);
+}
+
 gboolean
 sp_run_file_import (SpRunFile *file, const SpRunGiven *given, const char *path, GString *ret_scenario,
                     GString *ret_model, GError **error)
 {
   g_auto (Import) import = { .file = file, .given = given, .path = path, .own_model = g_string_new (NULL) };
-  for (guint i = 0; given->sets != NULL && given->sets[i] != NULL; i++)
-    if (!apply_set (file, given->sets[i], error))
-      return FALSE;
-  if (!take_cluster (&import, error) || !take_model (&import, error))
-    return FALSE;
-  import.place.arch = import.arch;
-  if (!file->format->resolve (file, &import.place, error) || !check_asked (file, error) ||
-      !check_scenario (&import, error))
+  g_autoptr (SpScenario) scenario = resolve_import (&import, error);
+  if (scenario == NULL)
     return FALSE;
   write_comments (file, ret_scenario);
   write_scenario (&import, import.model, ret_scenario);

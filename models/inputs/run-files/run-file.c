@@ -8,10 +8,12 @@
 
 /* The first that recognises a file reads it. */
 static const SpRunFormat *const formats[] = {
-  &sp_run_megatron, &sp_run_calculon, &sp_run_deepspeed, &sp_run_flame, &sp_run_torchtitan,
+  &sp_run_verl,         &sp_run_megatron_swift, &sp_run_swift, &sp_run_megatron,   &sp_run_calculon,
+  &sp_run_llamafactory, &sp_run_deepspeed,      &sp_run_flame, &sp_run_torchtitan,
 };
 
-const char *const sp_run_format_names[] = { "megatron", "deepspeed", "torchtitan", "flame", NULL };
+const char *const sp_run_format_names[] = { "megatron",       "deepspeed",    "torchtitan", "flame", "swift",
+                                            "megatron-swift", "llamafactory", "verl",       NULL };
 
 const SpRunFormat *
 sp_run_format_find (const char *name)
@@ -38,7 +40,23 @@ has_flags (const char *const *lines, const char *first)
   return FALSE;
 }
 
-/* By the first line that is more than white space and a comment: { is JSON, [ or key = is TOML, the rest flags. */
+/* key: value, or key: alone. */
+static gboolean
+is_yaml (const char *line)
+{
+  gsize word = strspn (line, G_CSET_A_2_Z G_CSET_a_2_z G_CSET_DIGITS "_.-");
+  return g_ascii_isalpha (*line) && line[word] == ':' && (line[word + 1] == '\0' || line[word + 1] == ' ');
+}
+
+/* Words of Hydra, which have dots where a shell's variables have none. */
+static gboolean
+has_overrides (const char *text)
+{
+  return strstr (text, "actor_rollout_ref.") != NULL || strstr (text, "verl.trainer") != NULL;
+}
+
+/* By the first line that is more than white space and a comment: { is JSON, [ or key = is TOML, key: is YAML, the rest
+ * flags or, of verl, overrides. */
 static SpRunItems *
 parse_items (const char *name, const char *text, gsize length, GError **error)
 {
@@ -49,6 +67,10 @@ parse_items (const char *name, const char *text, gsize length, GError **error)
       first = lines[i];
   if (*first == '{')
     return sp_run_items_parse_json (name, text, length, error);
+  if (is_yaml (first))
+    return sp_run_items_parse_yaml (name, text, length, error);
+  if (has_overrides (text))
+    return sp_run_items_parse_overrides (name, text, length, error);
   gsize word = strcspn (first, " \t=");
   gboolean pair = first[word + strspn (first + word, " \t")] == '=' && !g_str_has_prefix (first, "--");
   if (*first != '[' && (!pair || has_flags ((const char *const *) lines, first)))
@@ -62,6 +84,18 @@ parse_items (const char *name, const char *text, gsize length, GError **error)
   return NULL;
 }
 
+/* Its groups are lines by themselves, and no other format has one of these. */
+gboolean
+sp_run_file_is_scenario (const char *text)
+{
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+
+  for (guint i = 0; lines[i] != NULL; i++)
+    g_strstrip (lines[i]);
+  return g_strv_contains ((const char *const *) lines, "[layout]") ||
+         g_strv_contains ((const char *const *) lines, "[cluster]");
+}
+
 static const SpRunFormat *
 recognise (const SpRunItems *items, GError **error)
 {
@@ -69,9 +103,11 @@ recognise (const SpRunItems *items, GError **error)
     if (formats[i]->recognise (items))
       return formats[i];
   gboolean config = sp_run_items_get (items, "model_type") != NULL;
-  sp_input_fail (error, SP_INPUT_ERROR_FILE,
-                 "%s: expected Megatron-LM arguments, DeepSpeed JSON, torchtitan or flame TOML, or a Calculon run%s",
-                 items->name, config ? "; this is a model's config.json, which goes with --model" : "");
+  sp_input_fail (
+      error, SP_INPUT_ERROR_FILE,
+      "%s: expected Megatron-LM, ms-swift or Megatron-SWIFT arguments, DeepSpeed JSON, torchtitan or flame TOML, "
+      "LLaMA-Factory YAML, verl's overrides, or a Calculon run%s",
+      items->name, config ? "; this is a model's config.json, which goes with --model" : "");
   return NULL;
 }
 
@@ -91,6 +127,8 @@ sp_run_file_parse (const char *name, const char *text, gsize length, GError **er
   g_autoptr (SpRunFile) file = g_new0 (SpRunFile, 1);
   file->name = g_strdup (name);
   file->format = format;
+  if (format->normalise != NULL)
+    format->normalise (items);
   file->items = g_steal_pointer (&items);
   file->facts = sp_facts_new ();
   file->automatic = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);

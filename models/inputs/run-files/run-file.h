@@ -3,7 +3,8 @@
 
 /*
  * Run files of other programs: Megatron-LM arguments, DeepSpeed JSON, torchtitan TOML, flame TOML (its older names),
- * and Calculon's run JSON, which is read only. One becomes a scenario, and a scenario becomes one.
+ * arguments of ms-swift and Megatron-SWIFT, LLaMA-Factory YAML, verl's overrides, and Calculon's run JSON, which is read
+ * only. One becomes a scenario, and a scenario becomes one.
  *
  * A format is one file and one row (run-file.c): how its text is cut into items (items.h), how it is recognised, and a
  * table of rows, each a foreign key and what it means here:
@@ -45,7 +46,7 @@ SpRunFile *sp_run_file_parse (const char *name, const char *text, gsize length, 
 void sp_run_file_free (SpRunFile *file);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpRunFile, sp_run_file_free)
 
-/* "megatron", "deepspeed", "torchtitan", "flame" or "calculon". */
+/* One of the above, or "calculon". */
 const char *sp_run_file_format (const SpRunFile *file);
 /* A fact, or NULL. */
 const char *sp_run_file_fact (const SpRunFile *file, const char *key);
@@ -63,6 +64,11 @@ typedef struct {
  * must be asked for. */
 gboolean sp_run_file_import (SpRunFile *file, const SpRunGiven *given, const char *path, GString *ret_scenario,
                              GString *ret_model, GError **error);
+/* The same scenario, loaded; it is nowhere written, and its model's path is that of no file where the run file describes
+ * the model. */
+SpScenario *sp_run_file_load (SpRunFile *file, const SpRunGiven *given, GError **error);
+/* Whether a text is a scenario of ours, and no run file. */
+gboolean sp_run_file_is_scenario (const char *text);
 /* "run-model.ini" beside "run.ini". */
 char *sp_run_model_path (const char *path);
 

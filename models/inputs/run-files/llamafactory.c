@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * LLaMA-Factory's YAML (examples/train_full/..), with the sequence parallelism of 360-LLaMA-Factory
+ * (sequence_parallel_size, sequence_parallel_mode: zigzag-ring or ulysses) and the degrees of its Megatron backend
+ * (mcore_adapter: tensor_model_parallel_size, context_parallel_size ...). Its `deepspeed` names a file; those of
+ * examples/deepspeed are known by their names, another is to be imported by itself.
+ *
+ * Assumed of its defaults: cutoff_len 2048, 8 sequences at once, no accumulation (the Trainer's), adapters of rank 8,
+ * layers recomputed; gradients in bf16. In LLaMA-Factory's rewrite (v1) the keys cp_size and cp_mode are assumed to mean
+ * what the two above do; they are read and not written.
+ */
+#include "models/inputs/run-files/trainer.h"
+
+#include <string.h>
+
+static const SpRunRow rows[] = {
+  { "model_name_or_path", "file.model", SP_ROW_WORD },
+  { "cutoff_len", "run.sequence", SP_ROW_INT, .absent = "2048", .flags = SP_ROW_ALWAYS },
+  { "per_device_train_batch_size", "run.micro-batch", SP_ROW_INT, .absent = "8", .flags = SP_ROW_ALWAYS },
+  { "gradient_accumulation_steps", "file.accumulation", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
+  { "deepspeed", "file.deepspeed-file", SP_ROW_WORD },
+  { "finetuning_type", "file.tuner", SP_ROW_WORD, .values = "full=full lora=lora", .absent = "lora",
+    .flags = SP_ROW_ALWAYS },
+  { "lora_rank", "file.lora-rank", SP_ROW_INT },
+  { "lora_target", "run.lora-targets", SP_ROW_WORD, .values = "all=all" },
+  { "lora_*" },
+  { "freeze_*", .why = "say what is frozen: --set run.frozen=first-4,embedding" },
+  { "sequence_parallel_size", "file.sequence", SP_ROW_INT, .absent = "1" },
+  { "sequence_parallel_mode", "file.mode", SP_ROW_WORD, .values = "zigzag-ring=zigzag-ring ulysses=ulysses",
+    .absent = "zigzag-ring" },
+  { "cp_size", "file.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "cp_mode", "file.mode", SP_ROW_WORD, .values = "ulysses=ulysses ring=zigzag-ring", .flags = SP_ROW_READ },
+
+  /* the Megatron backend */
+  { "tensor_model_parallel_size", "layout.tensor", SP_ROW_INT, .absent = "1" },
+  { "sequence_parallel", "layout.sequence-regions", SP_ROW_BOOL },
+  { "pipeline_model_parallel_size", "layout.pipeline", SP_ROW_INT, .absent = "1" },
+  { "virtual_pipeline_model_parallel_size", "layout.virtual-stages", SP_ROW_INT },
+  { "context_parallel_size", "file.context", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "expert_model_parallel_size", "layout.expert", SP_ROW_INT, .absent = "1" },
+  { "use_distributed_optimizer", "file.distributed", SP_ROW_BOOL },
+  { "overlap_grad_reduce", .why = "gradients are reduced beside the backward: --set layout.overlap=false" },
+  { "overlap_param_gather", .why = "layout.overlap is one switch" },
+  { "recompute_granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective",
+    .flags = SP_ROW_READ },
+  { "moe_*", .why = "experts are grouped products with an all-to-all" },
+  { "bias_activation_fusion" },
+  { "apply_rope_fusion" },
+  { "use_mca" },
+
+  { "bf16", "run.precision", SP_ROW_BOOL, .values = "true=bf16 true=fp8" },
+  { "pure_bf16", "run.precision", SP_ROW_BOOL, .values = "true=bf16", .flags = SP_ROW_READ,
+    .why = "states in bf16 too are not known: AdamW's are fp32" },
+  { "fp16", "run.precision", SP_ROW_BOOL, .values = "true=fp16" },
+  { "fp8", .why = "--set run.precision=fp8" },
+  { "disable_gradient_checkpointing", "file.unrecomputed", SP_ROW_BOOL, .absent = "false" },
+  { "enable_liger_kernel", "file.liger", SP_ROW_BOOL },
+  { "use_unsloth", .why = SP_TRAINER_PROFILE },
+  { "flash_attn", .why = SP_TRAINER_PROFILE },
+  { "packing", .why = SP_TRAINER_PACKING },
+  { "neat_packing", .why = SP_TRAINER_PACKING },
+  { "quantization_*", .why = "quantised weights are not known" },
+  { "optim", "run.optimizer", SP_ROW_WORD, .values = SP_TRAINER_OPTIMIZERS, .absent = "adamw_torch" },
+  { "use_muon", "run.optimizer", SP_ROW_BOOL, .values = "true=muon", .flags = SP_ROW_READ },
+  { "ddp_timeout" },
+  { "trust_remote_code" },
+  { "stage", "file.stage", SP_ROW_WORD, .values = "sft=sft pt=pt", .absent = "sft" },
+  { "do_*" },
+  { "dataset*" },
+  { "template" },
+  { "max_samples" },
+  { "max_steps" },
+  { "overwrite_*" },
+  { "preprocessing_*" },
+  { "dataloader_*" },
+  { "output_dir" },
+  { "logging_*" },
+  { "save_*" },
+  { "plot_loss" },
+  { "report_to" },
+  { "learning_rate" },
+  { "lr_*" },
+  { "num_train_epochs" },
+  { "warmup_*" },
+  { "weight_decay" },
+  { "max_grad_norm" },
+  { "resume_from_checkpoint" },
+  { "val_size" },
+  { "per_device_eval_batch_size" },
+  { "eval_*" },
+  { "seed" },
+  { "run_name" },
+};
+
+static gboolean
+recognise (const SpRunItems *items)
+{
+  static const char *const keys[] = { "model_name_or_path", "cutoff_len", "finetuning_type",
+                                      "per_device_train_batch_size" };
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    if (sp_run_items_get (items, keys[i]) != NULL)
+      return TRUE;
+  return FALSE;
+}
+
+/* --- DeepSpeed's files -------------------------------------------------------------------------------------------- */
+
+/* examples/deepspeed/ of the repository. */
+static const struct {
+  const char *file, *name;
+} configs[] = {
+  { "ds_z0_config.json", "zero0" },
+  { "ds_z2_config.json", "zero2" },
+  { "ds_z2_offload_config.json", "zero2_offload" },
+  { "ds_z3_config.json", "zero3" },
+  { "ds_z3_offload_config.json", "zero3_offload" },
+};
+
+static void
+resolve_config (SpRunFile *file)
+{
+  const char *path = sp_facts_get (file->facts, "file.deepspeed-file");
+  if (path == NULL)
+    return;
+  g_autofree char *base = g_path_get_basename (path);
+  for (guint i = 0; i < G_N_ELEMENTS (configs); i++)
+    if (g_str_equal (base, configs[i].file)) {
+      sp_facts_put (file->facts, "file.deepspeed", configs[i].name, SP_FACT_RESOLVED, "deepspeed");
+      return;
+    }
+  g_autofree char *shown = sp_shown (path);
+  sp_run_note (file, "not mapped: deepspeed = %s: import that file by itself for what it says; --set layout.zero=3",
+               shown);
+}
+
+static void
+prepare_config (SpFacts *facts)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (configs); i++)
+    if (sp_facts_is (facts, "file.deepspeed", configs[i].name)) {
+      g_autofree char *path = g_strconcat ("examples/deepspeed/", configs[i].file, NULL);
+      sp_facts_put (facts, "file.deepspeed-file", path, SP_FACT_FILE, "");
+    }
+}
+
+/* --- both ways ---------------------------------------------------------------------------------------------------- */
+
+static gboolean
+resolve_recompute (SpRunFile *file, GError **error)
+{
+  const char *own = sp_facts_get (file->facts, "file.recompute");
+  gboolean off = sp_facts_is (file->facts, "file.unrecomputed", "true");
+  return sp_run_set (file, "layout.recompute",
+                     off           ? "none"
+                     : own != NULL ? own
+                                   : "full",
+                     SP_FACT_RESOLVED, "disable_gradient_checkpointing", error);
+}
+
+static gboolean
+resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
+{
+  const SpFacts *facts = file->facts;
+  gint64 ranks = sp_facts_int (facts, "file.sequence", 1), context = sp_facts_int (facts, "file.context", 1);
+  gboolean ulysses = sp_facts_is (facts, "file.mode", "ulysses");
+  if (ranks > 1 && context > 1)
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
+                          "%s: context_parallel_size = \"%" G_GINT64_FORMAT
+                          "\": expected 1 beside sequence_parallel_size = %" G_GINT64_FORMAT,
+                          file->name, context, ranks);
+  if (sp_facts_get (facts, "run.precision") == NULL)
+    sp_run_ask (file, "the precision: neither bf16 nor fp16 means fp32, which seqpar does not have: --set "
+                      "run.precision=bf16");
+  resolve_config (file);
+  if (!sp_run_set_int (file, "layout.ulysses", ulysses ? ranks : 1, error) ||
+      !sp_run_set_int (file, "layout.ring", ulysses ? context : ranks * context, error) ||
+      !sp_run_set (file, "layout.overlap", "true", SP_FACT_RESOLVED, "overlap_comm", error) ||
+      !resolve_recompute (file, error) || !sp_run_trainer_resolve (file, place, error))
+    return FALSE;
+  if (sp_facts_is (facts, "file.distributed", "true") && sp_facts_is (facts, "layout.zero", "0"))
+    sp_facts_put (file->facts, "layout.zero", "1", SP_FACT_RESOLVED, "use_distributed_optimizer");
+  return TRUE;
+}
+
+static void
+prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
+{
+  gint64 ulysses = sp_facts_int (facts, "layout.ulysses", 1), ring = sp_facts_int (facts, "layout.ring", 1);
+  sp_run_trainer_prepare (facts);
+  prepare_config (facts);
+  sp_facts_put_int (facts, "file.sequence", ulysses > 1 ? ulysses : ring, SP_FACT_FILE, "");
+  if (ulysses > 1)
+    sp_facts_put (facts, "file.mode", "ulysses", SP_FACT_FILE, "");
+  if (sp_facts_is (facts, "layout.zero", "1"))
+    sp_facts_put (facts, "file.distributed", "true", SP_FACT_FILE, "");
+  if (sp_facts_is (facts, "layout.recompute", "none"))
+    sp_facts_put (facts, "file.unrecomputed", "true", SP_FACT_FILE, "");
+  if (sp_facts_is (facts, "layout.tensor", "1"))
+    g_hash_table_remove (facts, "layout.sequence-regions");
+  if (sp_facts_is (facts, "layout.virtual-stages", "1"))
+    g_hash_table_remove (facts, "layout.virtual-stages");
+}
+
+const SpRunFormat sp_run_llamafactory = {
+  .name = "llamafactory",
+  .title = "LLaMA-Factory YAML",
+  .parse = sp_run_items_parse_yaml,
+  .recognise = recognise,
+  .rows = rows,
+  .n_rows = G_N_ELEMENTS (rows),
+  .resolve = resolve,
+  .model = sp_run_hub_model,
+  .prepare = prepare,
+  .write = sp_run_items_write_yaml,
+};
