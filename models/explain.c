@@ -295,6 +295,7 @@ sp_explain_question (const SpScenario *scenario)
     .causal = scenario->run.causal,
     .base = base_of (scenario, TRUE),
     .run = scenario->run,
+    .fixed = sp_plan_beyond_usual (),
   };
 }
 

@@ -29,7 +29,7 @@ test_best (void)
 
   /* the planner's own words for the same question */
   g_auto (Run) plan = run_cli ("plan", "--model", "model.ini", "--cluster", "cluster.ini", "--sequence", "64K",
-                               "--global-batch", "2", "--top", "1", "--json");
+                               "--global-batch", "2", "--top", "1", "--simulate", "0", "--json");
   g_autoptr (JsonNode) planned = parse_json (&plan);
   JsonNode *first = json_array_get_element (array (planned, "layouts"), 0);
   g_assert_cmpfloat (number (first, "step_time_s"), ==, number (member (root, "best"), "step_time_s"));

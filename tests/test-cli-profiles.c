@@ -182,8 +182,8 @@ test_uses (void)
         g_assert_nonnull (json_node_get_string (member (json_array_get_element (parameters, p), "source")));
     }
   }
-  static const char *const words[] = { "\"h200\"", "shipped profiles", "did you mean h200-1x2", NULL };
-  g_auto (Run) unknown = run_cli ("show", "profile", "h200");
+  static const char *const words[] = { "\"h200x2\"", "shipped profiles", "did you mean h200?", NULL };
+  g_auto (Run) unknown = run_cli ("show", "profile", "h200x2");
   assert_refused (&unknown, 1, words);
 }
 

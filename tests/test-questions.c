@@ -24,7 +24,12 @@ world_init (World *w, const char *model, const char *cluster, gint64 sequence, g
   w->framework = load_framework ("flash");
   sp_estimator_init (&w->estimator, w->arch, w->cluster, w->framework, SP_MFU_SEQPAR);
   w->question = (SpPlanQuestion){
-    .sequence = sequence, .global_batch = global_batch, .top = 10, .causal = TRUE, .base = SP_LAYOUT_DEFAULT
+    .sequence = sequence,
+    .global_batch = global_batch,
+    .top = 10,
+    .causal = TRUE,
+    .base = SP_LAYOUT_DEFAULT,
+    .fixed = sp_plan_beyond_usual (),
   };
 }
 

@@ -49,11 +49,12 @@ static gboolean
 set_ring_split (const SpPlanSpace *space, guint i, SpPlanPoint *point)
 {
   static const guint8 values[] = { SP_TOKENS_ZIGZAG, SP_TOKENS_CONTIGUOUS, SP_TOKENS_STRIPED };
-  gboolean splits = point->layout.ring > 1 && space->run.causal && !space->linear;
+  const SpLayout usual = SP_LAYOUT_DEFAULT;
+  gboolean is_ring = point->layout.ring > 1;
 
-  if (splits)
+  if (is_ring && space->run.causal && !space->linear)
     SET (point->layout.token_split, values);
-  point->layout.token_split = SP_TOKENS_CONTIGUOUS;
+  point->layout.token_split = is_ring ? SP_TOKENS_CONTIGUOUS : usual.token_split;
   return i == 0;
 }
 
