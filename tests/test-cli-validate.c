@@ -33,7 +33,7 @@ test_text (void)
   g_auto (Run) run = run_cli ("validate", "megatron-sp-memory", "--csv", csv);
   g_assert_cmpint (run.status, ==, 0);
   assert_contains (run.out, "set                 statistic");
-  assert_contains (run.out, "memory-p90");
+  assert_contains (run.out, "memory-worst");
   g_assert_true (g_file_get_contents (csv, &text, NULL, NULL));
   g_assert_true (g_str_has_prefix (text, "set,group,row,split,kind,column,measured,predicted,error,"));
   g_auto (Run) markdown = run_cli ("validate", "megatron-sp-memory", "--markdown");
