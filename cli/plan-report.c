@@ -273,7 +273,7 @@ sp_plan_text (const SpPlanInput *q, const SpEstimator *estimator, SpPlan *plan, 
   SpPlanTies ties;
   sp_plan_find_ties (estimator, plan, &ties);
   add_header (q, plan, out);
-  if (plan->legal == 0)
+  if (plan->legal == 0 && !plan->has_nearest)
     g_string_append (out,
                      "\nNOTHING FITS: no layout is legal; seqpar show layout SCENARIO says which rule refuses one\n");
   if (plan->entries->len > 0)

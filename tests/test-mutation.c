@@ -158,13 +158,20 @@ is_cast_of_other (const Trial *trial, const Site *site)
   return TRUE;
 }
 
+/* What a stack does to gradients beside our kernels: bytes that are moved, and the same numbers. */
+static gboolean
+is_copy_in_place (const Site *site)
+{
+  return site->op->kind == SP_OP_COPY && site->block != NULL && site->op->in[0] == site->op->out[0];
+}
+
 /* A guard that never holds; outside a loop the step is 0. */
 static void
 try_removal (Trial *trial, const Site *site)
 {
   SpOp mutant = *site->op;
 
-  if (is_cast_of_other (trial, site))
+  if (is_cast_of_other (trial, site) || is_copy_in_place (site))
     return;
   mutant.guard = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP;
   try_mutant (trial, site, mutant, "removed");

@@ -315,8 +315,9 @@ prepare (Problem *p, SpValidation *const *sets, guint n_sets, SpFitProblem *fit,
   if (p->constants->len == 0)
     return fail (error, "%s: no [fit] in it: expected constants that may be fitted", sets[0]->path);
   if (p->constants->len > SP_FIT_MAX_PARAMETERS)
-    return fail (error, "%s: %u constants to fit: expected at most %d at once", sets[0]->path, p->constants->len,
-                 SP_FIT_MAX_PARAMETERS);
+    return fail (error, "%s%s: %u constants to fit: expected at most %d at once%s", sets[0]->path,
+                 n_sets > 1 ? " and the sets behind it" : "", p->constants->len, SP_FIT_MAX_PARAMETERS,
+                 n_sets > 1 ? "; name one set" : "");
   for (guint s = 0; s < n_sets; s++)
     if (!gather_runs (p, sets[s], error))
       return FALSE;
