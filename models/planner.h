@@ -89,7 +89,7 @@ typedef struct {
 } SpPlanQuestion;
 
 /* Dimensions that are not of the usual space, which is degrees, orders, micro-batches, ring splits, LASP version, recompute,
- * ZeRO stage and chunks: as `fixed`. The whole space is larger by a factor of a thousand. */
+ * ZeRO stage and chunks: as `fixed`. The whole space is larger by a factor of hundreds. */
 guint sp_plan_beyond_usual (void);
 /* The bit of a row of the table by its key, 0 for none; and the key of a row, NULL behind the last. */
 guint sp_plan_dimension (const char *key);
