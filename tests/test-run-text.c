@@ -271,7 +271,7 @@ static const struct {
   { "--recompute-granularity full --recompute-method block --recompute-num-layers 3", { "layout.recompute=first-3" } },
   { "--recompute-granularity full --recompute-method block --recompute-num-layers 8", { "layout.recompute=full" } },
   { "--recompute-activations", { "layout.recompute=selective" } },
-  { "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
+  { "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 --global-batch-size 16",
     { "layout.schedule=interleaved", "layout.virtual-stages=2", "layout.pipeline=2" } },
   { "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1",
     { "layout.stage-split=1,3,3,1" } },
@@ -280,10 +280,10 @@ static const struct {
   { "--num-experts 4 --moe-layer-freq 2", { "model.layer-kinds=softmax+experts,softmax", "model.expert-ffn=256" } },
   { "--num-experts 4 '--moe-layer-freq=([0]*2+[1]*6)'", { "model.layer-kinds=softmax*2,softmax+experts*6" } },
   { "--num-experts 4 --moe-layer-freq ([0]*2+[1]*6)", { "model.layer-kinds=softmax*2,softmax+experts*6" } },
-  { "--multi-latent-attention --kv-lora-rank 16 --q-lora-rank 8",
+  { "--multi-latent-attention --disable-bias-linear --kv-lora-rank 16 --q-lora-rank 8",
     { "model.latent-rank=16", "model.query-rank=8", "model.latent-plain-size=128", "model.latent-rotary-size=64",
       "model.latent-value-size=128" } },
-  { "--multi-latent-attention --kv-lora-rank 16 --qk-layernorm", { "model.qk-norm=", "model.latent-rank=16" } },
+  { "--multi-latent-attention --disable-bias-linear --kv-lora-rank 16 --qk-layernorm", { "model.qk-norm=", "model.latent-rank=16" } },
   { "--qk-layernorm", { "model.qk-norm=true" } },
   { "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", { "layout.loss=" } },
   { "--cross-entropy-fusion-impl linear", { "layout.loss=" } },
@@ -404,6 +404,7 @@ static const struct {
   const char *text;
   gboolean flame;
   const char *facts[4], *notes[3];
+  const char *model; /* NULL: llama-3.1-8b */
 } toml_cases[] = {
   { "[model]\nconverters = [\"quantize.linear.fp8\", \"mx\"]\n",
     FALSE,
@@ -428,7 +429,8 @@ static const struct {
   { "[parallelism]\nexpert_parallel_degree = 2\nexpert_tensor_parallel_degree = 2\n",
     FALSE,
     { "layout.expert=2" },
-    { "expert_tensor_parallel_degree", "the layout is not legal" } },
+    { "expert_tensor_parallel_degree" },
+    "mixtral-8x7b" },
 };
 
 static void
@@ -442,7 +444,7 @@ test_toml_keys (void)
     g_autoptr (SpRunFile) file = sp_run_file_parse ("t", text, strlen (text), &error);
     g_assert_no_error (error);
     g_assert_cmpstr (sp_run_file_format (file), ==, toml_cases[i].flame ? "flame" : "torchtitan");
-    const SpRunGiven given = { "llama-3.1-8b", "h100-1x8", NULL };
+    const SpRunGiven given = { toml_cases[i].model != NULL ? toml_cases[i].model : "llama-3.1-8b", "h100-1x8", NULL };
     g_autoptr (GString) scenario = g_string_new (NULL), model = g_string_new (NULL);
     g_autoptr (GKeyFile) keys = import_text (file, &given, scenario, model);
     g_test_message ("%s%s", text, scenario->str);

@@ -241,11 +241,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
       !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error) || !resolve_copies (file, error))
     return FALSE;
   gint64 replica = sp_run_replica (facts);
-  gint64 gpus = sp_facts_int (facts, "file.nodes", 0) * sp_facts_int (facts, "file.gpus-per-node", 0);
   sp_run_note (file, "note: a replica takes %" G_GINT64_FORMAT " GPU%s", replica, sp_plural (replica));
-  if (gpus > 0 && place->gpus > 0 && gpus != place->gpus)
-    sp_run_note (file, "note: the launcher starts %" G_GINT64_FORMAT " process%s, the cluster has %d GPU%s", gpus,
-                 gpus == 1 ? "" : "es", place->gpus, sp_plural (place->gpus));
   /* One micro-batch a replica, without a global batch. */
   if (sp_facts_get (facts, "run.global-batch") == NULL && sp_facts_get (facts, "run.micro-batch") != NULL)
     sp_facts_put (file->facts, "file.accumulation", "1", SP_FACT_RESOLVED, "one micro-batch");
@@ -338,8 +334,6 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   prepare_optimizer (facts);
   prepare_recompute (facts);
   prepare_stages (facts);
-  if (sp_facts_is (facts, "layout.tensor", "1"))
-    g_hash_table_remove (facts, "layout.sequence-regions");
   if (sp_facts_is (facts, "layout.loss", "fused")) {
     sp_facts_put (facts, "file.fuse-loss", "true", SP_FACT_FILE, "");
     sp_facts_put (facts, "file.fusion", "linear", SP_FACT_FILE, "");
@@ -351,10 +345,6 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   }
   if (sp_facts_is (facts, "run.precision", "fp8"))
     sp_facts_put (facts, "file.fp8", "fp8", SP_FACT_FILE, "");
-  if (sp_facts_is (facts, "layout.virtual-stages", "1"))
-    g_hash_table_remove (facts, "layout.virtual-stages");
-  if (sp_facts_is (facts, "layout.expert-capacity", "none"))
-    g_hash_table_remove (facts, "layout.expert-capacity");
 }
 
 const SpRunFormat sp_run_megatron = {

@@ -8,8 +8,8 @@
 
 /* The first that recognises a file reads it. */
 static const SpRunFormat *const formats[] = {
-  &sp_run_verl,         &sp_run_megatron_swift, &sp_run_swift, &sp_run_megatron,   &sp_run_calculon,
-  &sp_run_llamafactory, &sp_run_deepspeed,      &sp_run_flame, &sp_run_torchtitan,
+  &sp_run_verl,     &sp_run_llamafactory, &sp_run_megatron_swift, &sp_run_swift,      &sp_run_megatron,
+  &sp_run_calculon, &sp_run_deepspeed,    &sp_run_flame,          &sp_run_torchtitan,
 };
 
 const char *const sp_run_format_names[] = { "megatron",       "deepspeed",    "torchtitan", "flame", "swift",

@@ -76,4 +76,13 @@ char *sp_run_model_path (const char *path);
 gboolean sp_run_file_export (const SpScenario *scenario, const char *format, GString *ret_text, GPtrArray *ret_lost,
                              GError **error);
 
+/* How much of a layout a run file brings back: not its degrees; these, in another order; all but some other key of
+ * [layout], or a batch; all. */
+typedef enum { SP_RUN_CARRIES_NOT, SP_RUN_CARRIES_DEGREES, SP_RUN_CARRIES_PLACES, SP_RUN_CARRIES_ALL } SpRunCarries;
+
+/* What becomes of a scenario's layout when it is written as a run file of that format and read again. Of [run] it is what
+ * the file says, or the scenario where the file says nothing; so is of [layout] what a format leaves to the program that
+ * reads it. Both may be NULL, and are untouched where the degrees do not come back. Thread-safe. */
+SpRunCarries sp_run_file_carries (const SpScenario *scenario, const char *format, SpLayout *ret_layout, SpRun *ret_run);
+
 G_END_DECLS

@@ -18,13 +18,14 @@
 /* Rows that both have. */
 #define SHARED_ROWS                                                                                                    \
   { "training.seq_len", "run.sequence", SP_ROW_INT },                                                                  \
-      { "training.mixed_precision_param", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 bfloat16=fp8",        \
+      { "training.mixed_precision_param", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 bfloat16=fp8 float32=fp32",        \
         .absent = "bfloat16" },                                                                                        \
       { "training.mixed_precision_reduce", "layout.gradient-dtype", SP_ROW_WORD,                                       \
         .values = "float32=fp32 bfloat16=bf16",                                                                        \
         .absent = "float32" },                                                                                         \
       { "training.enable_cpu_offload", "layout.offload", SP_ROW_BOOL, .values = "true=optimizer,parameters" },         \
-      { "training.dtype", "file.dtype", SP_ROW_WORD, .values = "float32=float32", .flags = SP_ROW_READ },              \
+      { "training.dtype", "file.dtype", SP_ROW_WORD, .values = "float32=float32", .others = "bfloat16",                \
+        .flags = SP_ROW_READ },                                                                                        \
       { "model.converters", "file.converters", SP_ROW_LIST },                                                          \
       { "training.compile", .why = FRAMEWORK }, { "training.gc_freq" }, { "training.gc_debug" },                       \
       { "training.dataset*" }, { "training.data_*" }, { "training.max_norm" }, { "training.steps" },                   \
@@ -33,6 +34,7 @@
         "file.recompute",                                                                                              \
         SP_ROW_WORD,                                                                                                   \
         .values = "none=none selective=selective full=full",                                                           \
+        .others = "memory_budget",                                                                                     \
         .absent = "selective",                                                                                         \
         .flags = SP_ROW_ALWAYS },                                                                                      \
       { "activation_checkpoint.selective_ac_option", "file.recompute-every", SP_ROW_WORD, .absent = "2",               \
@@ -54,6 +56,7 @@
   }
 
 #define SCHEDULES "1F1B=1f1b GPipe=gpipe Interleaved1F1B=interleaved"
+#define OTHER_SCHEDULES "LoopedBFS InterleavedZeroBubble ZBVZeroBubble DualPipeV PipelineScheduleSingle PipelineScheduleMulti"
 
 static const SpRunRow rows[] = {
   { "model.name", "file.model", SP_ROW_WORD },
@@ -69,7 +72,8 @@ static const SpRunRow rows[] = {
   { "parallelism.context_parallel_rotate_method", "file.rotate", SP_ROW_WORD,
     .values = "allgather=all-gather alltoall=p2p", .absent = "allgather" },
   { "parallelism.pipeline_parallel_degree", "layout.pipeline", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
-  { "parallelism.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES, .absent = "1F1B" },
+  { "parallelism.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES,
+    .others = OTHER_SCHEDULES, .absent = "1F1B" },
   { "parallelism.pipeline_parallel_layers_per_stage", "file.virtual-layers", SP_ROW_INT },
   { "parallelism.pipeline_parallel_microbatch_size", "file.pipeline-batch", SP_ROW_INT, .absent = "1" },
   { "parallelism.pipeline_parallel_*", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
@@ -113,7 +117,8 @@ static const SpRunRow flame_rows[] = {
   { "experimental.context_parallel_rotate_method", "file.rotate", SP_ROW_WORD,
     .values = "allgather=all-gather alltoall=p2p", .absent = "allgather" },
   { "experimental.pipeline_parallel_degree", "layout.pipeline", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
-  { "experimental.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES, .absent = "1F1B" },
+  { "experimental.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES,
+    .others = OTHER_SCHEDULES, .absent = "1F1B" },
   { "experimental.pipeline_parallel_microbatches", "file.pipeline-batches", SP_ROW_INT },
   { "experimental.pipeline_parallel_*", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
   { "experimental.enable_async_tensor_parallel",

@@ -36,7 +36,7 @@ static const SpRunRow rows[] = {
   { "actor_rollout_ref.rollout.n", "file.answers", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
 
   { ACTOR "strategy", "file.strategy", SP_ROW_WORD, .values = "fsdp=fsdp fsdp2=fsdp2 megatron=megatron",
-    .absent = "fsdp", .flags = SP_ROW_ALWAYS },
+    .others = "veomni torchtitan automodel mindspeed", .absent = "fsdp", .flags = SP_ROW_ALWAYS },
   { ACTOR "ulysses_sequence_parallel_size", "layout.ulysses", SP_ROW_INT, .absent = "1" },
   { FSDP "ulysses_sequence_parallel_size", "layout.ulysses", SP_ROW_INT, .flags = SP_ROW_READ },
   { FSDP "fsdp_size", "file.shard", SP_ROW_INT, .absent = "-1", .least = -1 },
@@ -45,12 +45,13 @@ static const SpRunRow rows[] = {
   { FSDP "param_offload", .why = BETWEEN },
   { FSDP "optimizer_offload", .why = BETWEEN },
   { FSDP "forward_prefetch", .why = "a layer is gathered beside the one before; --set layout.overlap=false" },
-  { FSDP "dtype", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 float16=fp16", .absent = "bfloat16" },
+  { FSDP "dtype", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 float16=fp16 float32=fp32",
+    .absent = "bfloat16" },
   { FSDP "model_dtype", .why = "master weights are fp32" },
-  { FSDP "mixed_precision.param_dtype", "run.precision", SP_ROW_WORD, .values = "bf16=bf16 fp16=fp16",
-    .flags = SP_ROW_READ },
-  { FSDP "mixed_precision.reduce_dtype", "layout.gradient-dtype", SP_ROW_WORD, .values = "fp32=fp32 bf16=bf16",
-    .absent = "fp32" },
+  { FSDP "mixed_precision.param_dtype", "run.precision", SP_ROW_WORD,
+    .values = "bf16=bf16 bfloat16=bf16 fp16=fp16 float16=fp16 fp32=fp32 float32=fp32", .flags = SP_ROW_READ },
+  { FSDP "mixed_precision.reduce_dtype", "layout.gradient-dtype", SP_ROW_WORD,
+    .values = "fp32=fp32 float32=fp32 bf16=bf16 bfloat16=bf16", .absent = "fp32" },
   { FSDP "mixed_precision.buffer_dtype" },
   { FSDP "wrap_policy.*" },
   { FSDP "use_orig_params" },
@@ -75,7 +76,7 @@ static const SpRunRow rows[] = {
   { MODEL "enable_activation_offload", "file.offload-activations", SP_ROW_BOOL, .absent = "false" },
   { MODEL "lora_rank", "run.lora-rank", SP_ROW_INT, .flags = SP_ROW_ZERO },
   { MODEL "lora_alpha" },
-  { MODEL "target_modules", "run.lora-targets", SP_ROW_WORD, .values = "all-linear=all" },
+  { MODEL "target_modules", "run.lora-targets", SP_ROW_WORD, .values = "all-linear=all", .others = "*" },
   { MODEL "use_fused_kernels", "file.fused", SP_ROW_BOOL },
   { MODEL "use_liger", .why = SP_TRAINER_PROFILE },
   { MODEL "use_remove_padding", .why = "sequences are whole: " SP_TRAINER_PACKING },
@@ -104,7 +105,7 @@ recognise (const SpRunItems *items)
   for (guint i = 0; i < items->list->len; i++)
     if (g_str_has_prefix (((const SpRunItem *) items->list->pdata[i])->key, "actor_rollout_ref."))
       return TRUE;
-  return FALSE;
+  return items->command != NULL && g_str_has_prefix (items->command, "verl.trainer.main_");
 }
 
 static gboolean
@@ -197,10 +198,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
 {
   const SpFacts *facts = file->facts;
   gboolean megatron = sp_facts_is (facts, "file.strategy", "megatron");
-  gint64 gpus = sp_run_times (sp_facts_int (facts, "file.nodes", 0), sp_facts_int (facts, "file.gpus-per-node", 0));
 
-  if (gpus > 0 && place->gpus > 0 && gpus != place->gpus)
-    sp_run_note (file, "note: the trainer has %" G_GINT64_FORMAT " GPUs, the cluster %d", gpus, place->gpus);
   drop_other_strategy (file, megatron);
   if (sp_facts_int (facts, "layout.tensor", 1) == 1)
     g_hash_table_remove (file->facts, "layout.sequence-regions");
@@ -215,16 +213,23 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-/* Half of a sequence is its prompt, but for what does not divide. */
+/* Prompts and answers as the scenario's own run file had them, if that still comes to the sequence and the batch; else
+ * half of a sequence is its prompt, and each prompt has one answer. */
 static void
 prepare_batches (SpFacts *facts)
 {
-  gint64 sequence = sp_facts_int (facts, "run.sequence", 1024);
+  gint64 sequence = sp_facts_int (facts, "run.sequence", 1024), batch = sp_facts_int (facts, "run.global-batch", 1);
+  gint64 prompt = sp_facts_int (facts, "run-file.prompt-tokens", sequence / 2);
+  gint64 answers = sp_facts_int (facts, "run-file.answers", 1);
 
-  sp_facts_put_int (facts, "file.prompt", sequence / 2, SP_FACT_FILE, "");
-  sp_facts_put_int (facts, "file.response", sequence - sequence / 2, SP_FACT_FILE, "");
-  sp_facts_put (facts, "file.mini-batch", sp_facts_get (facts, "run.global-batch"), SP_FACT_FILE, "");
-  sp_facts_put_int (facts, "file.answers", 1, SP_FACT_FILE, "");
+  if (prompt >= sequence)
+    prompt = sequence / 2;
+  if (batch % answers != 0)
+    answers = 1;
+  sp_facts_put_int (facts, "file.prompt", prompt, SP_FACT_FILE, "");
+  sp_facts_put_int (facts, "file.response", sequence - prompt, SP_FACT_FILE, "");
+  sp_facts_put_int (facts, "file.mini-batch", batch / answers, SP_FACT_FILE, "");
+  sp_facts_put_int (facts, "file.answers", answers, SP_FACT_FILE, "");
 }
 
 static void
@@ -267,10 +272,6 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
     g_hash_table_remove (facts, "run.lora-rank");
     g_hash_table_remove (facts, "run.lora-targets");
   }
-  if (sp_facts_is (facts, "layout.tensor", "1"))
-    g_hash_table_remove (facts, "layout.sequence-regions");
-  if (sp_facts_is (facts, "layout.virtual-stages", "1"))
-    g_hash_table_remove (facts, "layout.virtual-stages");
 }
 
 const SpRunFormat sp_run_verl = {
