@@ -120,9 +120,9 @@ sp_command_export (char **args, GString *out, GError **error)
   if (scenario == NULL || !sp_cli_check_layout (scenario, error) ||
       !sp_run_file_export (scenario, options.format, text, lost, error))
     return FALSE;
-  if (options.output != NULL && !sp_cli_write_file (options.output, text, error))
+  if (!sp_cli_is_stdout (options.output) && !sp_cli_write_file (options.output, text, error))
     return FALSE;
-  if (options.output == NULL)
+  if (sp_cli_is_stdout (options.output))
     g_string_append_len (out, text->str, (gssize) text->len);
   sp_cli_notes (lost);
   return TRUE;

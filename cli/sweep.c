@@ -305,7 +305,7 @@ run (const Options *o, const SpSweep *sweep, GString *out, GError **error)
     .sweep = sweep, .path = o->csv, .fd = -1, .held = held, .old = old, .n = n, .terminal = isatty (STDERR_FILENO)
   };
 
-  if (o->csv == NULL) {
+  if (sp_cli_is_stdout (o->csv)) {
     g_autoptr (GString) text = sp_sweep_text (sweep, (guint) o->threads, error);
     if (text != NULL)
       g_string_append_len (out, text->str, (gssize) text->len);
