@@ -13,6 +13,7 @@ typedef struct {
   SpEstimator *estimator;
   const SpScenario *scenario;
   const char *format;
+  const SpLayout *base; /* the question's */
   SpProgram *program;
   SpPlanExport *best; /* NULL: none yet */
   GError *refused;    /* the first one's */
@@ -40,7 +41,20 @@ wants (const SpLayout *layout, const SpRun *run, gboolean degrees_alone, gpointe
   return carries >= (degrees_alone ? SP_RUN_CARRIES_PLACES : SP_RUN_CARRIES_ALL);
 }
 
-/* What no degree has a part in, as the format's files are read, so that it is not lost of every layout. */
+/* What no degree has a part in. */
+static void
+take_base (SpLayout *layout, const SpLayout *from)
+{
+  layout->gradient_dtype = from->gradient_dtype;
+  layout->overlap = from->overlap;
+  layout->reshard = from->reshard;
+  layout->loss = from->loss;
+  layout->loss_chunks = from->loss_chunks;
+  layout->mlp_tiles = from->mlp_tiles;
+  layout->offload = from->offload;
+}
+
+/* That of the question, as the format's files are read, so that it is not lost of every layout. */
 static SpLayout
 base_of (const Exporter *x, const SpPlanQuestion *question, gint32 gpus)
 {
@@ -54,13 +68,7 @@ base_of (const Exporter *x, const SpPlanQuestion *question, gint32 gpus)
   const SpScenario scenario = sp_scenario_with (x->scenario, &plain, &run, 0);
   if (sp_run_file_carries (&scenario, x->format, &read, NULL) == SP_RUN_CARRIES_NOT)
     return base;
-  base.gradient_dtype = read.gradient_dtype;
-  base.overlap = read.overlap;
-  base.reshard = read.reshard;
-  base.loss = read.loss;
-  base.loss_chunks = read.loss_chunks;
-  base.mlp_tiles = read.mlp_tiles;
-  base.offload = read.offload;
+  take_base (&base, &read);
   return base;
 }
 
@@ -91,12 +99,15 @@ consider (Exporter *x, const SpLayout *layout, const SpRun *run)
   return TRUE;
 }
 
+/* With the question's own base, so that what of it the format cannot carry is said. */
 static void
 consider_all (Exporter *x, const SpPlan *plan)
 {
   for (guint i = 0; plan != NULL && i < plan->entries->len; i++) {
     const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, i);
-    consider (x, &entry->layout, &entry->run);
+    SpLayout layout = entry->layout;
+    take_base (&layout, x->base);
+    consider (x, &layout, &entry->run);
   }
 }
 
@@ -137,7 +148,7 @@ sp_plan_export (SpEstimator *estimator, const SpScenario *scenario, const SpPlan
   const SpCluster *cluster = estimator->cluster;
   gint32 gpus = question->gpus > 0 ? question->gpus : cluster->nodes * cluster->gpus_per_node;
   g_autoptr (SpProgram) program = sp_program_new ();
-  Exporter x = { .estimator = estimator, .scenario = scenario, .format = format, .program = program };
+  Exporter x = { .estimator = estimator, .scenario = scenario, .format = format, .base = &question->base, .program = program };
   SpPlanQuestion whole = *question;
 
   whole.base = base_of (&x, question, gpus);

@@ -29,6 +29,9 @@ static const SpRunRow rows[] = {
   { "sequence_parallel_mode", "file.mode", SP_ROW_WORD, .values = "zigzag-ring=zigzag-ring ulysses=ulysses",
     .absent = "zigzag-ring" },
   { "cp_size", "file.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "dist_config.cp_size", "file.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "dist_config.cp_mode", "file.mode", SP_ROW_WORD, .values = "ulysses=ulysses ring=zigzag-ring",
+    .flags = SP_ROW_READ },
   { "cp_mode", "file.mode", SP_ROW_WORD, .values = "ulysses=ulysses ring=zigzag-ring", .flags = SP_ROW_READ },
 
   /* the Megatron backend */

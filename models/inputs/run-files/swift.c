@@ -57,6 +57,8 @@ static const SpRunRow rows[] = {
     .values = "zero0=zero0 zero1=zero1 zero2=zero2 zero3=zero3 zero2_offload=zero2_offload "
               "zero3_offload=zero3_offload",
     .others = "*.json */*" }, /* a file */
+  { "--deepspeed_autotp_size", "layout.tensor", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "--zero_hpz_partition_size", .why = "a second copy of the weights in each node is not known" },
   { "--fsdp", "file.fsdp", SP_ROW_WORD, .values = "fsdp2=fsdp2",
     .others = "*.json */* full_shard* shard_grad_op* hybrid_shard* no_shard*" },
   { "--train_type", "file.tuner", SP_ROW_WORD, .values = "full=full lora=lora", .others = OTHER_TUNERS,

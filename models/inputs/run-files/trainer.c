@@ -27,7 +27,9 @@ resolve_sharding (SpRunFile *file, GError **error)
         !sp_run_set (file, "layout.offload", stages[i].offload, SP_FACT_RESOLVED, stages[i].name, error))
       return FALSE;
   }
-  if (name == NULL && g_str_equal (zero, "0"))
+  gboolean said = sp_run_items_get (file->items, "--deepspeed") != NULL ||
+                  sp_run_items_get (file->items, "deepspeed") != NULL || sp_run_items_get (file->items, "--fsdp") != NULL;
+  if (name == NULL && g_str_equal (zero, "0") && !said)
     sp_run_note (file,
                  "note: neither DeepSpeed nor FSDP is said: states are whole on each data rank; --set layout.zero=3");
   return sp_run_set (file, "layout.zero", zero, SP_FACT_RESOLVED, "deepspeed", error);

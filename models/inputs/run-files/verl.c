@@ -31,6 +31,7 @@ static const SpRunRow rows[] = {
   { "data.train_batch_size", .why = "prompts of an iteration: a step is of ppo_mini_batch_size" },
   { ACTOR "ppo_mini_batch_size", "file.mini-batch", SP_ROW_INT, .absent = "256", .flags = SP_ROW_ALWAYS },
   { ACTOR "ppo_micro_batch_size_per_gpu", "run.micro-batch", SP_ROW_INT },
+  { ACTOR "ppo_micro_batch_size", .why = "of all GPUs together, which verl no longer takes: ppo_micro_batch_size_per_gpu" },
   { ACTOR "use_dynamic_bsz", "file.dynamic", SP_ROW_BOOL },
   { ACTOR "ppo_max_token_len_per_gpu", "file.tokens", SP_ROW_INT },
   { "actor_rollout_ref.rollout.n", "file.answers", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
