@@ -116,6 +116,34 @@ static const BadCase bad_cases[] = {
   { "json-both-precisions",
     "{\"train_batch_size\": 1, \"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}",
     { "fp16.enabled contradicts bf16.enabled" } },
+  /* words that no program takes, in each format */
+  { "word-megatron", "--num-layers 4 --recompute-granularity ful\n",
+    { ":1", "--recompute-granularity", "\"ful\"", "full, selective", "did you mean full?" } },
+  { "word-megatron-optimizer", "--num-layers 4 --optimizer adamm\n", { "--optimizer", "did you mean adam?" } },
+  { "word-deepspeed", "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"gpu\"}}}",
+    { "offload_optimizer.device", "\"gpu\"", "cpu, none, nvme" } },
+  { "word-deepspeed-optimizer", "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"AdamX\"}}",
+    { "optimizer.type", "did you mean Adam" } },
+  { "word-torchtitan", "[training]\nseq_len = 1024\n[parallelism]\npipeline_parallel_schedule = \"1F1C\"\n",
+    { ":4", "pipeline_parallel_schedule", "did you mean 1F1B?" } },
+  { "word-flame", "[training]\ntensor_parallel_degree = 1\n[activation_checkpoint]\nmode = \"all\"\n",
+    { ":4", "activation_checkpoint.mode", "none, selective, full" } },
+  { "word-swift", "swift sft --model a/b --deepspeed zero9\n", { "--deepspeed", "\"zero9\"", "did you mean zero" } },
+  { "word-swift-bool", "swift sft --model a/b --gradient_checkpointing maybe\n", { "\"maybe\"", "true, false" } },
+  { "word-swift-tuner", "swift sft --model a/b --tuner_type lorra\n", { "--tuner_type", "did you mean lora?" } },
+  { "word-megatron-swift", "megatron sft --model a/b --recompute_granularity selectiv\n",
+    { "--recompute_granularity", "did you mean selective?" } },
+  { "word-llamafactory", "model_name_or_path: a/b\nsequence_parallel_mode: nonsense\n",
+    { ":2", "sequence_parallel_mode", "\"nonsense\"", "zigzag-ring, ulysses" } },
+  { "word-llamafactory-stage", "model_name_or_path: a/b\nstage: sftt\n", { ":2", "stage", "did you mean sft?" } },
+  { "word-verl", "actor_rollout_ref.actor.strategy=fsdp3\n", { ":1", "strategy", "did you mean fsdp" } },
+  { "word-verl-dtype", "actor_rollout_ref.actor.fsdp_config.dtype=bf61\n", { ":1", "dtype", "bfloat16, float16" } },
+  { "word-calculon", "{\"num_procs\": 1, \"tensor_par\": 1, \"activation_recompute\": \"some\"}",
+    { "activation_recompute", "full, attn_only, none" } },
+  /* what is a file's to say, and is not this one's */
+  { "command-file", "llamafactory-cli train examples/x.yaml\n", { ":1", "\"examples/x.yaml\"", "give that file" } },
+  { "command-variables", "FORCE_TORCHRUN=1 llamafactory-cli train x.yaml lr=1\n", { "\"x.yaml\"", "give that file" } },
+  { "command-other", "torchrun -m verl.trainer.fsdp_sft_trainer data.max_length=8\n", { "verl's overrides" } },
 };
 
 static void
@@ -349,6 +377,129 @@ test_command (void)
   g_assert_cmpstr (sp_run_file_format (file), ==, "torchtitan");
 }
 
+/* The command says whose flags they are, however few there are; what is no launcher's stays a value. */
+static void
+test_commands (void)
+{
+  static const struct {
+    const char *text, *format, *fact, *value;
+  } commands[] = {
+    { "swift sft --model Qwen/Qwen2.5-7B\n", "swift", "file.model", "Qwen/Qwen2.5-7B" },
+    { "NPROC_PER_NODE=4 \\\nswift sft --model Qwen/Qwen2.5-7B\n", "swift", "file.gpus-per-node", "4" },
+    { "export NNODES=2\nexport NPROC_PER_NODE=8\n/opt/bin/swift rlhf --rlhf_type dpo --model a/b\n", "swift", "file.nodes",
+      "2" },
+    { "#!/bin/bash\nNPROC_PER_NODE=8\nswift sft --model a/b --external_plugins plugin.py --max_length 64\n", "swift",
+      "run.sequence", "64" },
+    { "megatron sft --model a/b\n", "megatron-swift", "run.global-batch", "16" },
+    { "CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=2 megatron pt --model a/b --max_length 64\n", "megatron-swift",
+      "file.gpus-per-node", "2" },
+    { "llamafactory-cli train --stage sft --model_name_or_path a/b --bf16 True --cutoff_len 64\n", "llamafactory",
+      "run.precision", "bf16" },
+    { "lmf train --model_name_or_path a/b --per_device_train_batch_size 2\n", "llamafactory", "run.micro-batch", "2" },
+    { "torchrun --nproc_per_node 8 src/train.py --finetuning_type full --bf16\n", "llamafactory", "file.gpus-per-node",
+      "8" },
+    { "python3 -m verl.trainer.main_ppo data.max_response_length=64\n", "verl", "file.response", "64" },
+    { "python -m torch.distributed.launch --nproc_per_node 2 pretrain_gpt.py --num-layers 4\n", "megatron",
+      "file.gpus-per-node", "2" },
+    { "torchrun --nproc-per-node=gpu --nnodes=1:4 pretrain_gpt.py --num-layers 4\n", "megatron", "model.layers", "4" },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++) {
+    g_autoptr (GError) error = NULL;
+    g_test_message ("%s", commands[i].text);
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("f", commands[i].text, strlen (commands[i].text), &error);
+    g_assert_no_error (error);
+    g_assert_cmpstr (sp_run_file_format (file), ==, commands[i].format);
+    g_assert_cmpstr (sp_run_file_fact (file, commands[i].fact), ==, commands[i].value);
+  }
+}
+
+/* Words that a program takes and a scenario has none for are notes. */
+static void
+test_other_words (void)
+{
+  static const char *const texts[] = {
+    "swift sft --model a/b --deepspeed ./ds.json\n",
+    "swift sft --model a/b --train_type adalora\n",
+    "swift sft --model a/b --target_modules q_proj v_proj\n",
+    "swift sft --model a/b --optim galore_adamw\n",
+    "model_name_or_path: a/b\nlora_target: q_proj,v_proj\n",
+    "model_name_or_path: a/b\nstage: dpo\n",
+    "actor_rollout_ref.actor.strategy=veomni\n",
+    "--num-layers 4 --cp-comm-type p2p a2a\n",
+    "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Lamb\"}}",
+    "[training]\nseq_len = 1024\n[parallelism]\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n",
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (texts); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("f", texts[i], strlen (texts[i]), &error);
+    g_assert_no_error (error);
+    gboolean noted = FALSE;
+    for (guint n = 0; n < sp_run_file_notes (file)->len; n++)
+      noted |= strstr (sp_run_file_notes (file)->pdata[n], "seqpar maps ") != NULL;
+    g_test_message ("%s", texts[i]);
+    g_assert_true (noted);
+  }
+}
+
+/* Without its steps ms-swift makes batches of 16: of 8 GPUs with one sequence each 2 steps, of 32 one. */
+static void
+test_accumulation (void)
+{
+  static const struct {
+    const char *flags, *cluster;
+    gint32 batch;
+  } cases[] = {
+    { "", "a100-1x8", 16 },
+    { "--per_device_train_batch_size 3", "a100-1x8", 24 },
+    { "--sequence_parallel_size 4", "a100-1x8", 4 }, /* two steps of two groups */
+    { "", "a100-8x8", 64 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autofree char *text =
+        g_strconcat ("swift sft --model Qwen/Qwen2.5-7B --max_length 4096 ", cases[i].flags, NULL);
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("f", text, strlen (text), &error);
+    g_assert_no_error (error);
+    const SpRunGiven given = { NULL, cases[i].cluster, NULL };
+    g_autoptr (SpScenario) s = sp_run_file_load (file, &given, &error);
+    g_assert_no_error (error);
+    g_assert_cmpint (s->run.global_batch, ==, cases[i].batch);
+  }
+}
+
+/* Processes of the launcher beside the cluster's GPUs: a note where they differ, and only there. */
+static void
+test_launch (void)
+{
+  static const struct {
+    const char *text;
+    gboolean noted;
+  } cases[] = {
+    { "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B --max_length 4096", FALSE },
+    { "NPROC_PER_NODE=4 swift sft --model Qwen/Qwen2.5-7B --max_length 4096", TRUE },
+    { "NNODES=2 NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B --max_length 4096", TRUE },
+    { "torchrun --nproc_per_node 2 train.py --finetuning_type full --cutoff_len 4096 --bf16 --model_name_or_path "
+      "Qwen/Qwen2.5-7B",
+      TRUE },
+    { "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B trainer.nnodes=2 "
+      "trainer.n_gpus_per_node=8 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+      TRUE },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_autoptr (GError) error = NULL;
+    g_test_message ("%s", cases[i].text);
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("f", cases[i].text, strlen (cases[i].text), &error);
+    g_assert_no_error (error);
+    const SpRunGiven given = { NULL, "a100-1x8", NULL };
+    g_autoptr (SpScenario) s = sp_run_file_load (file, &given, &error);
+    g_assert_no_error (error);
+    gboolean noted = FALSE;
+    for (guint n = 0; n < sp_run_file_notes (file)->len; n++)
+      noted |= g_str_has_prefix (sp_run_file_notes (file)->pdata[n], "note: the launcher starts ");
+    g_assert_cmpint (noted, ==, cases[i].noted);
+  }
+}
+
 /* What is written is read again, and a shell takes it as it is. */
 static void
 test_written (void)
@@ -499,6 +650,10 @@ main (int argc, char **argv)
   g_test_add_func ("/run-text/listed", test_listed);
   g_test_add_func ("/run-text/flags", test_flags);
   g_test_add_func ("/run-text/command", test_command);
+  g_test_add_func ("/run-text/commands", test_commands);
+  g_test_add_func ("/run-text/other-words", test_other_words);
+  g_test_add_func ("/run-text/accumulation", test_accumulation);
+  g_test_add_func ("/run-text/launch", test_launch);
   g_test_add_func ("/run-text/written", test_written);
   g_test_add_func ("/run-text/many", test_many);
   g_test_add_func ("/run-text/deepspeed-keys", test_deepspeed_keys);
