@@ -264,6 +264,8 @@ test_round_trips (void)
       "--global_batch_size 16\n"
       "--use_distributed_optimizer true\n"
       "--recompute_granularity full\n"
+      "--recompute_method uniform\n"
+      "--recompute_num_layers 1\n"
       "--train_type full\n"
       "--torch_dtype bfloat16\n"
       "--model Qwen/Qwen2.5-14B-Instruct\n"
@@ -304,6 +306,12 @@ test_more_round_trips (void)
                         "--overlap_grad_reduce true" },
     { "megatron-swift", "--model mistralai/Mixtral-8x7B --max_length 8192 --expert_model_parallel_size 8 "
                         "--tensor_model_parallel_size 1 --use_distributed_optimizer false" },
+    { "megatron-swift", "--model mistralai/Mixtral-8x7B --max_length 8192 --expert_model_parallel_size 4 "
+                        "--tensor_model_parallel_size 2 --expert_tensor_parallel_size 2" },
+    { "megatron-swift", "--model Qwen/Qwen2.5-7B --max_length 8192 --tensor_model_parallel_size 2 --torch_dtype float16 "
+                        "--recompute_granularity full --recompute_method block --recompute_num_layers 3" },
+    { "megatron-swift", "--model Qwen/Qwen2.5-7B --max_length 8192 --context_parallel_size 2 "
+                        "--recompute_granularity none" },
     { "llamafactory", "model_name_or_path: Qwen/Qwen2.5-7B\ncutoff_len: 8192\nper_device_train_batch_size: 2\n"
                       "sequence_parallel_size: 4\nsequence_parallel_mode: ulysses\nbf16: true\nfinetuning_type: full\n"
                       "deepspeed: ds_z2_offload_config.json\nenable_liger_kernel: true\n" },
@@ -315,6 +323,12 @@ test_more_round_trips (void)
               "actor_rollout_ref.actor.ulysses_sequence_parallel_size=4 "
               "actor_rollout_ref.actor.fsdp_config.fsdp_size=4 "
               "actor_rollout_ref.model.enable_gradient_checkpointing=False +actor_rollout_ref.model.lora_rank=32" },
+    { "verl",
+      "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+      "actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2 "
+      "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full "
+      "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_method=block "
+      "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers=5" },
     { "verl",
       "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
       "actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 "

@@ -100,6 +100,10 @@ extern const SpRunFormat sp_run_megatron, sp_run_deepspeed, sp_run_torchtitan, s
 /* Of sp_run_megatron (megatron-model.c). */
 gboolean sp_run_megatron_resolve_model (SpRunFile *file, GError **error);
 void sp_run_megatron_prepare_model (SpFacts *facts);
+/* layout.recompute from Megatron's three arguments, which are file.recompute, file.recompute-method and
+ * file.recompute-layers, and back: for all that hand them on to it (megatron.c). */
+gboolean sp_run_megatron_resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error);
+void sp_run_megatron_prepare_recompute (SpFacts *facts);
 
 const SpRunFormat *sp_run_format_find (const char *name);
 

@@ -27,7 +27,7 @@ static const SpRunRow rows[] = {
   { "freeze_*", .why = "say what is frozen: --set run.frozen=first-4,embedding" },
   { "sequence_parallel_size", "file.sequence", SP_ROW_INT, .absent = "1" },
   { "sequence_parallel_mode", "file.mode", SP_ROW_WORD, .values = "zigzag-ring=zigzag-ring ulysses=ulysses",
-    .absent = "zigzag-ring" },
+    .others = "llama3", .absent = "zigzag-ring" },
   { "cp_size", "file.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
   { "dist_config.cp_size", "file.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
   { "dist_config.cp_mode", "file.mode", SP_ROW_WORD, .values = "ulysses=ulysses ring=zigzag-ring",

@@ -18,6 +18,7 @@
 
 #define USUAL_BATCH 16 /* published: ms-swift's Command Line Parameters, gradient_accumulation_steps */
 
+#define STAGES "give layout.stage-split: --set layout.stage-split=8,8,7,7"
 #define ONE_SWITCH "layout.overlap is one switch: that of --overlap_grad_reduce"
 #define OTHER_TUNERS "longlora adalora llamapro adapter vera boft fourierft reft bone"
 #define RECOMPUTED "selective recomputation is seqpar's own choice: norms and activations"
@@ -86,7 +87,7 @@ static const SpRunRow megatron_rows[] = {
   { "--pipeline_model_parallel_size", "layout.pipeline", SP_ROW_INT, .absent = "1" },
   { "--context_parallel_size", "layout.ring", SP_ROW_INT, .absent = "1" },
   { "--expert_model_parallel_size", "layout.expert", SP_ROW_INT, .absent = "1" },
-  { "--expert_tensor_parallel_size", .why = "experts are split as the rest is, by the tensor degree" },
+  { "--expert_tensor_parallel_size", "file.expert-tensor", SP_ROW_INT, .absent = "1" },
   { "--sequence_parallel", "layout.sequence-regions", SP_ROW_WORD, .values = "true=true false=false",
     .absent = "false" },
   { "--num_virtual_stages_per_pipeline_rank", "layout.virtual-stages", SP_ROW_INT },
@@ -97,10 +98,14 @@ static const SpRunRow megatron_rows[] = {
   { "--overlap_grad_reduce", "layout.overlap", SP_ROW_WORD, .values = "true=true false=false", .absent = "false" },
   { "--overlap_param_gather", .why = ONE_SWITCH },
   { "--tp_comm_overlap", .why = "seqpar does not split a matrix product to overlap its own communication" },
-  { "--recompute_granularity", "layout.recompute", SP_ROW_WORD, .values = "full=full selective=selective none=none",
+  { "--decoder_first_pipeline_num_layers", .why = STAGES },
+  { "--decoder_last_pipeline_num_layers", .why = STAGES },
+  { "--pipeline_model_parallel_layout", .why = STAGES },
+  { "--num_layers_per_virtual_pipeline_stage", .why = "give num_virtual_stages_per_pipeline_rank" },
+  { "--recompute_granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective none=none",
     .absent = "selective", .flags = SP_ROW_ALWAYS },
-  { "--recompute_method", .why = "full recomputation is of all layers, each layer's input kept" },
-  { "--recompute_num_layers", .why = "full recomputation is of all layers, each layer's input kept" },
+  { "--recompute_method", "file.recompute-method", SP_ROW_WORD, .values = "uniform=uniform block=block" },
+  { "--recompute_num_layers", "file.recompute-layers", SP_ROW_INT },
   { "--recompute_modules", .why = RECOMPUTED },
   { "--optimizer_cpu_offload", "layout.offload", SP_ROW_WORD, .values = "true=optimizer false=none" },
   { "--optimizer_offload_fraction", .why = "offloading is of the whole optimizer" },
@@ -108,6 +113,8 @@ static const SpRunRow megatron_rows[] = {
   { "--train_type", "file.tuner", SP_ROW_WORD, .values = "full=full lora=lora", .absent = "full",
     .flags = SP_ROW_ALWAYS },
   { "--tuner_type", "file.tuner", SP_ROW_WORD, .values = "full=full lora=lora", .flags = SP_ROW_READ },
+  { "--bf16", "run.precision", SP_ROW_BOOL, .values = "true=bf16", .flags = SP_ROW_READ },
+  { "--fp16", "run.precision", SP_ROW_BOOL, .values = "true=fp16", .flags = SP_ROW_READ },
   { "--torch_dtype", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 float16=fp16 float32=fp32",
     .absent = "bfloat16", .flags = SP_ROW_ALWAYS },
   { "--fp8_*", .why = "what is in fp8 is not said here: --set run.precision=fp8" },
@@ -209,8 +216,13 @@ resolve_megatron (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (sp_facts_is (facts, "file.tuner", "lora") &&
       !sp_run_set (file, "run.lora-rank", rank != NULL ? rank : "8", SP_FACT_RESOLVED, "--lora_rank", error))
     return FALSE;
+  gint64 tensor = sp_facts_int (facts, "layout.tensor", 1);
+  if (place->arch != NULL && sp_architecture_has_bit (place->arch, SP_LAYER_EXPERTS) &&
+      sp_facts_int (facts, "file.expert-tensor", 1) != tensor)
+    sp_run_note (file, "not mapped: --expert_tensor_parallel_size, 1 if it is not said: experts are split as the rest "
+                       "is, by the tensor degree");
   return sp_run_set (file, "layout.gradient-dtype", "fp32", SP_FACT_RESOLVED, "gradients", error) &&
-         sp_run_resolve_data (file, place, error) && sp_run_resolve_batches (file, error);
+         sp_run_megatron_resolve_recompute (file, place, error) && sp_run_resolve_data (file, place, error) && sp_run_resolve_batches (file, error);
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
@@ -228,6 +240,11 @@ static void
 prepare_megatron (SpFacts *facts, const SpRunPlace *place, const char *model)
 {
   sp_run_trainer_prepare (facts);
+  sp_run_megatron_prepare_recompute (facts);
+  if (sp_facts_is (facts, "layout.recompute", "none"))
+    sp_facts_put (facts, "file.recompute", "none", SP_FACT_FILE, "");
+  if (place->arch != NULL && sp_architecture_has_bit (place->arch, SP_LAYER_EXPERTS))
+    sp_facts_put (facts, "file.expert-tensor", sp_facts_get (facts, "layout.tensor"), SP_FACT_FILE, "");
   if (sp_facts_is (facts, "layout.offload", "none"))
     g_hash_table_remove (facts, "layout.offload");
 }

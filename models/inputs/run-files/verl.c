@@ -70,7 +70,10 @@ static const SpRunRow rows[] = {
   { MEGATRON "optimizer_offload", .why = BETWEEN },
   { MEGATRON "override_transformer_config.recompute_granularity", "file.recompute", SP_ROW_WORD,
     .values = "full=full selective=selective" },
-  { MEGATRON "override_transformer_config.recompute_*", .why = "full recomputation is of all layers" },
+  { MEGATRON "override_transformer_config.recompute_method", "file.recompute-method", SP_ROW_WORD,
+    .values = "uniform=uniform block=block" },
+  { MEGATRON "override_transformer_config.recompute_num_layers", "file.recompute-layers", SP_ROW_INT },
+  { MEGATRON "override_transformer_config.recompute_*", .why = "selective recomputation is seqpar's own choice" },
   { MEGATRON "*", .why = "seqpar has no word for it" },
 
   { MODEL "enable_gradient_checkpointing", "file.checkpointing", SP_ROW_BOOL, .absent = "true" },
@@ -139,18 +142,16 @@ resolve_fsdp (SpRunFile *file, GError **error)
 }
 
 static gboolean
-resolve_megatron (SpRunFile *file, GError **error)
+resolve_megatron (SpRunFile *file, const SpRunPlace *place, GError **error)
 {
   const SpFacts *facts = file->facts;
-  const char *what = sp_facts_get (facts, "file.recompute");
 
   if (sp_facts_int (facts, "layout.virtual-stages", 1) > 1 &&
       !sp_run_set (file, "layout.schedule", "interleaved", SP_FACT_RESOLVED, "virtual stages", error))
     return FALSE;
   return sp_run_set (file, "layout.zero", is_true (facts, "file.distributed") ? "1" : "0", SP_FACT_RESOLVED,
                      "megatron.use_distributed_optimizer", error) &&
-         sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED, "recompute_granularity",
-                     error);
+         sp_run_megatron_resolve_recompute (file, place, error);
 }
 
 /* Micro-batches by tokens are of as many whole sequences as go in. */
@@ -209,7 +210,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (is_true (facts, "file.fused") &&
       !sp_run_set (file, "layout.loss", "fused", SP_FACT_RESOLVED, "use_fused_kernels", error))
     return FALSE;
-  return megatron ? resolve_megatron (file, error) : resolve_fsdp (file, error);
+  return megatron ? resolve_megatron (file, place, error) : resolve_fsdp (file, error);
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
@@ -263,8 +264,7 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   if (megatron) {
     sp_facts_put (facts, "file.strategy", "megatron", SP_FACT_FILE, "");
     sp_facts_put (facts, "file.distributed", zero == 1 ? "true" : "false", SP_FACT_FILE, "");
-    if (!sp_facts_is (facts, "layout.recompute", "none"))
-      sp_facts_put (facts, "file.recompute", sp_facts_get (facts, "layout.recompute"), SP_FACT_FILE, "");
+    sp_run_megatron_prepare_recompute (facts);
   } else
     prepare_fsdp (facts);
   if (sp_facts_is (facts, "layout.loss", "fused"))
