@@ -300,7 +300,8 @@ differences_text (const GPtrArray *differences)
 
   for (guint i = 0; i < differences->len; i++) {
     const SpKeyDifference *d = differences->pdata[i];
-    g_string_append_printf (out, "%s%s = %s", i > 0 ? ", " : "", sp_key_difference_name (d), d->other != NULL ? d->other : "left out");
+    g_string_append_printf (out, "%s%s = %s", i > 0 ? ", " : "", sp_key_difference_name (d),
+                            d->other != NULL ? d->other : "left out");
   }
   return g_strdup (out->str);
 }

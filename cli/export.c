@@ -87,7 +87,8 @@ static SpParsed
 parse (char **args, Options *o, GString *out, GError **error)
 {
   const GOptionEntry entries[] = {
-    { "format", 0, 0, G_OPTION_ARG_STRING, &o->format, "megatron, deepspeed, torchtitan, flame, swift, megatron-swift, llamafactory or verl", "NAME" },
+    { "format", 0, 0, G_OPTION_ARG_STRING, &o->format,
+      "megatron, deepspeed, torchtitan, flame, swift, megatron-swift, llamafactory or verl", "NAME" },
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &o->output, "The file to write (default: stdout)", "FILE" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "Over the file; as often as wanted", "KEY=VALUE" },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "SCENARIO" },

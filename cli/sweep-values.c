@@ -317,7 +317,8 @@ check_sets (const SpSweep *sweep, GHashTable *swept, GError **error)
 {
   for (guint i = 0; sweep->sets != NULL && sweep->sets[i] != NULL; i++) {
     const char *group, *key, *equals = strchr (sweep->sets[i], '=');
-    g_autofree char *name = g_strstrip (g_strndup (sweep->sets[i], equals != NULL ? (gsize) (equals - sweep->sets[i]) : 0));
+    g_autofree char *name =
+        g_strstrip (g_strndup (sweep->sets[i], equals != NULL ? (gsize) (equals - sweep->sets[i]) : 0));
     g_autofree char *shown = sp_shown (sweep->sets[i]);
     if (find_key (name, &group, &key) && g_hash_table_contains (swept, key))
       return sp_cli_usage (error, "--set %s: --sweep gives this key its values: leave one of them out", shown);

@@ -70,7 +70,8 @@ check_twice (const SpCells *cells, const char *path, GError **error)
     if (!g_hash_table_add (seen, GUINT_TO_POINTER ((guint) cell->y * cells->x->len + (guint) cell->x + 1)))
       return sp_figure_fail (error, SP_FIGURE_ERROR_DATA,
                              "%s: two rows are of the same cell, %s and %s: a heat map shows one for each two keys",
-                             path, (char *) cells->x->pdata[(guint) cell->x], (char *) cells->y->pdata[(guint) cell->y]);
+                             path, (char *) cells->x->pdata[(guint) cell->x],
+                             (char *) cells->y->pdata[(guint) cell->y]);
   }
   return TRUE;
 }

@@ -61,18 +61,17 @@ static void
 test_other_files (void)
 {
   write_good ();
-  g_auto (Run) model =
-      run_cli ("explain", "llama-3.1-8b-208k", "--set", "config=models/qwen3-8b.json", "--against", "llama-3.1-8b-208k");
+  g_auto (Run) model = run_cli ("explain", "llama-3.1-8b-208k", "--set", "config=models/qwen3-8b.json", "--against",
+                                "llama-3.1-8b-208k");
   g_assert_cmpint (model.status, ==, 0);
   assert_contains (model.out, "\n  model  qwen3-8b.json  llama-3.1-8b.json\n");
   assert_contains (model.out, "kernels of the forward (model = qwen3-8b.json, not llama-3.1-8b.json)");
-  g_auto (Run) cluster = run_cli ("explain", "llama-3.1-8b-208k", "--set", "file=clusters/h100-2x8-tcpx.ini", "--against",
-                                  "llama-3.1-8b-208k");
+  g_auto (Run) cluster = run_cli ("explain", "llama-3.1-8b-208k", "--set", "file=clusters/h100-2x8-tcpx.ini",
+                                  "--against", "llama-3.1-8b-208k");
   g_assert_cmpint (cluster.status, ==, 0);
   assert_contains (cluster.out, "\n  cluster  h100-2x8-tcpx.ini  a800-2x8.ini\n");
   write_file ("copy.ini", model_text, -1);
-  g_auto (Run) same =
-      run_cli ("explain", "scenario.ini", "--set", "config=copy.ini", "--against", "scenario.ini");
+  g_auto (Run) same = run_cli ("explain", "scenario.ini", "--set", "config=copy.ini", "--against", "scenario.ini");
   g_assert_cmpint (same.status, ==, 0);
   assert_contains (same.out, "1. yours is the other layout: ");
 }

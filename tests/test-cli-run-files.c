@@ -276,8 +276,7 @@ test_kept (void)
   g_auto (Run) run = run_cli ("import", path, "--cluster", "a800-1x8", "-o", "kept.ini");
   g_assert_cmpint (run.status, ==, 0);
   g_autofree char *scenario = read_file ("kept.ini");
-  assert_contains (scenario,
-                   "[run-file]\nhub-name = Qwen/Qwen2.5-7B-Instruct\nprompt-tokens = 4096\nanswers = 8\n");
+  assert_contains (scenario, "[run-file]\nhub-name = Qwen/Qwen2.5-7B-Instruct\nprompt-tokens = 4096\nanswers = 8\n");
   g_auto (Run) out = run_cli ("export", "kept.ini", "--format", "verl");
   assert_contains (out.out, "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct\n");
   assert_contains (out.out, "data.max_prompt_length=4096\ndata.max_response_length=28672\n");
@@ -291,8 +290,8 @@ test_kept (void)
   assert_contains (other.out, "data.max_prompt_length=1024\ndata.max_response_length=1024\n");
   assert_contains (other.out, "actor_rollout_ref.rollout.n=1\n");
   /* and a scenario that was never a run file */
-  g_auto (Run) shipped = run_cli ("export", "llama-3.1-8b-208k", "--format", "swift", "--set", "ulysses=16",
-                                  "--set", "ring=1");
+  g_auto (Run) shipped =
+      run_cli ("export", "llama-3.1-8b-208k", "--format", "swift", "--set", "ulysses=16", "--set", "ring=1");
   assert_contains (shipped.out, "--model meta-llama/Llama-3.1-8B\n");
   g_auto (Run) shown = run_cli ("run", "kept.ini", "--json");
   g_assert_cmpint (shown.status, ==, 0);

@@ -117,28 +117,36 @@ static const BadCase bad_cases[] = {
     "{\"train_batch_size\": 1, \"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}",
     { "fp16.enabled contradicts bf16.enabled" } },
   /* words that no program takes, in each format */
-  { "word-megatron", "--num-layers 4 --recompute-granularity ful\n",
+  { "word-megatron",
+    "--num-layers 4 --recompute-granularity ful\n",
     { ":1", "--recompute-granularity", "\"ful\"", "full, selective", "did you mean full?" } },
   { "word-megatron-optimizer", "--num-layers 4 --optimizer adamm\n", { "--optimizer", "did you mean adam?" } },
-  { "word-deepspeed", "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"gpu\"}}}",
+  { "word-deepspeed",
+    "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"gpu\"}}}",
     { "offload_optimizer.device", "\"gpu\"", "cpu, none, nvme" } },
-  { "word-deepspeed-optimizer", "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"AdamX\"}}",
+  { "word-deepspeed-optimizer",
+    "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"AdamX\"}}",
     { "optimizer.type", "did you mean Adam" } },
-  { "word-torchtitan", "[training]\nseq_len = 1024\n[parallelism]\npipeline_parallel_schedule = \"1F1C\"\n",
+  { "word-torchtitan",
+    "[training]\nseq_len = 1024\n[parallelism]\npipeline_parallel_schedule = \"1F1C\"\n",
     { ":4", "pipeline_parallel_schedule", "did you mean 1F1B?" } },
-  { "word-flame", "[training]\ntensor_parallel_degree = 1\n[activation_checkpoint]\nmode = \"all\"\n",
+  { "word-flame",
+    "[training]\ntensor_parallel_degree = 1\n[activation_checkpoint]\nmode = \"all\"\n",
     { ":4", "activation_checkpoint.mode", "none, selective, full" } },
   { "word-swift", "swift sft --model a/b --deepspeed zero9\n", { "--deepspeed", "\"zero9\"", "did you mean zero" } },
   { "word-swift-bool", "swift sft --model a/b --gradient_checkpointing maybe\n", { "\"maybe\"", "true, false" } },
   { "word-swift-tuner", "swift sft --model a/b --tuner_type lorra\n", { "--tuner_type", "did you mean lora?" } },
-  { "word-megatron-swift", "megatron sft --model a/b --recompute_granularity selectiv\n",
+  { "word-megatron-swift",
+    "megatron sft --model a/b --recompute_granularity selectiv\n",
     { "--recompute_granularity", "did you mean selective?" } },
-  { "word-llamafactory", "model_name_or_path: a/b\nsequence_parallel_mode: nonsense\n",
+  { "word-llamafactory",
+    "model_name_or_path: a/b\nsequence_parallel_mode: nonsense\n",
     { ":2", "sequence_parallel_mode", "\"nonsense\"", "zigzag-ring, ulysses" } },
   { "word-llamafactory-stage", "model_name_or_path: a/b\nstage: sftt\n", { ":2", "stage", "did you mean sft?" } },
   { "word-verl", "actor_rollout_ref.actor.strategy=fsdp3\n", { ":1", "strategy", "did you mean fsdp" } },
   { "word-verl-dtype", "actor_rollout_ref.actor.fsdp_config.dtype=bf61\n", { ":1", "dtype", "bfloat16, float16" } },
-  { "word-calculon", "{\"num_procs\": 1, \"tensor_par\": 1, \"activation_recompute\": \"some\"}",
+  { "word-calculon",
+    "{\"num_procs\": 1, \"tensor_par\": 1, \"activation_recompute\": \"some\"}",
     { "activation_recompute", "full, attn_only, none" } },
   /* what is a file's to say, and is not this one's */
   { "command-file", "llamafactory-cli train examples/x.yaml\n", { ":1", "\"examples/x.yaml\"", "give that file" } },
@@ -269,12 +277,13 @@ test_listed (void)
   static const char text[] = "--num-layers 4 --hiden-size 64 --num-attention-heads 4 --seq-length 64 --bf16 "
                              "--optimizer sgd --tp-comm-overlap --recompute-modules mlp moe --data-path $DATA "
                              "--xyzzy 1 2\n";
-  static const char *const notes[] = {
-    "unknown: --hiden-size (did you mean --hidden-size?)",  "not mapped: --optimizer = sgd: seqpar maps adam, muon, dist_muon",
-    "not mapped: --tp-comm-overlap: seqpar does not split", "not mapped: --recompute-modules = mlp moe: selective",
-    "note: --data-path = $DATA: a shell variable",          "unknown: --xyzzy",
-    "ignored, no cost depends on them: --data-path"
-  };
+  static const char *const notes[] = { "unknown: --hiden-size (did you mean --hidden-size?)",
+                                       "not mapped: --optimizer = sgd: seqpar maps adam, muon, dist_muon",
+                                       "not mapped: --tp-comm-overlap: seqpar does not split",
+                                       "not mapped: --recompute-modules = mlp moe: selective",
+                                       "note: --data-path = $DATA: a shell variable",
+                                       "unknown: --xyzzy",
+                                       "ignored, no cost depends on them: --data-path" };
   g_autoptr (GError) error = NULL;
   g_autoptr (SpRunFile) file = sp_run_file_parse ("f", text, strlen (text), &error);
   g_assert_no_error (error);
@@ -311,7 +320,8 @@ static const struct {
   { "--multi-latent-attention --disable-bias-linear --kv-lora-rank 16 --q-lora-rank 8",
     { "model.latent-rank=16", "model.query-rank=8", "model.latent-plain-size=128", "model.latent-rotary-size=64",
       "model.latent-value-size=128" } },
-  { "--multi-latent-attention --disable-bias-linear --kv-lora-rank 16 --qk-layernorm", { "model.qk-norm=", "model.latent-rank=16" } },
+  { "--multi-latent-attention --disable-bias-linear --kv-lora-rank 16 --qk-layernorm",
+    { "model.qk-norm=", "model.latent-rank=16" } },
   { "--qk-layernorm", { "model.qk-norm=true" } },
   { "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", { "layout.loss=" } },
   { "--cross-entropy-fusion-impl linear", { "layout.loss=" } },
@@ -386,8 +396,8 @@ test_commands (void)
   } commands[] = {
     { "swift sft --model Qwen/Qwen2.5-7B\n", "swift", "file.model", "Qwen/Qwen2.5-7B" },
     { "NPROC_PER_NODE=4 \\\nswift sft --model Qwen/Qwen2.5-7B\n", "swift", "file.gpus-per-node", "4" },
-    { "export NNODES=2\nexport NPROC_PER_NODE=8\n/opt/bin/swift rlhf --rlhf_type dpo --model a/b\n", "swift", "file.nodes",
-      "2" },
+    { "export NNODES=2\nexport NPROC_PER_NODE=8\n/opt/bin/swift rlhf --rlhf_type dpo --model a/b\n", "swift",
+      "file.nodes", "2" },
     { "#!/bin/bash\nNPROC_PER_NODE=8\nswift sft --model a/b --external_plugins plugin.py --max_length 64\n", "swift",
       "run.sequence", "64" },
     { "megatron sft --model a/b\n", "megatron-swift", "run.global-batch", "16" },
@@ -456,8 +466,7 @@ test_accumulation (void)
   };
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
     g_autoptr (GError) error = NULL;
-    g_autofree char *text =
-        g_strconcat ("swift sft --model Qwen/Qwen2.5-7B --max_length 4096 ", cases[i].flags, NULL);
+    g_autofree char *text = g_strconcat ("swift sft --model Qwen/Qwen2.5-7B --max_length 4096 ", cases[i].flags, NULL);
     g_autoptr (SpRunFile) file = sp_run_file_parse ("f", text, strlen (text), &error);
     g_assert_no_error (error);
     const SpRunGiven given = { NULL, cases[i].cluster, NULL };

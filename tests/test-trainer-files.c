@@ -308,8 +308,9 @@ test_more_round_trips (void)
                         "--tensor_model_parallel_size 1 --use_distributed_optimizer false" },
     { "megatron-swift", "--model mistralai/Mixtral-8x7B --max_length 8192 --expert_model_parallel_size 4 "
                         "--tensor_model_parallel_size 2 --expert_tensor_parallel_size 2" },
-    { "megatron-swift", "--model Qwen/Qwen2.5-7B --max_length 8192 --tensor_model_parallel_size 2 --torch_dtype float16 "
-                        "--recompute_granularity full --recompute_method block --recompute_num_layers 3" },
+    { "megatron-swift",
+      "--model Qwen/Qwen2.5-7B --max_length 8192 --tensor_model_parallel_size 2 --torch_dtype float16 "
+      "--recompute_granularity full --recompute_method block --recompute_num_layers 3" },
     { "megatron-swift", "--model Qwen/Qwen2.5-7B --max_length 8192 --context_parallel_size 2 "
                         "--recompute_granularity none" },
     { "llamafactory", "model_name_or_path: Qwen/Qwen2.5-7B\ncutoff_len: 8192\nper_device_train_batch_size: 2\n"

@@ -90,8 +90,7 @@ consider (Exporter *x, const SpLayout *layout, const SpRun *run)
                         x->refused == NULL ? &x->refused : NULL))
     return FALSE;
   sp_estimate_layout (x->estimator, x->program, &entry.layout, &entry.run, &entry.estimate);
-  if (!entry.estimate.fits ||
-      (x->best != NULL && x->best->entry.estimate.step_time_s <= entry.estimate.step_time_s))
+  if (!entry.estimate.fits || (x->best != NULL && x->best->entry.estimate.step_time_s <= entry.estimate.step_time_s))
     return FALSE;
   sp_plan_export_free (x->best);
   x->best = g_new0 (SpPlanExport, 1);
@@ -138,7 +137,8 @@ refuse (Exporter *x, GError **error)
   if (x->refused != NULL)
     g_propagate_error (error, g_steal_pointer (&x->refused));
   else
-    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%s: no layout fits, so there is none to export", path);
+    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%s: no layout fits, so there is none to export",
+                 path);
 }
 
 SpPlanExport *
@@ -148,7 +148,9 @@ sp_plan_export (SpEstimator *estimator, const SpScenario *scenario, const SpPlan
   const SpCluster *cluster = estimator->cluster;
   gint32 gpus = question->gpus > 0 ? question->gpus : cluster->nodes * cluster->gpus_per_node;
   g_autoptr (SpProgram) program = sp_program_new ();
-  Exporter x = { .estimator = estimator, .scenario = scenario, .format = format, .base = &question->base, .program = program };
+  Exporter x = {
+    .estimator = estimator, .scenario = scenario, .format = format, .base = &question->base, .program = program
+  };
   SpPlanQuestion whole = *question;
 
   whole.base = base_of (&x, question, gpus);

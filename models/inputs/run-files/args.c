@@ -198,7 +198,8 @@ take_launcher (SpRunItems *items, const GArray *words, guint end, GError **error
     const char *value = halves[1] != NULL ? halves[1] : g_array_index (words, Word, i + 1).text;
     for (guint c = 0; c < G_N_ELEMENTS (counts); c++)
       if (g_str_equal (plain, counts[c].name) && (g_ascii_isdigit (*value) || *value == '$') &&
-          strchr (value, ':') == NULL && !sp_run_items_add (items, counts[c].key, SP_ITEM_WORD, value, word->line, error))
+          strchr (value, ':') == NULL &&
+          !sp_run_items_add (items, counts[c].key, SP_ITEM_WORD, value, word->line, error))
         return FALSE;
   }
   return TRUE;

@@ -189,7 +189,7 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   sp_run_prepare_accumulation (facts);
 }
 
-static const char *const elsewhere[] = { "layout.recompute",   "layout.loss",  "layout.loss-chunks",
+static const char *const elsewhere[] = { "layout.recompute", "layout.loss",  "layout.loss-chunks",
                                          "layout.mlp-tiles", "run.sequence", NULL };
 
 const SpRunFormat sp_run_deepspeed = {

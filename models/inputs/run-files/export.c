@@ -112,12 +112,11 @@ compare (Written *c, const char *key, const char *missing)
   c->degree = c->degree || g_strv_contains (degrees, key);
   c->order = c->order || g_str_equal (key, "layout.order");
   c->chosen = c->chosen || (!elsewhere && (g_str_has_prefix (key, "layout.") || g_str_has_suffix (key, "-batch")));
-  g_ptr_array_add (c->lost,
-                   g_strdup_printf ("%s = %s (%s%s)", key, value != NULL ? value : missing,
-                                    elsewhere       ? "the program that reads the file says it"
-                                    : again != NULL ? "read back it is "
-                                                    : "left out",
-                                    again != NULL ? again : ""));
+  g_ptr_array_add (c->lost, g_strdup_printf ("%s = %s (%s%s)", key, value != NULL ? value : missing,
+                                             elsewhere       ? "the program that reads the file says it"
+                                             : again != NULL ? "read back it is "
+                                                             : "left out",
+                                             again != NULL ? again : ""));
 }
 
 static void

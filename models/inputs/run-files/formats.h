@@ -55,7 +55,8 @@ typedef struct {
   const char *ours;   /* "layout.tensor", "file.shard"; NULL: nothing */
   SpRowType type;     /* of what is mapped */
   const char *values; /* "foreign=ours foreign=ours"; NULL: as they are. false without an entry says nothing */
-  const char *others; /* "word word", * as in a glob: values that the program takes too and that are not mapped. One that
+  const char
+      *others; /* "word word", * as in a glob: values that the program takes too and that are not mapped. One that
                        * is neither here nor in `values` is refused, but for lists */
   const char *absent; /* the foreign value that absence means; NULL: it says nothing */
   const char *why;    /* not mapped: why; of a mapped row: what is to be noted when it stands there */
@@ -115,8 +116,8 @@ struct _SpRunFile {
   GHashTable *automatic; /* our keys that the file leaves to be computed -> item's key */
   GPtrArray *notes;
   GHashTable *noted; /* the notes' own texts: an unknown key a line may be a hundred thousand */
-  GPtrArray *asked; /* of char*: what is missing, and how it is given */
-  gboolean quiet;   /* read back: notes and questions are nobody's */
+  GPtrArray *asked;  /* of char*: what is missing, and how it is given */
+  gboolean quiet;    /* read back: notes and questions are nobody's */
 };
 
 void sp_run_note (SpRunFile *file, const char *format, ...) G_GNUC_PRINTF (2, 3);

@@ -25,8 +25,8 @@ scenario_key (const char *name, GPtrArray *names)
   const char *group, *key;
   for (guint i = 0; sp_scenario_key (i, &group, &key, NULL); i++) {
     g_autofree char *full = g_strconcat (group, ".", key, NULL);
-    gboolean file = g_str_equal (full, "model.config") || g_str_equal (full, "cluster.file") ||
-                    g_str_equal (group, "run-file");
+    gboolean file =
+        g_str_equal (full, "model.config") || g_str_equal (full, "cluster.file") || g_str_equal (group, "run-file");
     if (!file && (g_str_equal (name, key) || g_str_equal (name, full)))
       return g_steal_pointer (&full);
     if (!file)

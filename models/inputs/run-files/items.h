@@ -40,8 +40,8 @@ typedef struct {
 } SpRunItem;
 
 typedef struct {
-  char *name;         /* of the file, for messages */
-  char *command;      /* that a command line runs: "swift", "megatron", "llamafactory-cli", a script, a module; NULL: none */
+  char *name;    /* of the file, for messages */
+  char *command; /* that a command line runs: "swift", "megatron", "llamafactory-cli", a script, a module; NULL: none */
   GPtrArray *list;    /* of SpRunItem*, in the file's order */
   GHashTable *by_key; /* the same, by their key */
 } SpRunItems;

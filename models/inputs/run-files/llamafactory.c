@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LLaMA-Factory's YAML (examples/train_full/..), with the sequence parallelism of 360-LLaMA-Factory
- * (sequence_parallel_size, sequence_parallel_mode: zigzag-ring or ulysses) and the degrees of its Megatron backend
- * (mcore_adapter: tensor_model_parallel_size, context_parallel_size ...). Its `deepspeed` names a file; those of
- * examples/deepspeed are known by their names, another is to be imported by itself.
+ * LLaMA-Factory's YAML (examples/train_full/..), or the same keys as flags (llamafactory-cli train --..), with the
+ * sequence parallelism of 360-LLaMA-Factory (sequence_parallel_size, sequence_parallel_mode: zigzag-ring, its default, or
+ * ulysses) and the degrees of its Megatron backend (mcore_adapter: tensor_model_parallel_size, context_parallel_size ...).
+ * Its `deepspeed` names a file; those of examples/deepspeed are known by their names, another is to be imported by itself.
+ * Names and values are those of src/llamafactory/hparams at commit 00577a8 (finetuning_type, stage) and of
+ * 360-LLaMA-Factory's README and model_args; mcore_adapter's were not looked up.
  *
  * Assumed of its defaults: cutoff_len 2048, 8 sequences at once, no accumulation (the Trainer's), adapters of rank 8,
- * layers recomputed; gradients in bf16. In LLaMA-Factory's rewrite (v1) the keys cp_size and cp_mode are assumed to mean
- * what the two above do; they are read and not written.
+ * layers recomputed; gradients in bf16. In LLaMA-Factory's rewrite (v1) the keys cp_size and cp_mode, at the top or in
+ * dist_config, mean what the two above do; they are read and not written.
  */
 #include "models/inputs/run-files/trainer.h"
 
@@ -102,7 +104,7 @@ static const SpRunRow rows[] = {
 static gboolean
 recognise (const SpRunItems *items)
 {
-  static const char *const keys[] = { "model_name_or_path", "cutoff_len", "finetuning_type",
+  static const char *const keys[] = { "model_name_or_path",          "cutoff_len",   "finetuning_type",
                                       "per_device_train_batch_size", "--cutoff_len", "--finetuning_type" };
   for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
     if (sp_run_items_get (items, keys[i]) != NULL)

@@ -180,8 +180,8 @@ sp_run_megatron_resolve_recompute (SpRunFile *file, const SpRunPlace *place, GEr
     what = first;
   else if (g_strcmp0 (what, "full") == 0 && n > 1)
     sp_run_note (file, "not mapped: recompute-num-layers: with the uniform method seqpar keeps every layer's input");
-  return sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED,
-                     "recompute-granularity", error);
+  return sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED, "recompute-granularity",
+                     error);
 }
 
 /* Moments in other types than fp32: of one byte both, or none. Muon's states are cut by --optimizer dist_muon, which
@@ -237,8 +237,9 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
     sp_run_note (file, "not mapped: --expert-tensor-parallel-size: experts are split as the rest is, by the tensor "
                        "degree");
   if (!resolve_context (file, error) || !resolve_sharding (file, error) || !resolve_stages (file, place, error) ||
-      !sp_run_megatron_resolve_recompute (file, place, error) || !resolve_precision (file, error) || !resolve_loss (file, error) ||
-      !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error) || !resolve_copies (file, error))
+      !sp_run_megatron_resolve_recompute (file, place, error) || !resolve_precision (file, error) ||
+      !resolve_loss (file, error) || !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error) ||
+      !resolve_copies (file, error))
     return FALSE;
   gint64 replica = sp_run_replica (facts);
   sp_run_note (file, "note: a replica takes %" G_GINT64_FORMAT " GPU%s", replica, sp_plural (replica));

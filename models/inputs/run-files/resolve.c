@@ -39,9 +39,10 @@ void
 sp_run_note_launch (SpRunFile *file, const SpRunPlace *place)
 {
   gint64 nodes = sp_facts_int (file->facts, "file.nodes", 1);
-  gint64 each = sp_facts_int (file->facts, "file.gpus-per-node", place->gpus_per_node), all = sp_run_times (nodes, each);
-  gboolean said = sp_facts_get (file->facts, "file.nodes") != NULL ||
-                  sp_facts_get (file->facts, "file.gpus-per-node") != NULL;
+  gint64 each = sp_facts_int (file->facts, "file.gpus-per-node", place->gpus_per_node),
+         all = sp_run_times (nodes, each);
+  gboolean said =
+      sp_facts_get (file->facts, "file.nodes") != NULL || sp_facts_get (file->facts, "file.gpus-per-node") != NULL;
 
   if (said && place->gpus > 0 && all != place->gpus)
     sp_run_note (file,

@@ -30,7 +30,7 @@ sp_run_format_find (const char *name)
 static gboolean
 is_shell (const char *line)
 {
-  static const char *const commands[] = { "export", "swift",     "megatron", "llamafactory-cli", "lmf",  "torchrun",
+  static const char *const commands[] = { "export", "swift",      "megatron", "llamafactory-cli", "lmf",  "torchrun",
                                           "python", "accelerate", "python3",  "deepspeed",        "srun", NULL };
   gsize name = strspn (line, G_CSET_A_2_Z G_CSET_a_2_z G_CSET_DIGITS "_"), word = strcspn (line, " \t");
   const char *rest = line + word + strspn (line + word, " \t");

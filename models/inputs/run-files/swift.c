@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ms-swift's arguments (swift sft ..., docs: Command line parameters) and Megatron-SWIFT's (megatron sft ...). Flags have
- * underscores and booleans a value.
+ * ms-swift's arguments (swift sft ...) and Megatron-SWIFT's (megatron sft ...). Flags have underscores and booleans a
+ * value. Names, values and defaults are those of ms-swift 3.11 (docs/source_en/Instruction and Megatron-SWIFT,
+ * Command-line-parameters.md; swift/megatron/argument/megatron_args.py), which is what is written; 4.0 calls --train_type
+ * --tuner_type, and later ones take --recompute_granularity none. A --config file is not read.
  *
  * swift: --sequence_parallel_size ranks have one sequence. Its sequence_parallel/ulysses.py takes gcd (heads, ranks) of
- * them for Ulysses and a zigzag ring for the rest. Assumed: batches are of a group of them, without --deepspeed and --fsdp
- * the data ranks are replicas, gradients are bf16, the tuner is lora and layers are recomputed if nothing is said.
+ * them for Ulysses and a zigzag ring for the rest. Without --gradient_accumulation_steps there are as many as make a
+ * batch of 16; the tuner is lora, and layers are recomputed. Assumed: batches are of a group of sequence ranks, without
+ * --deepspeed and --fsdp the data ranks are replicas, gradients are bf16.
  *
- * megatron-swift: Megatron-LM's degrees by Megatron's names. Assumed of its defaults: optimizer states sharded, selective
- * recomputation, full training, micro-batch 1, global batch 16, gradients in fp32, a ring for the context ranks.
+ * megatron-swift: Megatron-LM's degrees by Megatron's names. Its defaults: optimizer states sharded, selective
+ * recomputation, full training, micro-batch 1, global batch 16, experts not split by the tensor degree (since 3.9).
+ * Assumed: gradients in fp32, a ring for the context ranks.
  */
 #include "models/inputs/run-files/trainer.h"
 
@@ -41,11 +45,11 @@
 #define SHARED_ROWS                                                                                                    \
   { "--model", "file.model", SP_ROW_WORD }, { "--max_length", "run.sequence", SP_ROW_INT },                            \
       { "--lora_rank", "file.lora-rank", SP_ROW_INT },                                                                 \
-      { "--target_modules", "run.lora-targets", SP_ROW_WORD, .values = "all-linear=all", .others = "*" },                             \
+      { "--target_modules", "run.lora-targets", SP_ROW_WORD, .values = "all-linear=all", .others = "*" },              \
       { "--nnodes", "file.nodes", SP_ROW_INT, .flags = SP_ROW_READ },                                                  \
       { "--nproc-per-node", "file.gpus-per-node", SP_ROW_INT, .flags = SP_ROW_READ },                                  \
-      { "--config", "file.config", SP_ROW_WORD, .flags = SP_ROW_READ },                                                \
-      { "--attn_impl", .why = SP_TRAINER_PROFILE }, { "--attention_backend", .why = SP_TRAINER_PROFILE },              \
+      { "--config", "file.config", SP_ROW_WORD, .flags = SP_ROW_READ }, { "--attn_impl", .why = SP_TRAINER_PROFILE },  \
+      { "--attention_backend", .why = SP_TRAINER_PROFILE },                                                            \
   {                                                                                                                    \
     "--packing", .why = SP_TRAINER_PACKING                                                                             \
   }
@@ -166,8 +170,8 @@ check_config (const SpRunFile *file, GError **error)
   if (config == NULL)
     return TRUE;
   g_autofree char *shown = sp_shown (config);
-  return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: --config = \"%s\": expected its arguments as flags", file->name,
-                        shown);
+  return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: --config = \"%s\": expected its arguments as flags",
+                        file->name, shown);
 }
 
 /* As many steps as make a batch of 16, on all GPUs, sequence ranks counted too. */
@@ -177,8 +181,7 @@ resolve_accumulation (SpRunFile *file, const SpRunPlace *place)
   const SpFacts *facts = file->facts;
   gint64 once = sp_run_times (sp_facts_int (facts, "run.micro-batch", 1), place->gpus);
 
-  if (once > 0 && sp_facts_get (facts, "file.accumulation") == NULL &&
-      sp_facts_get (facts, "run.global-batch") == NULL)
+  if (once > 0 && sp_facts_get (facts, "file.accumulation") == NULL && sp_facts_get (facts, "run.global-batch") == NULL)
     sp_facts_put_int (file->facts, "file.accumulation", (USUAL_BATCH + once - 1) / once, SP_FACT_ABSENT,
                       "without --gradient_accumulation_steps");
 }
@@ -222,7 +225,8 @@ resolve_megatron (SpRunFile *file, const SpRunPlace *place, GError **error)
     sp_run_note (file, "not mapped: --expert_tensor_parallel_size, 1 if it is not said: experts are split as the rest "
                        "is, by the tensor degree");
   return sp_run_set (file, "layout.gradient-dtype", "fp32", SP_FACT_RESOLVED, "gradients", error) &&
-         sp_run_megatron_resolve_recompute (file, place, error) && sp_run_resolve_data (file, place, error) && sp_run_resolve_batches (file, error);
+         sp_run_megatron_resolve_recompute (file, place, error) && sp_run_resolve_data (file, place, error) &&
+         sp_run_resolve_batches (file, error);
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */

@@ -28,7 +28,8 @@ resolve_sharding (SpRunFile *file, GError **error)
       return FALSE;
   }
   gboolean said = sp_run_items_get (file->items, "--deepspeed") != NULL ||
-                  sp_run_items_get (file->items, "deepspeed") != NULL || sp_run_items_get (file->items, "--fsdp") != NULL;
+                  sp_run_items_get (file->items, "deepspeed") != NULL ||
+                  sp_run_items_get (file->items, "--fsdp") != NULL;
   if (name == NULL && g_str_equal (zero, "0") && !said)
     sp_run_note (file,
                  "note: neither DeepSpeed nor FSDP is said: states are whole on each data rank; --set layout.zero=3");

@@ -10,7 +10,7 @@
  *   file.tuner        full, lora
  *   file.lora-rank    of lora; 8 if it is not said
  *   file.liger        true: its loss takes the output matrix along
- * What is said of their defaults is assumed from their documentation as of 2025.
+ * Defaults are in the headers of the formats.
  */
 
 #include "models/inputs/run-files/formats.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verl's overrides (python3 -m verl.trainer.main_ppo key=value ..., docs: Config Explanation). What is a training step here
+ * verl's overrides (python3 -m verl.trainer.main_ppo key=value ...). Names, values and defaults are those of
+ * verl/trainer/config/_generated_ppo_trainer.yaml (FSDP) and engine/megatron.yaml, commits 01d4d76 and 093191f;
+ * fsdp_config.mixed_precision is of older ones. Other trainers of verl's are not read. What is a training step here
  * is one update of the actor: ppo_mini_batch_size prompts x rollout.n answers, of at most prompt + response tokens. The
  * rollout, the reference and the critic are other programs on the same GPUs and are not priced.
  *
@@ -9,8 +11,8 @@
  * states to the host between phases, not in the step; offload_policy (FSDP2) leaves them there. Megatron: its degrees, and
  * of the parallelism of the sequence context ranks, taken as a ring.
  *
- * Assumed of its defaults: prompt and response 512 tokens each, mini-batch 256, n 1, recomputation on with FSDP, bf16
- * compute with gradients reduced in fp32, optimizer states sharded with Megatron.
+ * Its defaults: prompt and response 512 tokens each, mini-batch 256, n 1, recomputation on with FSDP, bf16 compute,
+ * optimizer states sharded with Megatron. Assumed: gradients reduced in fp32.
  */
 #include "models/inputs/run-files/trainer.h"
 
@@ -31,7 +33,8 @@ static const SpRunRow rows[] = {
   { "data.train_batch_size", .why = "prompts of an iteration: a step is of ppo_mini_batch_size" },
   { ACTOR "ppo_mini_batch_size", "file.mini-batch", SP_ROW_INT, .absent = "256", .flags = SP_ROW_ALWAYS },
   { ACTOR "ppo_micro_batch_size_per_gpu", "run.micro-batch", SP_ROW_INT },
-  { ACTOR "ppo_micro_batch_size", .why = "of all GPUs together, which verl no longer takes: ppo_micro_batch_size_per_gpu" },
+  { ACTOR "ppo_micro_batch_size",
+    .why = "of all GPUs together, which verl no longer takes: ppo_micro_batch_size_per_gpu" },
   { ACTOR "use_dynamic_bsz", "file.dynamic", SP_ROW_BOOL },
   { ACTOR "ppo_max_token_len_per_gpu", "file.tokens", SP_ROW_INT },
   { "actor_rollout_ref.rollout.n", "file.answers", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
