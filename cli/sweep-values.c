@@ -311,21 +311,6 @@ check_twice (const SpSweepAxis *axis, GError **error)
   return TRUE;
 }
 
-/* What is set would be overridden at every point. */
-static gboolean
-check_sets (const SpSweep *sweep, GHashTable *swept, GError **error)
-{
-  for (guint i = 0; sweep->sets != NULL && sweep->sets[i] != NULL; i++) {
-    const char *group, *key, *equals = strchr (sweep->sets[i], '=');
-    g_autofree char *name =
-        g_strstrip (g_strndup (sweep->sets[i], equals != NULL ? (gsize) (equals - sweep->sets[i]) : 0));
-    g_autofree char *shown = sp_shown (sweep->sets[i]);
-    if (find_key (name, &group, &key) && g_hash_table_contains (swept, key))
-      return sp_cli_usage (error, "--set %s: --sweep gives this key its values: leave one of them out", shown);
-  }
-  return TRUE;
-}
-
 /* --- the sweep ---------------------------------------------------------------------------------------------------- */
 
 SpSweep *
@@ -349,13 +334,36 @@ sp_sweep_new (const char *scenario, char **sets, char **axes, GError **error)
       return NULL;
     size *= axis->steps->len;
   }
-  if (!check_sets (sweep, seen, error))
-    return NULL;
   if (size > SP_SWEEP_MOST_POINTS) {
     sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--sweep: %.0f points are more than %d", size, SP_SWEEP_MOST_POINTS);
     return NULL;
   }
   return g_steal_pointer (&sweep);
+}
+
+static gboolean
+is_swept (const SpSweep *sweep, const char *group, const char *key)
+{
+  const char *its_group, *its_key;
+
+  for (guint i = 0; i < sweep->axes->len; i++)
+    for (char **name = ((const SpSweepAxis *) sweep->axes->pdata[i])->keys; *name != NULL; name++)
+      if (find_key (*name, &its_group, &its_key) && g_str_equal (group, its_group) && g_str_equal (key, its_key))
+        return TRUE;
+  return FALSE;
+}
+
+gboolean
+sp_sweep_check_sets (const SpSweep *sweep, GError **error)
+{
+  for (guint i = 0; sweep->sets != NULL && sweep->sets[i] != NULL; i++) {
+    const char *group, *key;
+    g_auto (GStrv) halves = g_strsplit (sweep->sets[i], "=", 2);
+    g_autofree char *shown = sp_shown (sweep->sets[i]);
+    if (halves[0] != NULL && find_key (g_strstrip (halves[0]), &group, &key) && is_swept (sweep, group, key))
+      return sp_cli_usage (error, "--set %s: --sweep gives this key its values: leave one of them out", shown);
+  }
+  return TRUE;
 }
 
 void

@@ -338,7 +338,7 @@ sp_command_sweep (char **args, GString *out, GError **error)
   if (options.threads < 0 || options.threads > 1024)
     return sp_cli_usage (error, "--threads %d: expected 1 to 1024", options.threads);
   g_autoptr (SpSweep) sweep = sp_sweep_new (options.rest[0], options.sets, options.axes, error);
-  if (sweep == NULL)
+  if (sweep == NULL || !sp_sweep_check_sets (sweep, error))
     return FALSE;
   sweep->simulates = engine == 1;
   sweep->intervals = options.intervals;

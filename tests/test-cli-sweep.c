@@ -199,6 +199,8 @@ test_swept_and_set (void)
   }
   g_auto (Run) other = run_cli ("sweep", "scenario.ini", "--sweep", "zero=0,1", "--set", "recompute=full");
   g_assert_cmpint (other.status, ==, 0);
+  g_auto (Run) drawn = run_cli ("plot", "scaling", "scenario.ini", "--sweep", "zero=0,1", "--set", "zero=2", "-o", "-");
+  assert_refused (&drawn, 2, words);
 }
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
