@@ -35,7 +35,7 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "model", 0, 0, G_OPTION_ARG_FILENAME, &o->model, "Of a run file: config.json, our own INI, or a shipped name",
       "FILE" },
     { "cluster", 0, 0, G_OPTION_ARG_FILENAME, &o->cluster, "Of a run file: INI, or a shipped name", "FILE" },
-    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export, "The best layout as a run file, and nothing else", "NAME" },
+    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export, "The best layout that a run file of it can say, and nothing else", "NAME" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->files, NULL, "SCENARIO|RUNFILE" },

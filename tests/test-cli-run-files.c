@@ -295,6 +295,14 @@ test_kept (void)
   assert_contains (shipped.out, "--model meta-llama/Llama-3.1-8B\n");
   g_auto (Run) shown = run_cli ("run", "kept.ini", "--json");
   g_assert_cmpint (shown.status, ==, 0);
+  /* a name that is none is not handed on */
+  g_auto (GStrv) halves = g_strsplit (scenario, "Qwen/Qwen2.5-7B-Instruct", 2);
+  g_autofree char *hostile = g_strconcat (halves[0], "a: b; touch x", halves[1], NULL);
+  write_file ("hostile.ini", hostile, -1);
+  g_auto (Run) not_on = run_cli ("export", "hostile.ini", "--format", "verl");
+  g_assert_cmpint (not_on.status, ==, 0);
+  assert_contains (not_on.out, "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B\n");
+  g_assert_null (strstr (not_on.out, "touch"));
 }
 
 /* "-" is stdout where a result goes there anyway, and never the name of a file. */

@@ -144,6 +144,8 @@ SpRunItems *sp_run_write_rows (const SpRunFormat *format, const SpFacts *facts);
 /* The shipped model that "file.model" names on the hub, or NULL. Static. For SpRunFormat.model: a format that has it is
  * given the name again by an export. */
 const char *sp_run_hub_model (const SpRunFile *file);
+/* Whether it is a name or path that every format, and an INI, has as it stands. */
+gboolean sp_run_is_hub_name (const char *name);
 /* Puts "file.model": the name that the scenario keeps of its run file, if that is of this model's file; else the name
  * under which the shipped model is published, if it is known. */
 void sp_run_prepare_hub_model (SpFacts *facts, const char *model);

@@ -81,6 +81,14 @@ sp_run_hub_model (const SpRunFile *file)
   return named != NULL ? shipped_of (named) : NULL;
 }
 
+gboolean
+sp_run_is_hub_name (const char *name)
+{
+  static const char plain[] = G_CSET_A_2_Z G_CSET_a_2_z G_CSET_DIGITS "/._-+@~";
+
+  return *name != '\0' && name[strspn (name, plain)] == '\0' && *name != '-' && *name != '@' && *name != '~';
+}
+
 /* "qwen3-8b" of "qwen3-8b.json" and "llama-2-7b.ini". */
 static char *
 stem_of (const char *model)
@@ -98,7 +106,7 @@ sp_run_prepare_hub_model (SpFacts *facts, const char *model)
   const char *its = own != NULL ? shipped_of (own) : NULL;
   g_autofree char *stem = stem_of (model);
 
-  if (own != NULL && (its == NULL || g_str_equal (its, stem)))
+  if (own != NULL && sp_run_is_hub_name (own) && (its == NULL || g_str_equal (its, stem)))
     sp_facts_put (facts, "file.model", own, SP_FACT_FILE, "");
   for (guint i = 0; i < G_N_ELEMENTS (names) && sp_facts_get (facts, "file.model") == NULL; i++)
     if (g_str_equal (names[i].shipped, stem))

@@ -242,20 +242,19 @@ write_group (const SpFacts *facts, const char *group, GString *out)
   }
 }
 
-/* What an export of the scenario is to say again. A name that an INI would cut is left out. */
+/* What an export of the scenario is to say again, but for a name that not every file could have. */
 static void
 write_origin (const SpRunFile *file, GString *out)
 {
   static const struct {
     const char *fact, *key;
   } kept[] = { { "file.model", "hub-name" }, { "file.prompt", "prompt-tokens" }, { "file.answers", "answers" } };
-  static const char plain[] = G_CSET_A_2_Z G_CSET_a_2_z G_CSET_DIGITS "/._-+:@~";
   const char *head = "\n[run-file]\n";
 
   for (guint i = 0; i < G_N_ELEMENTS (kept); i++) {
     const char *value = sp_facts_get (file->facts, kept[i].fact);
-    gboolean is_name = i > 0 || file->format->model == sp_run_hub_model;
-    if (value == NULL || !is_name || value[strspn (value, plain)] != '\0' || g_str_equal (value, "0"))
+    gboolean is_its = i > 0 || file->format->model == sp_run_hub_model;
+    if (value == NULL || !is_its || !sp_run_is_hub_name (value) || g_str_equal (value, "0"))
       continue;
     g_string_append_printf (out, "%s%s = %s\n", head, kept[i].key, value);
     head = "";
