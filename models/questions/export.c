@@ -16,6 +16,7 @@ typedef struct {
   const SpLayout *base; /* the question's */
   SpProgram *program;
   SpPlanExport *best; /* NULL: none yet */
+  gboolean misfits;   /* some come back, and do not fit then */
   GError *refused;    /* the first one's */
 } Exporter;
 
@@ -90,6 +91,7 @@ consider (Exporter *x, const SpLayout *layout, const SpRun *run)
                         x->refused == NULL ? &x->refused : NULL))
     return FALSE;
   sp_estimate_layout (x->estimator, x->program, &entry.layout, &entry.run, &entry.estimate);
+  x->misfits |= !entry.estimate.fits;
   if (!entry.estimate.fits || (x->best != NULL && x->best->entry.estimate.step_time_s <= entry.estimate.step_time_s))
     return FALSE;
   sp_plan_export_free (x->best);
@@ -137,8 +139,8 @@ refuse (Exporter *x, GError **error)
   if (x->refused != NULL)
     g_propagate_error (error, g_steal_pointer (&x->refused));
   else
-    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%s: no layout fits, so there is none to export",
-                 path);
+    g_set_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL, "%s: no layout fits%s, so there is none to export",
+                 path, x->misfits ? " as it is read back" : "");
 }
 
 SpPlanExport *
