@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "models/inputs/run-files/run-file.h"
+#include "models/inputs/run-files/formats.h"
 #include "models/inputs/scenario.h"
 
 /* Run files of ms-swift, Megatron-SWIFT, LLaMA-Factory and verl: what their options mean, and there and back. G15 and
@@ -201,6 +201,42 @@ test_degrees (void)
       g_assert_null (s);
       g_assert_cmpint (strstr (error->message, "heads") == NULL, ==, legal);
     }
+}
+
+/* --- names on the hub --------------------------------------------------------------------------------------------- */
+
+/* The name that an export gives a shipped model is read as that model; so are names of its variants. */
+static void
+test_hub_names (void)
+{
+  static const char *const variants[][2] = {
+    { "meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b" },
+    { "/models/Qwen2.5-7B-Instruct", "qwen2.5-7b" },
+    { "meta-llama/Llama-2-7b-hf", "llama-2-7b" },
+    { "mistralai/Mistral-7B-v0.3", NULL }, /* another vocabulary */
+  };
+  g_auto (GStrv) models = sp_list_shipped ("models");
+  guint named = 0;
+
+  for (guint i = 0; models[i] != NULL; i++) {
+    g_autoptr (GHashTable) facts = sp_facts_new ();
+    g_autofree char *json = g_strconcat (models[i], ".json", NULL);
+    sp_run_prepare_hub_model (facts, json);
+    const char *name = sp_facts_get (facts, "file.model");
+    if (name == NULL)
+      continue;
+    const SpRunFile file = { .facts = facts };
+    g_assert_true (sp_run_is_hub_name (name));
+    g_assert_cmpstr (sp_run_hub_model (&file), ==, models[i]);
+    named++;
+  }
+  g_assert_cmpuint (named, >=, 25);
+  for (guint i = 0; i < G_N_ELEMENTS (variants); i++) {
+    g_autoptr (GHashTable) facts = sp_facts_new ();
+    sp_facts_put (facts, "file.model", variants[i][0], SP_FACT_FILE, "");
+    const SpRunFile file = { .facts = facts };
+    g_assert_cmpstr (sp_run_hub_model (&file), ==, variants[i][1]);
+  }
 }
 
 /* --- there and back ----------------------------------------------------------------------------------------------- */
@@ -430,6 +466,7 @@ int
 main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/trainer-files/hub-names", test_hub_names);
   g_test_add_func ("/trainer-files/verl", test_verl);
   g_test_add_func ("/trainer-files/verl-groups", test_verl_groups);
   g_test_add_func ("/trainer-files/verl-megatron", test_verl_megatron);
