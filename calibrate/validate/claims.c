@@ -5,7 +5,7 @@
  *    kind = ratio       first side / the largest of the others (of times and bytes, / the smallest)
  *           value       of one side
  *           order       each side's figure is larger than the next one's, at every point
- *           best        the first side's figure is the largest, at every point
+ *           best        the first side's figure is the largest (of times and bytes, the smallest), at every point
  *    what = longest     how much of `search` fits, or a measured column
  *    search = sequence  of longest: keys that grow together, from the scenario's own values: global-batch:micro-batch
  *    resolution = doubling|fine
@@ -158,6 +158,7 @@ read_points (SpIni *ini, const char *group, SpClaim *claim, GError **error)
 static gboolean
 read_bound (SpIni *ini, const char *group, SpClaim *claim, GError **error)
 {
+  const SpScoreRow fraction = { "", FALSE, FALSE }, number = { "", FALSE, TRUE };
   SpBound tolerance, doublings;
   gboolean is_figure = claim->kind == SP_CLAIM_RATIO || claim->kind == SP_CLAIM_VALUE;
   g_autofree char *published = NULL;
@@ -166,8 +167,8 @@ read_bound (SpIni *ini, const char *group, SpClaim *claim, GError **error)
   claim->bound = (SpBound){ 1, 1 };
   if (!is_figure)
     return TRUE;
-  if (!sp_validation_read_bound (ini, group, "tolerance", &tolerance, error) ||
-      !sp_validation_read_bound (ini, group, "doublings", &doublings, error) ||
+  if (!sp_validation_read_bound (ini, group, "tolerance", fraction, &tolerance, error) ||
+      !sp_validation_read_bound (ini, group, "doublings", number, &doublings, error) ||
       !sp_ini_string (ini, group, "published", SP_INI_REQUIRED, &published, error))
     return FALSE;
   claim->published = sp_rule_number (published);
@@ -281,12 +282,14 @@ ratio_of (const SpClaim *claim, const double *values)
 static void
 count_pairs (const SpClaim *claim, const double *values, guint *asked, guint *held)
 {
+  gboolean is_best = claim->kind == SP_CLAIM_BEST, least_first = is_best && less_is_better (claim->what);
+
   for (guint i = 0; i + 1 < claim->sides->len; i++) {
-    double larger = values[claim->kind == SP_CLAIM_BEST ? 0 : i], smaller = values[i + 1];
-    if (larger == 0 && smaller == 0)
+    double first = values[is_best ? 0 : i], second = values[i + 1];
+    if (first == 0 && second == 0)
       continue;
     (*asked)++;
-    *held += larger > smaller;
+    *held += least_first ? first > 0 && (first < second || second == 0) : first > second;
   }
 }
 

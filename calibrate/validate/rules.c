@@ -176,12 +176,13 @@ split_rule (const char *rule, char **ret_word, char **ret_conditions, char **ret
   return **ret_text != '\0';
 }
 
+/* Of one aspect, or of all (-1); the first reason stays. */
 static void
-set_aside (SpMeasuredRun *run, int aspect, const char *reason)
+set_reason (char **reasons, int aspect, const char *reason)
 {
   for (int a = 0; a < SP_N_ASPECTS; a++)
-    if ((aspect < 0 || a == aspect) && run->aside[a] == NULL)
-      run->aside[a] = g_strdup (reason);
+    if ((aspect < 0 || a == aspect) && reasons[a] == NULL)
+      reasons[a] = g_strdup (reason);
 }
 
 static int
@@ -205,9 +206,10 @@ apply (SpIni *ini, const char *group_name, const char *key, gboolean is_why, SpV
     return FALSE;
   gboolean parsed = split_rule (rule, &word, &condition, &text);
   int aspect = parsed ? find_aspect (word) : -1;
-  if (!parsed || (*word != '\0' && (is_why || aspect < 0)))
+  if (!parsed || (*word != '\0' && (aspect < 0 || (is_why && aspect == SP_ASPECT_OUTCOME))))
     return sp_ini_refuse (ini, group_name, key, error, "expected %swhere CONDITIONS: %s",
-                          is_why ? "" : "[time|memory|outcome|longest] ", is_why ? "what is missing" : "a reason");
+                          is_why ? "[time|memory|longest] " : "[time|memory|outcome|longest] ",
+                          is_why ? "what is missing" : "a reason");
   g_autoptr (SpConditions) conditions = read_conditions (ini, group_name, key, condition, g->data, error);
   if (conditions == NULL)
     return FALSE;
@@ -215,10 +217,7 @@ apply (SpIni *ini, const char *group_name, const char *key, gboolean is_why, SpV
     SpMeasuredRun *run = v->runs->pdata[i];
     if (run->group != group || !sp_conditions_hold (conditions, g->data, run->row))
       continue;
-    if (!is_why)
-      set_aside (run, aspect, text);
-    else if (run->why == NULL)
-      run->why = g_strdup (text);
+    set_reason (is_why ? run->why : run->aside, aspect, text);
   }
   return TRUE;
 }
