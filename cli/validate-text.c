@@ -130,6 +130,8 @@ sp_claim_judge (const SpClaim *claim)
 static char *
 ours_text (const SpClaim *claim)
 {
+  if (isnan (claim->ours))
+    return g_strdup ("-");
   if (claim->kind == SP_CLAIM_ORDER || claim->kind == SP_CLAIM_BEST)
     return g_strdup_printf ("%.0f %% of pairs", 100 * claim->ours);
   g_autofree char *off = claim_bound_text (claim, claim->error);
@@ -265,7 +267,8 @@ add_beyond (const SpValidation *set, GString *out)
                             explained);
   for (guint i = 0; i < whys->len; i++) {
     const Why *why = &g_array_index (whys, Why, i);
-    g_string_append_printf (out, "  why, of %u of the %u runs that it holds for: %s\n", why->beyond, why->holds, why->text);
+    g_string_append_printf (out, "  why, of %u of the %u runs that it holds for: %s\n", why->beyond, why->holds,
+                            why->text);
   }
 }
 

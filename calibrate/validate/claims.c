@@ -16,8 +16,8 @@
  *    tolerance = MUST / GOAL        of |ours / published - 1|; or doublings = MUST / GOAL, of |log2 (ours / published)|
  *    source, assumes                texts
  *
- * A side that does not fit, or is refused at a point, has a speed or length of 0 there; of two such neither is larger,
- * and no order asks it. Of ratios and values the point farthest off decides.
+ * A side that does not fit (of whole steps), or is refused at a point, has a speed or length of 0 there; of two such
+ * neither is larger, and no order asks it. Of ratios and values the point farthest off decides.
  */
 #include <math.h>
 #include <string.h>
@@ -262,7 +262,9 @@ price_side (const SpValidation *v, const SpClaim *claim, const SpClaimSide *side
   sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, v->convention);
   if (!sp_scenario_price (s, &estimator, program, v->simulates, &estimate, error))
     return FALSE;
-  if (estimate.fits || sp_observed_rows[claim->what].aspect == SP_ASPECT_MEMORY || must_run)
+  /* What is less than a step is of a model that somebody runs, and the memory that of its training. */
+  if (estimate.fits || s->run.scope != SP_SCOPE_STEP || sp_observed_rows[claim->what].aspect == SP_ASPECT_MEMORY ||
+      must_run)
     *ret = sp_observed_value (claim->what, s, program, &estimate);
   return TRUE;
 }
