@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "calibrate/validate/private.h"
+#include "sim/words.h"
 
 static const char *const kinds[] = { "ratio", "value", "order", "best", NULL };
 
@@ -196,8 +197,9 @@ read_sides (SpIni *ini, const char *group, const SpValidation *v, SpClaim *claim
       return FALSE;
   if (claim->sides->len >= least && claim->sides->len <= most)
     return TRUE;
-  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: [%s]: %u sides, expected side.NAME = KEY=VALUE; ... %s",
-                        sp_ini_path (ini), group, claim->sides->len, least == 1 ? "once" : "twice or more");
+  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: [%s]: %u side%s, expected side.NAME = KEY=VALUE; ... %s",
+                        sp_ini_path (ini), group, claim->sides->len, sp_plural (claim->sides->len),
+                        least == 1 ? "once" : "twice or more");
 }
 
 gboolean

@@ -27,7 +27,7 @@
  *    ASIDE       [time|memory|outcome|longest] where CONDITIONS: REASON; without the word, all of the run
  *    WHY         [time|memory|longest] where CONDITIONS: TEXT, of runs that miss by more than twice their bound. The text
  *                report counts, of the runs that a WHY holds for, those that do
- *    CONDITIONS  COLUMN OP VALUE and ..., OP one of = != < <= > >=
+ *    CONDITIONS  COLUMN OP VALUE and ..., OP one of = != < <= > >=. Such that hold for no row are an error
  *
  * Errors at reading are SP_INPUT_ERROR: file, group or row, key, value, and what was expected.
  */
