@@ -95,51 +95,74 @@ sp_constant_is_of (const SpConstant *constant, const SpScenario *s)
   return constant->profile == NULL || g_str_equal (constant->profile, name) || g_str_equal (constant->profile, base);
 }
 
+/* A constant of [fit], and names of profiles that runs have in place of its own. */
 typedef struct {
-  SpIni *ini;
-  const SpValidation *v;
-  char **keys;          /* of the constants */
-  gboolean *found;      /* which of them a run has */
-  GHashTable *profiles; /* names of those that could have been meant by a constant that was not found */
-} Check;
+  const SpConstant *constant;
+  const char *key;
+  gboolean found;
+  GPtrArray *others;
+} Sought;
 
-static const SpConstant *
-constant_at (const Check *check, guint i)
+static void
+sought_clear (gpointer data)
 {
-  return &g_array_index (check->v->constants, SpConstant, i);
+  g_ptr_array_unref (((Sought *) data)->others);
+}
+
+static GArray *
+sought_new (const SpValidation *v, char **keys)
+{
+  GArray *all = g_array_new (FALSE, FALSE, sizeof (Sought));
+
+  g_array_set_clear_func (all, sought_clear);
+  for (guint i = 0; i < v->constants->len; i++) {
+    Sought sought = { &g_array_index (v->constants, SpConstant, i), keys[i], FALSE,
+                      g_ptr_array_new_with_free_func (g_free) };
+    g_array_append_val (all, sought);
+  }
+  return all;
+}
+
+static gboolean
+is_same_number (const SpConstant *a, const SpConstant *b)
+{
+  return a->of == b->of && g_str_equal (a->key, b->key);
 }
 
 /* Notes what a run has; an error where two constants are the same number of it. */
 static gboolean
-check_scenario (const Check *check, const SpScenario *s, GError **error)
+check_scenario (SpIni *ini, GArray *all, const SpScenario *s, GError **error)
 {
-  for (guint i = 0; i < check->v->constants->len; i++) {
-    const SpConstant *constant = constant_at (check, i);
-    if (!sp_constant_is_of (constant, s))
-      g_hash_table_add (check->profiles, file_name (constant, s));
-    check->found[i] = check->found[i] || sp_constant_is_of (constant, s);
-    for (guint j = 0; j < i && sp_constant_is_of (constant, s); j++)
-      if (constant_at (check, j)->of == constant->of && g_str_equal (constant_at (check, j)->key, constant->key) &&
-          sp_constant_is_of (constant_at (check, j), s))
-        return sp_ini_refuse (check->ini, "fit", check->keys[i], error, "the same number as %s: expected it once",
-                              check->keys[j]);
+  for (guint i = 0; i < all->len; i++) {
+    Sought *sought = &g_array_index (all, Sought, i);
+    if (!sp_constant_is_of (sought->constant, s)) {
+      g_autofree char *name = file_name (sought->constant, s);
+      if (!g_ptr_array_find_with_equal_func (sought->others, name, g_str_equal, NULL))
+        g_ptr_array_add (sought->others, g_steal_pointer (&name));
+      continue;
+    }
+    sought->found = TRUE;
+    for (guint j = 0; j < i; j++) {
+      const Sought *before = &g_array_index (all, Sought, j);
+      if (is_same_number (before->constant, sought->constant) && sp_constant_is_of (before->constant, s))
+        return sp_ini_refuse (ini, "fit", sought->key, error, "the same number as %s: expected it once", before->key);
+    }
   }
   return TRUE;
 }
 
 static gboolean
-check_found (const Check *check, guint n_runs, GError **error)
+check_found (SpIni *ini, const GArray *all, GError **error)
 {
-  for (guint i = 0; i < check->v->constants->len; i++) {
-    if (check->found[i])
+  for (guint i = 0; i < all->len; i++) {
+    const Sought *sought = &g_array_index (all, Sought, i);
+    if (sought->found)
       continue;
-    if (n_runs == 0)
-      return sp_ini_refuse (check->ini, "fit", check->keys[i], error,
-                            "no run is fitted to: expected a split that says some");
-    g_autofree char **names = (char **) g_hash_table_get_keys_as_array (check->profiles, NULL);
-    g_autofree char *all = g_strjoinv (", ", names);
-    return sp_ini_refuse (check->ini, "fit", check->keys[i], error, "no fitted run has such a profile: expected %s",
-                          all);
+    if (sought->others->len == 0)
+      return sp_ini_refuse (ini, "fit", sought->key, error, "no run is fitted to: expected a split that says some");
+    g_ptr_array_add (sought->others, NULL);
+    g_autofree char *names = g_strjoinv (", ", (char **) sought->others->pdata);
+    return sp_ini_refuse (ini, "fit", sought->key, error, "no fitted run has such a profile: expected %s", names);
   }
   return TRUE;
 }
@@ -148,12 +171,9 @@ gboolean
 sp_constants_check (SpIni *ini, const SpValidation *v, GError **error)
 {
   g_auto (GStrv) keys = sp_ini_keys (ini, "fit");
-  g_autofree gboolean *found = g_new0 (gboolean, v->constants->len + 1);
-  g_autoptr (GHashTable) profiles = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
-  const Check check = { ini, v, keys, found, profiles };
-  guint n_runs = 0;
+  g_autoptr (GArray) all = sought_new (v, keys);
 
-  for (guint r = 0; v->constants->len > 0 && r < v->runs->len; r++) {
+  for (guint r = 0; all->len > 0 && r < v->runs->len; r++) {
     const SpMeasuredRun *run = v->runs->pdata[r];
     g_autoptr (GError) refusal = NULL;
     if (!run->is_fitted || sp_run_is_aside (run))
@@ -161,11 +181,8 @@ sp_constants_check (SpIni *ini, const SpValidation *v, GError **error)
     g_autoptr (SpScenario) s = sp_run_load (v, run, &refusal, error);
     if (s == NULL && refusal == NULL)
       return FALSE;
-    if (s == NULL)
-      continue;
-    n_runs++;
-    if (!check_scenario (&check, s, error))
+    if (s != NULL && !check_scenario (ini, all, s, error))
       return FALSE;
   }
-  return check_found (&check, n_runs, error);
+  return check_found (ini, all, error);
 }

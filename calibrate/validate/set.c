@@ -188,7 +188,7 @@ read_others (SpIni *ini, SpValidation *v, GError **error)
       if (strlen (sp_score_rows[i].name) == n && g_str_has_prefix (text, sp_score_rows[i].name))
         others.score = (SpScore) i;
     others.value = sp_rule_number (text + n);
-    if (others.score == SP_N_SCORES || isnan (others.value))
+    if (others.score == SP_N_SCORES || isnan (others.value) || others.value < 0)
       return sp_ini_refuse (ini, "others", keys[k], error,
                             "expected a statistic and its value, such as time-mean 8 %%");
     others.who = g_strdup (keys[k]);
