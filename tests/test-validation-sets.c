@@ -85,6 +85,25 @@ test_reasons (gconstpointer name)
   }
 }
 
+/* --- what is exchanged -------------------------------------------------------------------------------------------- */
+
+/* flash-linear-attention's pull request 691: ranks x heads x K x (K + V), 4 x 64 x 128 x 256 in fp32, whatever the
+ * length; exchanging heads instead sends q, k, v and o, which grow with it. */
+static void
+test_states (void)
+{
+  g_autofree char *path = g_build_filename (g_getenv ("SEQPAR_DATA"), "papers", "fla-context.ini", NULL);
+  static const char *const lengths[] = { "sequence=32K", "sequence=64K" };
+
+  for (guint i = 0; i < G_N_ELEMENTS (lengths); i++) {
+    g_auto (Run) run = run_cli ("run", path, "--set", "scope=attention-forward", "--set", lengths[i], "--json");
+    g_autoptr (JsonNode) root = parse_json (&run);
+    JsonNode *lasp = member (member (member (root, "communication"), "by_axis"), "lasp");
+    g_assert_cmpfloat (number (member (lasp, "payload_bytes_per_gpu"), "max"), ==, 4.0 * 64 * 128 * 256 * 4);
+    g_assert_cmpfloat (number (lasp, "messages"), ==, 1);
+  }
+}
+
 int
 main (int argc, char **argv)
 {
@@ -117,6 +136,7 @@ main (int argc, char **argv)
     g_autofree char *path = g_strconcat ("/validation-sets/reasons/", explained[i], NULL);
     g_test_add_data_func (path, explained[i], test_reasons);
   }
+  g_test_add_func ("/validation-sets/states", test_states);
   int status = g_test_run ();
   remove_folder ();
   return status;
