@@ -88,7 +88,7 @@ test_reasons (gconstpointer name)
 /* --- what is exchanged -------------------------------------------------------------------------------------------- */
 
 /* flash-linear-attention's pull request 691: ranks x heads x K x (K + V), 4 x 64 x 128 x 256 in fp32, whatever the
- * length; exchanging heads instead sends q, k, v and o, which grow with it. */
+ * length, in one gather. */
 static void
 test_states (void)
 {
