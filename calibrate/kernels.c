@@ -41,6 +41,7 @@ typedef struct {
   SpRank *rank;
   SpRows *rows;
   GStringChunk *words;
+  SpSensor *sensor;
 } Loop;
 
 static gboolean
@@ -57,6 +58,29 @@ is_kernel (const SpCommand *command)
   return command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind);
 }
 
+/* Of the commands from `first` on that are as that one the mean, as its row. */
+static void
+put_mean (const Loop *loop, SpMeasuredRow *rows, guint first, guint n, const double *seconds, const SpReading *readings)
+{
+  SpReading sum = { 0 };
+  double sum_s = 0;
+  guint alike = 0;
+
+  for (guint i = first; i < n; i++) {
+    if (seconds[i] <= 0 || !same_row (&rows[first], &rows[i]))
+      continue;
+    sum_s += seconds[i];
+    sum.clock_hz += readings[i].clock_hz;
+    sum.power_w += readings[i].power_w;
+    sum.temperature_c += readings[i].temperature_c;
+    sum.throttle |= readings[i].throttle;
+    alike++;
+  }
+  sum.clock_hz /= alike, sum.power_w /= alike, sum.temperature_c /= alike;
+  sp_reading_put (&sum, &rows[first], loop->words);
+  rows[first].time_s = sum_s / alike;
+}
+
 /* The program's kernels in their order; of those that are alike the mean. Those that the file has are passed over, and
  * nothing runs if it has them all. */
 static gboolean
@@ -65,6 +89,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   guint n = recording->commands->len;
   g_autofree double *seconds = g_new (double, MAX (n, 1));
   g_autofree SpMeasuredRow *rows = g_new (SpMeasuredRow, MAX (n, 1));
+  g_autofree SpReading *readings = g_new0 (SpReading, MAX (n, 1));
   gboolean any = FALSE;
 
   for (guint i = 0; i < n; i++) {
@@ -75,19 +100,12 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   }
   if (!any)
     return TRUE;
-  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, seconds, error))
+  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, loop->sensor, seconds, readings, error))
     return FALSE;
   for (guint i = 0; i < n; i++) {
-    double sum = 0;
-    guint alike = 0;
     if (seconds[i] <= 0 || sp_rows_has (loop->rows, &rows[i]))
       continue;
-    for (guint j = i; j < n; j++)
-      if (seconds[j] > 0 && same_row (&rows[i], &rows[j])) {
-        sum += seconds[j];
-        alike++;
-      }
-    rows[i].time_s = sum / alike;
+    put_mean (loop, rows, i, n, seconds, readings);
     if (!sp_rows_add (loop->rows, &rows[i], error))
       return FALSE;
   }
@@ -190,9 +208,10 @@ sp_kernels_rank (SpRank *rank, gpointer data, GError **error)
     sp_measured_note (head, "softmax attention marked cudnn is by cuDNN %u.%u.%u", cudnn / 10000, cudnn / 100 % 100,
                       cudnn % 100);
   g_autoptr (SpRows) rows = sp_rows_open (sweep->execution->output, head, error);
-  Loop loop = { sweep, rank, rows, words };
   if (rows == NULL)
     return FALSE;
+  g_autoptr (SpSensor) sensor = sp_sensor_new (rank->local_rank);
+  Loop loop = { sweep, rank, rows, words, sensor };
   for (guint i = 0; i < sweep->execution->programs->len; i++)
     if (!sweep_program (&loop, i, error)) {
       g_prefix_error (error, "%s: ", (const char *) sweep->execution->files->pdata[i]);

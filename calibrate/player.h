@@ -12,6 +12,7 @@
  */
 
 #include "calibrate/ranks.h"
+#include "calibrate/sensor.h"
 #include "models/rehearse/recording.h"
 #include "sim/op-form.h"
 
@@ -51,9 +52,12 @@ gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError
  * settled, at most four times that: until libraries have loaded their kernels, and the card's clock is what its power
  * allows in the long run. After a quarter second it is not: on an H200 products of 2,048 x 32,000 with 10,240 rows, whose
  * passes are short, then ran at 941 TFLOP/s, with 40,960 to 81,920 rows at 680 to 760. That a second is enough for a start
- * is assumed. Where the player's kernels ran so before, a tenth of a second keeps the card as warm. */
+ * is assumed. Where the player's kernels ran so before, a tenth of a second keeps the card as warm.
+ * `sensor` gives each kernel's reading: of what it was timed with, from the last tenth of a second of its warm-up on.
+ * Both may be NULL. */
 #define SP_PLAYER_WARM_S 1.0
-gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, double *seconds, GError **error);
+gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds,
+                                 SpReading *readings, GError **error);
 
 /* Of the last timed step: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);
