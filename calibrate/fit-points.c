@@ -173,6 +173,7 @@ sp_points_new (SpMeasured *const *sets, guint n)
 
   points->points = g_array_new (FALSE, FALSE, sizeof (SpPoint));
   points->memory = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
+  points->work = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
   points->published = g_new (const char *, n);
   for (guint s = 0; s < n; s++)
     points->published[s] = sp_measured_field (sets[s], "published");
@@ -183,6 +184,8 @@ sp_points_new (SpMeasured *const *sets, guint n)
       points->n_rows++;
       if (row->op == SP_MEASURED_MEMORY && row->bytes > 0)
         g_array_append_val (points->memory, *row);
+      else if (row->op == SP_MEASURED_WORK)
+        g_array_append_val (points->work, *row);
       else if (takes (row, &why)) {
         Item item = { *row, s };
         g_array_append_val (items, item);
@@ -202,6 +205,7 @@ sp_points_free (SpPoints *points)
     return;
   g_array_unref (points->points);
   g_array_unref (points->memory);
+  g_array_unref (points->work);
   g_free (points->published);
   g_free (points);
 }

@@ -41,6 +41,7 @@ typedef enum {
 typedef struct {
   GArray *points;            /* SpPoint, sorted: op, variant, ranks, nodes, beside, m, n, k, ..., bytes */
   GArray *memory;            /* SpMeasuredRow of SP_MEASURED_MEMORY */
+  GArray *work;              /* and of SP_MEASURED_WORK */
   const char **published;    /* of each set what it is published by; NULL: it was measured */
   guint left_out[SP_N_LEFT]; /* rows; points of SP_LEFT_SMALL */
   guint partial[SP_MEASURED_N_OPS], n_rows;

@@ -42,6 +42,7 @@ typedef struct {
   SpRows *rows;
   GStringChunk *words;
   SpSensor *sensor;
+  const char *name; /* of the program */
 } Loop;
 
 static gboolean
@@ -58,9 +59,20 @@ is_kernel (const SpCommand *command)
   return command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind);
 }
 
+/* What the card said while the command was timed. */
+static const SpReading *
+reading_of (const GArray *passes, guint command)
+{
+  guint i = 0;
+
+  while (g_array_index (passes, SpPlayerPass, i).end <= command)
+    i++;
+  return &g_array_index (passes, SpPlayerPass, i).reading;
+}
+
 /* Of the commands from `first` on that are as that one the mean, as its row. */
 static void
-put_mean (const Loop *loop, SpMeasuredRow *rows, guint first, guint n, const double *seconds, const SpReading *readings)
+put_mean (const Loop *loop, SpMeasuredRow *rows, guint first, guint n, const double *seconds, const GArray *passes)
 {
   SpReading sum = { 0 };
   double sum_s = 0;
@@ -69,16 +81,57 @@ put_mean (const Loop *loop, SpMeasuredRow *rows, guint first, guint n, const dou
   for (guint i = first; i < n; i++) {
     if (seconds[i] <= 0 || !same_row (&rows[first], &rows[i]))
       continue;
+    const SpReading *reading = reading_of (passes, i);
     sum_s += seconds[i];
-    sum.clock_hz += readings[i].clock_hz;
-    sum.power_w += readings[i].power_w;
-    sum.temperature_c += readings[i].temperature_c;
-    sum.throttle |= readings[i].throttle;
+    sum.clock_hz += reading->clock_hz;
+    sum.power_w += reading->power_w;
+    sum.temperature_c += reading->temperature_c;
+    sum.throttle |= reading->throttle;
     alike++;
   }
   sum.clock_hz /= alike, sum.power_w /= alike, sum.temperature_c /= alike;
   sp_reading_put (&sum, &rows[first], loop->words);
   rows[first].time_s = sum_s / alike;
+}
+
+/* What the kernels of a pass did together, in a row that says at what clock and power. */
+static SpMeasuredRow
+pass_row (const Loop *loop, const SpPlayer *player, const SpRecording *recording, const SpPlayerPass *pass,
+          const double *seconds, int repeat)
+{
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_WORK);
+  g_autofree char *word = sp_measured_word (loop->name);
+  g_autofree char *variant =
+      g_strdup_printf ("%s/%u%s", word, pass->first, sp_player_uses_cudnn (player) ? "/cudnn" : "");
+
+  row.variant = g_string_chunk_insert_const (loop->words, variant);
+  row.ranks = row.nodes = 1;
+  row.repeat = repeat;
+  row.bytes = 0;
+  for (guint i = pass->first; i < pass->end; i++) {
+    const SpOp *op = &g_array_index (recording->commands, SpCommand, i).op;
+    if (seconds[i] <= 0)
+      continue;
+    row.bytes += op->bytes;
+    row.flops += op->flops;
+  }
+  row.time_s = pass->time_s;
+  sp_reading_put (&pass->reading, &row, loop->words);
+  return row;
+}
+
+/* Those of a card that says what it draws. */
+static gboolean
+add_passes (Loop *loop, const SpPlayer *player, const SpRecording *recording, const GArray *passes,
+            const double *seconds, int repeat, GError **error)
+{
+  for (guint i = 0; i < passes->len; i++) {
+    const SpPlayerPass *pass = &g_array_index (passes, SpPlayerPass, i);
+    SpMeasuredRow row = pass_row (loop, player, recording, pass, seconds, repeat);
+    if (row.power_w > 0 && !sp_rows_has (loop->rows, &row) && !sp_rows_add (loop->rows, &row, error))
+      return FALSE;
+  }
+  return TRUE;
 }
 
 /* The program's kernels in their order; of those that are alike the mean. Those that the file has are passed over, and
@@ -89,7 +142,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   guint n = recording->commands->len;
   g_autofree double *seconds = g_new (double, MAX (n, 1));
   g_autofree SpMeasuredRow *rows = g_new (SpMeasuredRow, MAX (n, 1));
-  g_autofree SpReading *readings = g_new0 (SpReading, MAX (n, 1));
+  g_autoptr (GArray) passes = g_array_new (FALSE, FALSE, sizeof (SpPlayerPass));
   gboolean any = FALSE;
 
   for (guint i = 0; i < n; i++) {
@@ -100,16 +153,16 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   }
   if (!any)
     return TRUE;
-  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, loop->sensor, seconds, readings, error))
+  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, loop->sensor, seconds, passes, error))
     return FALSE;
   for (guint i = 0; i < n; i++) {
     if (seconds[i] <= 0 || sp_rows_has (loop->rows, &rows[i]))
       continue;
-    put_mean (loop, rows, i, n, seconds, readings);
+    put_mean (loop, rows, i, n, seconds, passes);
     if (!sp_rows_add (loop->rows, &rows[i], error))
       return FALSE;
   }
-  return TRUE;
+  return add_passes (loop, player, recording, passes, seconds, repeat, error);
 }
 
 /* What the card has in use beside what the player asked for: the context and what libraries have loaded. */
@@ -181,8 +234,10 @@ sweep_program (Loop *loop, guint number, GError **error)
   gboolean last = number + 1 == execution->programs->len;
   g_autoptr (GHashTable) known =
       g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify) g_bytes_unref, NULL);
+  g_autofree char *name = g_path_get_basename (execution->files->pdata[number]);
   SpRolesPlaces places;
 
+  loop->name = name;
   sp_roles_places_init (&places, program);
   g_autoptr (SpRoles) roles = sp_roles_new_folded (program, &places, NULL);
   sp_roles_places_clear (&places);
@@ -211,7 +266,7 @@ sp_kernels_rank (SpRank *rank, gpointer data, GError **error)
   if (rows == NULL)
     return FALSE;
   g_autoptr (SpSensor) sensor = sp_sensor_new (rank->local_rank);
-  Loop loop = { sweep, rank, rows, words, sensor };
+  Loop loop = { sweep, rank, rows, words, sensor, NULL };
   for (guint i = 0; i < sweep->execution->programs->len; i++)
     if (!sweep_program (&loop, i, error)) {
       g_prefix_error (error, "%s: ", (const char *) sweep->execution->files->pdata[i]);

@@ -52,6 +52,7 @@ typedef enum {
   SP_MEASURED_P2P,
   SP_MEASURED_P2P_BOTH, /* both ways at once; the rate is their sum */
   SP_MEASURED_KERNEL,   /* any other op of a program: `variant` begins with its name */
+  SP_MEASURED_WORK,     /* kernels one after another, together: their bytes, FLOP and time */
   SP_MEASURED_LAUNCH,
   SP_MEASURED_MEMORY,
   SP_MEASURED_N_OPS

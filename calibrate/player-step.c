@@ -269,8 +269,8 @@ warm_up (SpPlayer *player, const guint *numbers, guint n, double least_s, GError
 }
 
 static gboolean
-time_chunk (SpPlayer *player, const guint *numbers, guint n, double warm_s, double *seconds, gint64 *ret_start_us,
-            GError **error)
+time_chunk (SpPlayer *player, const guint *numbers, guint n, double warm_s, SpSensor *sensor, double *seconds,
+            SpPlayerPass *ret_pass, GError **error)
 {
   enum { PASSES = 3, FIRST_LEAD = 64 };
   double plain_s[PASSES], timed_s;
@@ -278,7 +278,7 @@ time_chunk (SpPlayer *player, const guint *numbers, guint n, double warm_s, doub
 
   if (!warm_up (player, numbers, n, warm_s, error))
     return FALSE;
-  *ret_start_us = g_get_monotonic_time ();
+  gint64 from_us = g_get_monotonic_time () - (gint64) (STAY_WARM_S * G_USEC_PER_SEC);
   for (guint i = 0; i < PASSES; i++)
     if (!play_kernels (player, numbers, n, FALSE, &most_lead, &plain_s[i], error))
       return FALSE;
@@ -293,6 +293,9 @@ time_chunk (SpPlayer *player, const guint *numbers, guint n, double warm_s, doub
       return FALSE;
     seconds[numbers[i]] = MAX (ms * 1e-3 - events_s, ms * 1e-4); /* 0 is no kernel */
   }
+  *ret_pass = (SpPlayerPass){ .first = numbers[0], .end = numbers[n - 1] + 1, .time_s = plain_s[PASSES / 2] };
+  if (sensor != NULL)
+    ret_pass->reading = sp_sensor_mean (sensor, from_us, g_get_monotonic_time ());
   return TRUE;
 }
 
@@ -313,28 +316,24 @@ sp_player_time_again (SpPlayer *player, const SpCommand *command, double *ret_s,
 }
 
 gboolean
-sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds, SpReading *readings,
+sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds, GArray *passes,
                         GError **error)
 {
   enum { CHUNK = 256 };
   guint numbers[CHUNK], next = 0, n;
-  gint64 start_us = 0;
 
   for (guint i = 0; i < player->recording->commands->len; i++)
     seconds[i] = 0;
   if (!prepare_times (player, error))
     return FALSE;
   while ((n = take_kernels (player, &next, CHUNK, numbers)) > 0) {
-    if (!time_chunk (player, numbers, n, player->is_warm ? MIN (warm_s, STAY_WARM_S) : warm_s, seconds, &start_us,
-                     error))
+    double warm = player->is_warm ? MIN (warm_s, STAY_WARM_S) : warm_s;
+    SpPlayerPass pass;
+    if (!time_chunk (player, numbers, n, warm, sensor, seconds, &pass, error))
       return FALSE;
     player->is_warm = TRUE;
-    if (sensor == NULL)
-      continue;
-    gint64 from_us = start_us - (gint64) (STAY_WARM_S * G_USEC_PER_SEC);
-    SpReading reading = sp_sensor_mean (sensor, from_us, g_get_monotonic_time ());
-    for (guint i = 0; i < n; i++)
-      readings[numbers[i]] = reading;
+    if (sensor != NULL)
+      g_array_append_val (passes, pass);
   }
   return TRUE;
 }

@@ -53,11 +53,16 @@ gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError
  * allows in the long run. After a quarter second it is not: on an H200 products of 2,048 x 32,000 with 10,240 rows, whose
  * passes are short, then ran at 941 TFLOP/s, with 40,960 to 81,920 rows at 680 to 760. That a second is enough for a start
  * is assumed. Where the player's kernels ran so before, a tenth of a second keeps the card as warm.
- * `sensor` gives each kernel's reading: of what it was timed with, from the last tenth of a second of its warm-up on.
- * Both may be NULL. */
+ * `sensor`, where it is not NULL, listens from the last tenth of a second of a warm-up on, and `passes` (SpPlayerPass)
+ * gets what it heard: of so many commands at a time, whose kernels run over and over by themselves. */
 #define SP_PLAYER_WARM_S 1.0
-gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds,
-                                 SpReading *readings, GError **error);
+typedef struct {
+  guint first, end; /* commands */
+  double time_s;    /* of their kernels once, and no event between them */
+  SpReading reading;
+} SpPlayerPass;
+gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds, GArray *passes,
+                                 GError **error);
 
 /* Of the last timed step: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);
