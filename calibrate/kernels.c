@@ -59,79 +59,53 @@ is_kernel (const SpCommand *command)
   return command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind);
 }
 
-/* What the card said while the command was timed. */
-static const SpReading *
-reading_of (const GArray *passes, guint command)
-{
-  guint i = 0;
-
-  while (g_array_index (passes, SpPlayerPass, i).end <= command)
-    i++;
-  return &g_array_index (passes, SpPlayerPass, i).reading;
-}
-
-/* Of the commands from `first` on that are as that one the mean, as its row. */
-static void
-put_mean (const Loop *loop, SpMeasuredRow *rows, guint first, guint n, const double *seconds, const GArray *passes)
-{
-  SpReading sum = { 0 };
-  double sum_s = 0;
-  guint alike = 0;
-
-  for (guint i = first; i < n; i++) {
-    if (seconds[i] <= 0 || !same_row (&rows[first], &rows[i]))
-      continue;
-    const SpReading *reading = reading_of (passes, i);
-    sum_s += seconds[i];
-    sum.clock_hz += reading->clock_hz;
-    sum.power_w += reading->power_w;
-    sum.temperature_c += reading->temperature_c;
-    sum.throttle |= reading->throttle;
-    alike++;
-  }
-  sum.clock_hz /= alike, sum.power_w /= alike, sum.temperature_c /= alike;
-  sp_reading_put (&sum, &rows[first], loop->words);
-  rows[first].time_s = sum_s / alike;
-}
-
-/* What the kernels of a pass did together, in a row that says at what clock and power. */
+/* What all of the program's kernels did together, in a row that says at what clock and power. */
 static SpMeasuredRow
-pass_row (const Loop *loop, const SpPlayer *player, const SpRecording *recording, const SpPlayerPass *pass,
-          const double *seconds, int repeat)
+work_row (const Loop *loop, const SpPlayer *player, const SpRecording *recording, const double *seconds)
 {
   SpMeasuredRow row = sp_measured_row (SP_MEASURED_WORK);
   g_autofree char *word = sp_measured_word (loop->name);
-  g_autofree char *variant =
-      g_strdup_printf ("%s/%u%s", word, pass->first, sp_player_uses_cudnn (player) ? "/cudnn" : "");
+  g_autofree char *variant = g_strconcat (word, sp_player_uses_cudnn (player) ? "/cudnn" : "", NULL);
 
   row.variant = g_string_chunk_insert_const (loop->words, variant);
   row.ranks = row.nodes = 1;
-  row.repeat = repeat;
   row.bytes = 0;
-  for (guint i = pass->first; i < pass->end; i++) {
+  for (guint i = 0; i < recording->commands->len; i++) {
     const SpOp *op = &g_array_index (recording->commands, SpCommand, i).op;
     if (seconds[i] <= 0)
       continue;
     row.bytes += op->bytes;
     row.flops += op->flops;
   }
-  row.time_s = pass->time_s;
-  sp_reading_put (&pass->reading, &row, loop->words);
   return row;
 }
 
-/* Those of a card that says what it draws. */
+/* Where the card says what it draws. */
 static gboolean
-add_passes (Loop *loop, const SpPlayer *player, const SpRecording *recording, const GArray *passes,
-            const double *seconds, int repeat, GError **error)
+add_work (Loop *loop, const SpPlayer *player, const SpRecording *recording, const double *seconds,
+          const SpPlayerPass *pass, int repeat, GError **error)
 {
-  for (guint i = 0; i < passes->len; i++) {
-    const SpPlayerPass *pass = &g_array_index (passes, SpPlayerPass, i);
-    SpMeasuredRow row = pass_row (loop, player, recording, pass, seconds, repeat);
-    if (row.power_w > 0 && !sp_rows_has (loop->rows, &row) && !sp_rows_add (loop->rows, &row, error))
-      return FALSE;
-  }
-  return TRUE;
+  SpMeasuredRow row = work_row (loop, player, recording, seconds);
+
+  row.repeat = repeat;
+  row.time_s = pass->time_s;
+  sp_reading_put (&pass->reading, &row, loop->words);
+  return row.power_w <= 0 || sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
+}
+
+/* Of the commands from `first` on that are as that one. */
+static double
+mean_s (const SpMeasuredRow *rows, guint first, guint n, const double *seconds)
+{
+  double sum = 0;
+  guint alike = 0;
+
+  for (guint i = first; i < n; i++)
+    if (seconds[i] > 0 && same_row (&rows[first], &rows[i])) {
+      sum += seconds[i];
+      alike++;
+    }
+  return sum / alike;
 }
 
 /* The program's kernels in their order; of those that are alike the mean. Those that the file has are passed over, and
@@ -142,7 +116,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   guint n = recording->commands->len;
   g_autofree double *seconds = g_new (double, MAX (n, 1));
   g_autofree SpMeasuredRow *rows = g_new (SpMeasuredRow, MAX (n, 1));
-  g_autoptr (GArray) passes = g_array_new (FALSE, FALSE, sizeof (SpPlayerPass));
+  SpPlayerPass pass;
   gboolean any = FALSE;
 
   for (guint i = 0; i < n; i++) {
@@ -153,16 +127,17 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   }
   if (!any)
     return TRUE;
-  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, loop->sensor, seconds, passes, error))
+  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, loop->sensor, seconds, &pass, error))
     return FALSE;
   for (guint i = 0; i < n; i++) {
     if (seconds[i] <= 0 || sp_rows_has (loop->rows, &rows[i]))
       continue;
-    put_mean (loop, rows, i, n, seconds, passes);
+    rows[i].time_s = mean_s (rows, i, n, seconds);
+    sp_reading_put (&pass.reading, &rows[i], loop->words);
     if (!sp_rows_add (loop->rows, &rows[i], error))
       return FALSE;
   }
-  return add_passes (loop, player, recording, passes, seconds, repeat, error);
+  return add_work (loop, player, recording, seconds, &pass, repeat, error);
 }
 
 /* What the card has in use beside what the player asked for: the context and what libraries have loaded. */
@@ -183,10 +158,11 @@ sweep_library (Loop *loop, const SpProgram *program, const SpRecording *recordin
                gboolean *ret_by_cudnn, GError **error)
 {
   g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, attention, error);
-  if (player == NULL || !sp_player_start_quick (player, error))
+  if (player == NULL)
     return FALSE;
   for (int repeat = 0; repeat < loop->sweep->repeats; repeat++)
-    if (!time_kernels (loop, player, recording, repeat, error))
+    /* From the start each time: a model that learns one batch for seconds ends with gradients of next to nothing. */
+    if (!sp_player_start_quick (player, error) || !time_kernels (loop, player, recording, repeat, error))
       return FALSE;
   *ret_by_cudnn = sp_player_uses_cudnn (player);
   return !last || add_context (loop, player, error);
