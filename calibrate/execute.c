@@ -62,11 +62,11 @@ write_row (const Run *run, int rank, const char *row, const char *name, gint64 l
 }
 
 static void
-write_number (const Run *run, double value)
+write_number (const Run *run, double value, int digits)
 {
   fputc (',', run->out);
   if (value > 0)
-    fprintf (run->out, "%.9g", value);
+    fprintf (run->out, "%.*g", digits, value);
 }
 
 /* Of what was timed, with what the card said meanwhile. */
@@ -77,9 +77,9 @@ write_timed (const Run *run, int rank, const char *row, gint64 repeat, double st
   g_autofree char *throttle = sp_reading_throttle (reading);
 
   write_cells (run, rank, row, "", 0, 0, 0, repeat, start_s, end_s);
-  write_number (run, reading->clock_hz);
-  write_number (run, reading->power_w);
-  write_number (run, reading->temperature_c);
+  write_number (run, reading->clock_hz, 5);
+  write_number (run, reading->power_w, 4);
+  write_number (run, reading->temperature_c, 3);
   fprintf (run->out, ",%s\n", throttle);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 #include <gmodule.h>
+#include <math.h>
 
 /* --- NVML: the few declarations that are needed, for its header is no part of every toolkit ------------------------ */
 
@@ -252,9 +253,10 @@ sp_reading_put (const SpReading *reading, SpMeasuredRow *row, GStringChunk *word
 {
   g_autofree char *throttle = sp_reading_throttle (reading);
 
-  row->clock_hz = reading->clock_hz;
-  row->power_w = reading->power_w;
-  row->temperature_c = reading->temperature_c;
+  /* To what a card tells apart. */
+  row->clock_hz = round (reading->clock_hz / 1e5) * 1e5;
+  row->power_w = round (reading->power_w * 10) / 10;
+  row->temperature_c = round (reading->temperature_c * 10) / 10;
   row->throttle = g_string_chunk_insert_const (words, throttle);
 }
 
