@@ -56,7 +56,8 @@ test_chain (void)
   g_assert_cmpfloat (number_of (all, "time_median_error"), <=, 0.05);
   g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.15);
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
-  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 20);
+  /* Not more: cards of another machine ran at clocks 3 % lower in the middle, 8 % at most, which no curve knows. */
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 15);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), <=, 34);
 
   /* A profile of another card is no error, but said. Its name is found from where the command runs. */
@@ -138,7 +139,7 @@ test_attention (void)
                                        "the profile 4 H200 of one node has timed seqpar alone",
                                        "seqpar-measure kernels", NULL };
   static const char *const both[] = { "the quicker of seqpar and cudnn", "execute with --attention seqpar", NULL };
-  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *scenarios = shipped ("executed", "."), *text = NULL;
+  g_autofree char *executed = shipped ("executed", "h200x4.csv"), *scenarios = shipped ("executed", "."), *text = NULL;
   g_autofree char *path = g_build_filename (folder, "other.csv", NULL);
 
   g_assert_true (g_file_get_contents (executed, &text, NULL, NULL));
@@ -154,7 +155,7 @@ test_attention (void)
   g_autoptr (GString) linear = g_string_new ("# seqpar-executed: 1\n# attention: cudnn\n");
   g_auto (GStrv) lines = g_strsplit (behind, "\n", -1);
   for (guint i = 0; lines[i] != NULL; i++)
-    if (g_str_has_prefix (lines[i], "program,") || g_str_has_prefix (lines[i], "l350m-16k-recompute"))
+    if (g_str_has_prefix (lines[i], "program,") || g_str_has_prefix (lines[i], "l350m-16k-lasp4-v2-zero1"))
       g_string_append_printf (linear, "%s\n", lines[i]);
   g_assert_true (g_file_set_contents (path, linear->str, -1, NULL));
   g_auto (Run) without =
