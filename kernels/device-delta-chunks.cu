@@ -199,16 +199,19 @@ fill_weights (const Delta &a, const DeltaHead &head, int64_t first, float *logs,
   }
 }
 
-/* Blocks above the diagonal are never read. */
+/* With zeros in blocks above the diagonal, of P too. */
 static __device__ inline void
-store_inverse (const float *z_rows, uint16_t *to)
+store_inverse (const float *z_rows, uint16_t *to, uint16_t *scores)
 {
   for (int i = threadIdx.x; i < CHUNK * CHUNK / 8; i += THREADS) {
     int row = i / 8, column = i % 8 * 8;
     const float4 *z = (const float4 *) (z_rows + row * ROW + column);
-    if (column / 16 <= row / 16)
-      *(uint4 *) (to + i * 8) = make_uint4 (bf16_pair (z[0].x, z[0].y), bf16_pair (z[0].z, z[0].w),
-                                            bf16_pair (z[1].x, z[1].y), bf16_pair (z[1].z, z[1].w));
+    bool is_below = column / 16 <= row / 16;
+    *(uint4 *) (to + i * 8) = is_below ? make_uint4 (bf16_pair (z[0].x, z[0].y), bf16_pair (z[0].z, z[0].w),
+                                                     bf16_pair (z[1].x, z[1].y), bf16_pair (z[1].z, z[1].w))
+                                       : make_uint4 (0, 0, 0, 0);
+    if (scores != nullptr && !is_below)
+      *(uint4 *) (scores + i * 8) = make_uint4 (0, 0, 0, 0);
   }
 }
 
@@ -254,7 +257,7 @@ __launch_bounds__ (THREADS, 4) chunk_kernel (Delta a)
   __syncthreads ();
   solve_below (n_rows, beta, z_rows);
   __syncthreads ();
-  store_inverse (z_rows, a.inverse + chunk * CHUNK * CHUNK);
+  store_inverse (z_rows, a.inverse + chunk * CHUNK * CHUNK, has_queries ? a.scores + chunk * CHUNK * CHUNK : nullptr);
 }
 
 cudaError_t

@@ -153,6 +153,16 @@ pass_operand (const Outputs<F> &x, int token, W f, uint32_t a[F::tiles][4])
   }
 }
 
+/* Of all 64 tokens. */
+template <typename F, typename W>
+static __device__ inline void
+pass_operands (const Outputs<F> &x, W f, uint32_t (&a)[CHUNK / 16][F::tiles][4])
+{
+#pragma unroll
+  for (int token = 0; token < CHUNK; token += 16)
+    pass_operand (x, token, f, a[token / 16]);
+}
+
 /* f (element, weight of its token) of all elements, by pairs of tokens. */
 template <typename F, typename W, typename G>
 static __device__ inline void

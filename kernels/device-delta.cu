@@ -2,6 +2,17 @@
 /* The delta rule: which passes a call takes, and where their arrays lie. */
 #include "kernels/device-delta.cuh"
 
+#ifdef SP_SM90
+bool
+delta_has_groups (void)
+{
+  int device, major = 0;
+
+  return cudaGetDevice (&device) == cudaSuccess &&
+         cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+}
+#endif
+
 /* --- cuts --------------------------------------------------------------------------------------------------------- */
 
 /* Of an H100, whatever the card: the cut decides the order of sums. */
@@ -76,7 +87,7 @@ plan_of (SpDevShape s, bool backward, void *scratch)
   a.d = s.k;
   a.c = s.n;
   a.chunks = div_up (s.m, CHUNK);
-  a.segment = div_up (a.chunks, segments_of (s));
+  a.segment = max (div_up (a.chunks, segments_of (s)), (int64_t) 1);
   p.segments = div_up (a.chunks, a.segment);
   p.state = heads * s.k * s.n;
   p.transfer = heads * s.k * s.k;

@@ -11,13 +11,13 @@
  *     S' = e^(L_63) S + sum over j of k_j e^(L_63 - L_j) b_j u_j^T
  * (the WY form of 2406.06484 with the decays of 2412.06464, solved for u instead of for b u, so that the identity's part
  * is never rounded and no beta is divided by). Z, P and the tokens' weights are made first, of all chunks at once:
- * device-delta-chunks.cu. The passes over the chunks in their order, device-delta-fwd.cu and device-delta-bwd.cu, then
+ * device-delta-chunks.cu. The passes over the chunks in their order, device-delta-fwd.cuh and device-delta-bwd.cuh, then
  * need nothing of one column of the values for another. Those of a transfer are columns like them: of v = 0, from S = I.
  *
  * Backward, with w = b u: from dS', against the order of tokens,
  *     dw_j = sum over t of P_tj do_t + e^(L_63 - L_j) dS'^T k_j,     r = dw + Z^T (b dw),     dv = b r
  *     dS = e^(L_63) dS' + sum over t of e^(L_t) (q_t do_t^T - k_t dv_t^T)
- * where r is the gradient of v - S^T k before beta. What is left is local to a chunk: device-delta-gradients.cu.
+ * where r is the gradient of v - S^T k before beta. What is left is local to a chunk: device-delta-gradients.cuh.
  */
 
 #include "kernels/device-linear-fwd.cuh"
@@ -118,6 +118,14 @@ cudaError_t delta_outputs (const DeltaPass &p, cudaStream_t stream); /* o, last 
 cudaError_t delta_errors (const DeltaPass &p, cudaStream_t stream);  /* u and the states, last */
 cudaError_t delta_own_bwd (const DeltaPass &p, cudaStream_t stream);
 cudaError_t delta_errors_bwd (const DeltaPass &p, cudaStream_t stream); /* r and dS', last */
+#ifdef SP_SM90 /* the same by warpgroups, for cards that have them; else they are not built */
+bool delta_has_groups (void);
+cudaError_t delta_own_sm90 (const DeltaPass &p, cudaStream_t stream);
+cudaError_t delta_outputs_sm90 (const DeltaPass &p, cudaStream_t stream);
+cudaError_t delta_errors_sm90 (const DeltaPass &p, cudaStream_t stream);
+cudaError_t delta_own_bwd_sm90 (const DeltaPass &p, cudaStream_t stream);
+cudaError_t delta_errors_bwd_sm90 (const DeltaPass &p, cudaStream_t stream);
+#endif
 
 /* X = T X + M, step by step: X from `in` (NULL: zero, or with `identity` I), d rows of c columns a head. */
 struct DeltaChain {
@@ -141,3 +149,6 @@ struct DeltaGradients {
 };
 
 cudaError_t delta_gradients (const DeltaGradients &g, cudaStream_t stream);
+#ifdef SP_SM90
+cudaError_t delta_gradients_sm90 (const DeltaGradients &g, cudaStream_t stream); /* more than 64 features */
+#endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
 /* The delta rule's passes in the order of tokens: what a segment leaves and its transfer, its outputs, and what the
  * backward wants of it. */
-#include "kernels/device-delta-passes.cuh"
+#include "kernels/device-delta-products.cuh"
 
 /* What a pass writes: states at its end, outputs, or errors and each chunk's state. */
 typedef enum { PASS_OWN, PASS_OUTPUTS, PASS_ERRORS } Pass;
@@ -16,11 +18,11 @@ stage_bytes (void)
 }
 
 /* From x^T = S^T k^T to the errors u^T. Weights are the chunk's. */
-template <typename F>
+template <typename P, typename F>
 static __device__ inline void
 errors_solve (Outputs<F> &x, bool has_values, uint32_t v_tile, uint32_t inverse, uint32_t weights)
 {
-  uint32_t weighed[CHUNK / 16][F::tiles][4];
+  uint32_t weighed[PARTS][F::tiles][4];
   auto beta = [&] (int token) { return delta_weights (weights, DELTA_BETA, token); };
 
   pass_each (
@@ -39,12 +41,10 @@ errors_solve (Outputs<F> &x, bool has_values, uint32_t v_tile, uint32_t inverse,
     }
     pass_operand (x, token, beta, weighed[token / 16]);
   }
-#pragma unroll
-  for (int token = 0; token < CHUNK; token += 16)
-    scores_read (x, weighed[token / 16], inverse, token);
+  P::by_rows (x, weighed, inverse);
 }
 
-template <typename F, Pass PASS, int BLOCKS>
+template <typename P, typename F, Pass PASS, int BLOCKS>
 static __global__ void
 __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
 {
@@ -84,6 +84,7 @@ __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
   for (int chunk = b.first; chunk < b.end; chunk++) {
     uint32_t x_tile = tiles + (chunk - b.first) % 2 * stage, y_tile = x_tile + F::key_bytes;
     uint32_t inverse = y_tile + F::value_bytes, scores = inverse + F::score_bytes, z_tile = scores + F::score_bytes;
+    uint32_t weighed[PARTS][F::tiles][4];
     Outputs<F> x = {}, out = {};
     auto since = [&] (int token) { return delta_weights (weights.at, DELTA_SINCE, token); };
     auto beta = [&] (int token) { return delta_weights (weights.at, DELTA_BETA, token); };
@@ -93,41 +94,28 @@ __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
     };
 
     copy_wait<0> ();
+    P::ready ();
     __syncthreads (); /* the chunk is there, and the one before has been read */
     weights.put ();
     if (chunk + 1 < b.end) {
       start (chunk + 1);
       weights.fetch (a, b.head, chunk + 1);
     }
-#pragma unroll
-    for (int k = 0; k < F::D / 16; k++) {
-      uint32_t s[F::tiles][4];
-
-      state_operand (state, k, s);
-      outputs_add<F> (x, s, x_tile, k);
-      if (PASS == PASS_OUTPUTS)
-        outputs_add<F> (out, s, z_tile, k);
-      if (PASS == PASS_ERRORS)
-        pass_state_keep<F> (a, b, a.states, chunk, s, k);
-    }
+    P::template state_read<F, PASS == PASS_OUTPUTS> (state, x, x_tile, out, z_tile,
+                                                     [&] (const uint32_t s[F::tiles][4], int k) {
+                                                       if (PASS == PASS_ERRORS)
+                                                         pass_state_keep<F> (a, b, a.states, chunk, s, k);
+                                                     });
     __syncthreads (); /* the weights are there */
-    errors_solve<F> (x, !b.is_transfer, y_tile, inverse, weights.at);
+    errors_solve<P> (x, !b.is_transfer, y_tile, inverse, weights.at);
     if (PASS == PASS_OUTPUTS) {
       pass_each (out, since, [] (float &o, float w) { o *= w; });
-#pragma unroll
-      for (int token = 0; token < CHUNK; token += 16) {
-        uint32_t w[F::tiles][4];
-        pass_operand (x, token, beta, w);
-        scores_read (out, w, scores, token);
-      }
+      pass_operands (x, beta, weighed);
+      P::by_rows (out, weighed, scores);
     }
     state_decay (state, delta_load_float (weights.at + (DELTA_SINCE * CHUNK + CHUNK - 1) * 4));
-#pragma unroll
-    for (int token = 0; token < CHUNK; token += 16) {
-      uint32_t w[F::tiles][4];
-      pass_operand (x, token, left, w);
-      state_add (state, w, x_tile, token);
-    }
+    pass_operands (x, left, weighed);
+    P::state_add (state, weighed, x_tile);
     if (PASS == PASS_OUTPUTS)
       pass_store (a, b, out, y_tile, p.o, chunk);
     if (PASS == PASS_ERRORS)
@@ -136,35 +124,17 @@ __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
   pass_end (p, b, state, b.end == a.chunks);
 }
 
-template <Pass PASS, int BLOCKS>
+template <typename P, Pass PASS, int BLOCKS>
 static cudaError_t
-run (const DeltaPass &p, cudaStream_t stream)
+pass_run (const DeltaPass &p, cudaStream_t stream)
 {
   typedef Form<64, 16, 4> Narrow;
   typedef Form<128, 16, 4> Wide;
   bool has_values = PASS != PASS_OWN || p.own != nullptr;
 
   if (p.a.d <= 64)
-    return launch (pass_kernel<Narrow, PASS, 3>, pass_grid<Narrow> (p, has_values), Narrow::threads,
+    return launch (pass_kernel<P, Narrow, PASS, 3>, pass_grid<Narrow> (p, has_values), Narrow::threads,
                    2 * stage_bytes<Narrow, PASS> () + PASS_WEIGHT_BYTES, stream, p);
-  return launch (pass_kernel<Wide, PASS, BLOCKS>, pass_grid<Wide> (p, has_values), Wide::threads,
+  return launch (pass_kernel<P, Wide, PASS, BLOCKS>, pass_grid<Wide> (p, has_values), Wide::threads,
                  2 * stage_bytes<Wide, PASS> () + PASS_WEIGHT_BYTES, stream, p);
-}
-
-cudaError_t
-delta_own (const DeltaPass &p, cudaStream_t stream)
-{
-  return run<PASS_OWN, 3> (p, stream);
-}
-
-cudaError_t
-delta_outputs (const DeltaPass &p, cudaStream_t stream)
-{
-  return run<PASS_OUTPUTS, 2> (p, stream);
-}
-
-cudaError_t
-delta_errors (const DeltaPass &p, cudaStream_t stream)
-{
-  return run<PASS_ERRORS, 2> (p, stream);
 }
