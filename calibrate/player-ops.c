@@ -268,16 +268,6 @@ PLAY (row_gate_bwd)
   LAUNCH (sp_dev_row_gate_bwd (M, N, IN (0), IN (1), IN (2), OUT (0), OUT (1), stream));
 }
 
-PLAY (sigmoid)
-{
-  LAUNCH (sp_dev_sigmoid_rows (M * N, IN (0), OUT (0), stream));
-}
-
-PLAY (sigmoid_bwd)
-{
-  LAUNCH (sp_dev_sigmoid_rows_bwd (M * N, IN (0), IN (1), OUT (0), stream));
-}
-
 PLAY (add)
 {
   LAUNCH (sp_dev_add (M, N, IN (0), IN (1), IN (2), IN (3), OUT (0), stream));
@@ -438,8 +428,6 @@ static const struct {
   [SP_OP_GLU_BWD] = { glu_bwd },
   [SP_OP_GELU] = { gelu },
   [SP_OP_GELU_BWD] = { gelu_bwd },
-  [SP_OP_SIGMOID] = { sigmoid },
-  [SP_OP_SIGMOID_BWD] = { sigmoid_bwd },
   [SP_OP_GATE] = { gate },
   [SP_OP_GATE_BWD] = { gate_bwd },
   [SP_OP_ROW_GATE] = { row_gate },
