@@ -124,7 +124,8 @@ __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
   pass_end (p, b, state, b.end == a.chunks);
 }
 
-template <typename P, Pass PASS, int BLOCKS>
+/* NARROW and WIDE: blocks of a multiprocessor. */
+template <typename P, Pass PASS, int NARROW, int WIDE>
 static cudaError_t
 pass_run (const DeltaPass &p, cudaStream_t stream)
 {
@@ -133,8 +134,8 @@ pass_run (const DeltaPass &p, cudaStream_t stream)
   bool has_values = PASS != PASS_OWN || p.own != nullptr;
 
   if (p.a.d <= 64)
-    return launch (pass_kernel<P, Narrow, PASS, 3>, pass_grid<Narrow> (p, has_values), Narrow::threads,
+    return launch (pass_kernel<P, Narrow, PASS, NARROW>, pass_grid<Narrow> (p, has_values), Narrow::threads,
                    2 * stage_bytes<Narrow, PASS> () + PASS_WEIGHT_BYTES, stream, p);
-  return launch (pass_kernel<P, Wide, PASS, BLOCKS>, pass_grid<Wide> (p, has_values), Wide::threads,
+  return launch (pass_kernel<P, Wide, PASS, WIDE>, pass_grid<Wide> (p, has_values), Wide::threads,
                  2 * stage_bytes<Wide, PASS> () + PASS_WEIGHT_BYTES, stream, p);
 }

@@ -309,7 +309,7 @@ make_dkeys (const DeltaGradients &g, const Spot &s, Steps<P, D> &steps, const fl
 
 template <typename P, int D>
 static __global__ void
-__launch_bounds__ (THREADS, 2) gradient_kernel (DeltaGradients g)
+__launch_bounds__ (THREADS, D == 64 ? 2 : P::blocks) gradient_kernel (DeltaGradients g)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   __shared__ float weights[DELTA_WEIGHTS * CHUNK], parts[2 * CHUNK], dbeta[CHUNK], warps[32];

@@ -7,19 +7,19 @@
 cudaError_t
 delta_own_sm90 (const DeltaPass &p, cudaStream_t stream)
 {
-  return pass_run<ByGroup, PASS_OWN, 3> (p, stream);
+  return pass_run<ByGroup, PASS_OWN, 3, 3> (p, stream);
 }
 
 cudaError_t
 delta_outputs_sm90 (const DeltaPass &p, cudaStream_t stream)
 {
-  return pass_run<ByGroup, PASS_OUTPUTS, 2> (p, stream);
+  return pass_run<ByGroup, PASS_OUTPUTS, 3, 2> (p, stream);
 }
 
 cudaError_t
 delta_errors_sm90 (const DeltaPass &p, cudaStream_t stream)
 {
-  return pass_run<ByGroup, PASS_ERRORS, 2> (p, stream);
+  return pass_run<ByGroup, PASS_ERRORS, 3, 2> (p, stream);
 }
 
 cudaError_t

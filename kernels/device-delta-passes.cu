@@ -15,21 +15,21 @@ cudaError_t
 delta_own (const DeltaPass &p, cudaStream_t stream)
 {
   BY_GROUP (delta_own);
-  return pass_run<ByWarps, PASS_OWN, 3> (p, stream);
+  return pass_run<ByWarps, PASS_OWN, 2, 2> (p, stream);
 }
 
 cudaError_t
 delta_outputs (const DeltaPass &p, cudaStream_t stream)
 {
   BY_GROUP (delta_outputs);
-  return pass_run<ByWarps, PASS_OUTPUTS, 2> (p, stream);
+  return pass_run<ByWarps, PASS_OUTPUTS, 2, 2> (p, stream);
 }
 
 cudaError_t
 delta_errors (const DeltaPass &p, cudaStream_t stream)
 {
   BY_GROUP (delta_errors);
-  return pass_run<ByWarps, PASS_ERRORS, 2> (p, stream);
+  return pass_run<ByWarps, PASS_ERRORS, 2, 2> (p, stream);
 }
 
 cudaError_t

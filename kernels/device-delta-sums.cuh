@@ -49,6 +49,7 @@ square_store (bool is_e, const float *weights, uint32_t tile, int row, int colum
 /* --- by warps ----------------------------------------------------------------------------------------------------- */
 
 struct SumsByWarps {
+  static constexpr int blocks = 1; /* of a multiprocessor: two have no registers, nor room on an A100 */
   static __device__ inline void ready (void)
   {
   }
@@ -154,6 +155,7 @@ struct SumsByWarps {
 
 #ifdef DELTA_GROUPS
 struct SumsByGroups {
+  static constexpr int blocks = 2;
   static __device__ inline void ready (void)
   {
     fence_async ();
