@@ -17,19 +17,7 @@ delta_outputs_sm90 (const DeltaPass &p, cudaStream_t stream)
 }
 
 cudaError_t
-delta_errors_sm90 (const DeltaPass &p, cudaStream_t stream)
-{
-  return pass_run<ByGroup, PASS_ERRORS, 3, 2> (p, stream);
-}
-
-cudaError_t
 delta_own_bwd_sm90 (const DeltaPass &p, cudaStream_t stream)
 {
   return pass_bwd_run<ByGroup, false> (p, stream);
-}
-
-cudaError_t
-delta_errors_bwd_sm90 (const DeltaPass &p, cudaStream_t stream)
-{
-  return pass_bwd_run<ByGroup, true> (p, stream);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The delta rule's passes by warps, and which of the two ways a card takes. */
+/* The delta rule's passes by warps, and which of the two ways a card takes: what keeps each chunk's state waits for memory,
+ * and is no quicker by warpgroups. */
 #include "kernels/device-delta-bwd.cuh"
 #include "kernels/device-delta-fwd.cuh"
 
@@ -28,7 +29,6 @@ delta_outputs (const DeltaPass &p, cudaStream_t stream)
 cudaError_t
 delta_errors (const DeltaPass &p, cudaStream_t stream)
 {
-  BY_GROUP (delta_errors);
   return pass_run<ByWarps, PASS_ERRORS, 2, 2> (p, stream);
 }
 
@@ -42,6 +42,5 @@ delta_own_bwd (const DeltaPass &p, cudaStream_t stream)
 cudaError_t
 delta_errors_bwd (const DeltaPass &p, cudaStream_t stream)
 {
-  BY_GROUP (delta_errors_bwd);
   return pass_bwd_run<ByWarps, true> (p, stream);
 }

@@ -17,7 +17,7 @@
  * Backward, with w = b u: from dS', against the order of tokens,
  *     dw_j = sum over t of P_tj do_t + e^(L_63 - L_j) dS'^T k_j,     r = dw + Z^T (b dw),     dv = b r
  *     dS = e^(L_63) dS' + sum over t of e^(L_t) (q_t do_t^T - k_t dv_t^T)
- * where r is the gradient of v - S^T k before beta. What is left is local to a chunk: device-delta-gradients.cuh.
+ * where r is the gradient of v - S^T k before beta. What is left is local to a chunk: device-delta-gradients.cu.
  */
 
 #include "kernels/device-linear-fwd.cuh"
@@ -118,13 +118,11 @@ cudaError_t delta_outputs (const DeltaPass &p, cudaStream_t stream); /* o, last 
 cudaError_t delta_errors (const DeltaPass &p, cudaStream_t stream);  /* u and the states, last */
 cudaError_t delta_own_bwd (const DeltaPass &p, cudaStream_t stream);
 cudaError_t delta_errors_bwd (const DeltaPass &p, cudaStream_t stream); /* r and dS', last */
-#ifdef SP_SM90 /* the same by warpgroups, for cards that have them; else they are not built */
+#ifdef SP_SM90 /* some by warpgroups, for cards that have them; else they are not built */
 bool delta_has_groups (void);
 cudaError_t delta_own_sm90 (const DeltaPass &p, cudaStream_t stream);
 cudaError_t delta_outputs_sm90 (const DeltaPass &p, cudaStream_t stream);
-cudaError_t delta_errors_sm90 (const DeltaPass &p, cudaStream_t stream);
 cudaError_t delta_own_bwd_sm90 (const DeltaPass &p, cudaStream_t stream);
-cudaError_t delta_errors_bwd_sm90 (const DeltaPass &p, cudaStream_t stream);
 #endif
 
 /* X = T X + M, step by step: X from `in` (NULL: zero, or with `identity` I), d rows of c columns a head. */
@@ -149,6 +147,3 @@ struct DeltaGradients {
 };
 
 cudaError_t delta_gradients (const DeltaGradients &g, cudaStream_t stream);
-#ifdef SP_SM90
-cudaError_t delta_gradients_sm90 (const DeltaGradients &g, cudaStream_t stream); /* more than 64 features */
-#endif

@@ -176,19 +176,18 @@ wgmma_hold (float (&d)[N][4])
   R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, "    \
       "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* d[64,8 N] = a b, plus d if `add`; a by rows unless said. */
-template <bool B_BY_COLUMNS, bool A_BY_COLUMNS = false>
+/* d[64,8 N] = a b, plus d if `add`; a by rows. */
+template <bool B_BY_COLUMNS>
 static __device__ inline void
 wgmma (float (&d)[8][4], uint64_t a, uint64_t b, int add)
 {
   asm volatile("{\n"
                ".reg .pred add;\n"
                "setp.ne.b32 add, %34, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" R32 "}, %32, %33, add, 1, 1, %36, "
-               "%35;\n"
+               "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" R32 "}, %32, %33, add, 1, 1, 0, %35;\n"
                "}\n"
                : D32
-               : "l"(a), "l"(b), "r"(add), "n"(B_BY_COLUMNS ? 1 : 0), "n"(A_BY_COLUMNS ? 1 : 0));
+               : "l"(a), "l"(b), "r"(add), "n"(B_BY_COLUMNS ? 1 : 0));
 }
 
 template <bool B_BY_COLUMNS>

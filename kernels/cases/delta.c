@@ -80,17 +80,19 @@ typedef struct {
   SpDevTensor dev_gates, dev_beta;
 } Gates;
 
-/* Decays of a head from hardly any to e^-2 a token, betas of up to 1; of every fifth case none. Where keys have few
- * features betas are smaller: a chunk of more tokens than features would leave less of a state than a rounding of it. */
+/* Decays of a head from hardly any to e^-2 a token, betas of up to 1; of every fifth case none. Betas are smaller where a
+ * chunk has more tokens than keys have features, which would leave less of a state than a rounding of it, and where a
+ * sequence has so many that nothing would come through it. */
 static Gates
 gates_of (SpCase *c, const Shape *s, guint i)
 {
   double *gates = sp_case_numbers (c, s->scalars), *beta = sp_case_numbers (c, s->scalars);
+  double k = (double) s->ref.shape.k, most = MIN (1, MIN (k / 64, 8 * k / (double) s->ref.shape.m));
   Gates g;
 
   for (gint64 j = 0; j < s->scalars; j++) {
     gates[j] = -sp_case_between (0, pow (2, 1 - 3 * (double) (j % s->ref.shape.heads % 4)));
-    beta[j] = sp_case_between (0, MIN (1, (double) s->ref.shape.k / 64));
+    beta[j] = sp_case_between (0, most);
   }
   g.gates = s->ref.decay == SP_REF_DECAY_NONE
                 ? sp_case_in_absent (&g.dev_gates)
