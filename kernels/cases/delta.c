@@ -6,7 +6,7 @@
 #include <math.h>
 
 static const SpRefShape shapes[] = {
-  { .m = 1, .k = 16, .n = 8, .batch = 1, .heads = 1, .kv_heads = 1 },
+  { .m = 1, .k = 16, .n = 8, .batch = 2, .heads = 16, .kv_heads = 8 },
   { .m = 63, .k = 64, .n = 64, .batch = 1, .heads = 2, .kv_heads = 2 },
   { .m = 64, .k = 64, .n = 64, .batch = 2, .heads = 2, .kv_heads = 1 },
   { .m = 65, .k = 64, .n = 128, .batch = 1, .heads = 4, .kv_heads = 2 },
