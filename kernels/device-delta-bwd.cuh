@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The delta rule's passes against the order of tokens: the gradient of the state before a segment, and r and dS' of each
- * chunk. */
+/* The delta rule's passes against the order of tokens: the gradient of the state before a segment, and r and dS' of
+ * each chunk. */
 #include "kernels/device-delta-products.cuh"
 
 template <typename F>

@@ -4,11 +4,11 @@
  * A_tj = e^(L_t - L_j), r_t.u_j and do_t.u_j over the features of values,
  *     F_tj = A_tj b_j do_t.u_j  (j <= t),     E_tj = -A_tj b_t b_j r_t.u_j  (j < t)
  *     dq = F k + e^L_t S do_t
- *     dk = (E k - e^L_t b_t S r_t) + (F^T q + E^T k + e^(L_63 - L_t) b_t dS' u_t),  what reads the state and what writes it
+ *     dk = (E k - e^L_t b_t S r_t) + (F^T q + E^T k + e^(L_63 - L_t) b_t dS' u_t),  what reads the state, what writes it
  *     dbeta_t = r_t.u_t
  *     dL_t = q_t.dq_t + k_t.(read - written),  and of the last token <dS', S'> besides
- * A token's decay is in L of all tokens from it on. F and E are rounded once for rows and columns, so that what cancels in
- * these sums does so but for fp32.
+ * A token's decay is in L of all tokens from it on. F and E are rounded once for rows and columns, so that what cancels
+ * in these sums does so but for fp32.
  */
 #include "kernels/device-delta-sums.cuh"
 
@@ -20,8 +20,9 @@
 #define BLOCKS 1
 #endif
 
-/* Tiles in shared memory. What a slice needs is loaded anew for each of the sums over slices, in steps: of one three tiles
- * of values, of the others one and one of the state. Two steps have room, so that one is loaded while one is worked on. */
+/* Tiles in shared memory. What a slice needs is loaded anew for each of the sums over slices, in steps: of one three
+ * tiles of values, of the others one and one of the state. Two steps have room, so that one is loaded while one is
+ * worked on. */
 template <int D> struct Tiles {
   static constexpr int row = 2 * D, rows_bytes = CHUNK * row, rows_of_step = SQUARE + rows_bytes,
                        step_bytes = 3 * SQUARE > rows_of_step ? 3 * SQUARE : rows_of_step;
@@ -123,7 +124,8 @@ store_dvalues (const Delta &a, const Spot &s, uint32_t tile, const float *weight
   }
 }
 
-/* --- sums ---------------------------------------------------------------------------------------------------------- */
+/* --- sums
+ * ---------------------------------------------------------------------------------------------------------- */
 
 template <int D>
 static __device__ inline void
@@ -193,7 +195,8 @@ product_of (uint4 a, uint4 b)
   return sum;
 }
 
-/* Of a slice of a state's tile and the same of another in memory: a thread's part of the sum of their elements' products. */
+/* Of a slice of a state's tile and the same of another in memory: a thread's part of the sum of their elements'
+ * products. */
 template <int D>
 static __device__ inline float
 state_product (const Delta &a, const Spot &s, uint32_t tile, const uint16_t *states, int slice)
@@ -267,8 +270,8 @@ make_dq (const DeltaGradients &g, const Spot &s, Steps<D> &steps, float since_lo
   return dot_rows<D> (s, dq, steps.tiles.q);
 }
 
-/* What the gates need of the keys' gradients: k.(read - written) of the lane's two rows, k.written by the state's gradient,
- * of all of the warp's rows, and the thread's part of <dS', S>. */
+/* What the gates need of the keys' gradients: k.(read - written) of the lane's two rows, k.written by the state's
+ * gradient, of all of the warp's rows, and the thread's part of <dS', S>. */
 struct KeyDots {
   float2 rows;
   float written, states;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The delta rule's passes by warps, and which of the two ways a card takes: what keeps each chunk's state waits for memory,
- * and is no quicker by warpgroups. */
+/* The delta rule's passes by warps, and which of the two ways a card takes: what keeps each chunk's state waits for
+ * memory, and is no quicker by warpgroups. */
 #include "kernels/device-delta-bwd.cuh"
 #include "kernels/device-delta-fwd.cuh"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the delta rule's passes over chunks share. A block has 64 columns of the values, or of a transfer, and a warp 16
- * of them: as linear attention's forward has them (device-linear-fwd.cuh), turned, so that no warp waits for another but
- * for what is copied. */
+/* What the delta rule's passes over chunks share. A block has 64 columns of the values, or of a transfer, and a warp
+ * 16 of them: as linear attention's forward has them (device-linear-fwd.cuh), turned, so that no warp waits for
+ * another but for what is copied. */
 
 #include "kernels/device-delta.cuh"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Sums of the delta rule's gradients within a chunk, of a block of eight warps, two for each 16 tokens. Of features, and
- * of the columns of the two squares of scores, each of the two has half. */
+/* Sums of the delta rule's gradients within a chunk, of a block of eight warps, two for each 16 tokens. Of features,
+ * and of the columns of the two squares of scores, each of the two has half. */
 
 #include "kernels/device-delta.cuh"
 
@@ -39,7 +39,8 @@ square_store (bool is_e, const float *weights, uint32_t tile, int row, int colum
   store_word (tile + swizzled (row, column / 8) + column % 8 * 2, bf16_pair (y[0], y[1]));
 }
 
-/* --- within the chunk ---------------------------------------------------------------------------------------------- */
+/* --- within the chunk
+ * ---------------------------------------------------------------------------------------------- */
 
 struct Squares {
   float p[4][4], r[4][4];

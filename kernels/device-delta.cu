@@ -18,8 +18,9 @@ delta_has_groups (void)
 /* Of an H100, whatever the card: the cut decides the order of sums. */
 #define MULTIPROCESSORS 132
 
-/* Times in tenths of a microsecond, measured on an H200, by warps, of 128 features: of a chunk and 64 columns in a pass with
- * outputs, alone on a multiprocessor and where others are there too, and in the pass before it; of a step of the chain. */
+/* Times in tenths of a microsecond, measured on an H200, by warps, of 128 features: of a chunk and 64 columns in a
+ * pass with outputs, alone on a multiprocessor and where others are there too, and in the pass before it; of a step
+ * of the chain. */
 #define ALONE 22
 #define TOGETHER 20
 #define BEFORE 13

@@ -22,8 +22,8 @@
 
 #include "kernels/device-linear-fwd.cuh"
 
-/* Of a chunk and head, [DELTA_WEIGHTS,64] in fp32: e^L_t, e^(L_63 - L_t), beta, and L_t in powers of 2. Tokens behind the
- * end have no decay and a beta of 0. */
+/* Of a chunk and head, [DELTA_WEIGHTS,64] in fp32: e^L_t, e^(L_63 - L_t), beta, and L_t in powers of 2. Tokens
+ * behind the end have no decay and a beta of 0. */
 enum { DELTA_SINCE, DELTA_LEFT, DELTA_BETA, DELTA_LOG, DELTA_WEIGHTS };
 
 struct Delta {

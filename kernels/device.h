@@ -237,8 +237,9 @@ cudaError_t sp_dev_state_prefix (SpDevShape shape, const float *slopes, int64_t 
 /* --- the delta rule: device-delta*.cu ----------------------------------------------------------------------------- */
 
 /* Recurrences of the reference with its delta rule, and a decay a head (gates) or none (gates NULL). q, keys, values, d_o
- * and their gradients, o: bf16, aligned to 16 bytes; k and n are multiples of 8; gates and dgates fp32, gates at most 0. beta may be absent, for 1. Where the states of few heads would leave most of a card idle, the sequence is cut,
- * and the states before the segments come from their transfers: the same chain as between ranks. */
+ * and their gradients, o: bf16, aligned to 16 bytes; k and n are multiples of 8; gates and dgates fp32, gates at most 0.
+ * beta may be absent, for 1. Where the states of few heads would leave most of a card idle, the sequence is cut, and the
+ * states before the segments come from their transfers: the same chain as between ranks. */
 #define SP_DEV_DELTA_MOST_K 128
 #define SP_DEV_DELTA_MOST_N 256
 size_t sp_dev_delta_scratch_bytes (SpDevShape shape); /* of delta, delta_own and delta_own_bwd */

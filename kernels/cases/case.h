@@ -23,9 +23,9 @@
  *    off by up to u p_j is off by at most u max |v|, and by far less in the mean, as the roundings are independent: 2 u
  *    for any element, and u for the root of the mean square over the array, which no lost key or wrong mask would pass.
  *    An array of less than 256 may have one rounding in all its elements: 2 u there.
- *  - chains of those, the delta rule: a token's error is what the state before it leaves, and what is lost of it goes into
- *    the next state; it is rounded five times on its way to an output (the state, the weighed error, the matrix that solves
- *    for it, the error, the score), each as TENSOR allows once. Twice that.
+ *  - chains of those, the delta rule: a token's error is what the state before it leaves, and what is lost of it goes
+ *    into the next state; it is rounded five times on its way to an output (the state, the weighed error, the matrix that
+ *    solves for it, the error, the score), each as TENSOR allows once. Twice that.
  *  - exact ones move numbers: 0.
  */
 

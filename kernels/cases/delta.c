@@ -29,8 +29,8 @@ typedef struct {
   gint64 keys, values, scalars, state, transfer;
 } Shape;
 
-/* Every third without decay, among them the token that is alone: the gradient of its gate is a difference of two numbers
- * that nearly are the same, and there are no others to measure it by. */
+/* Every third without decay, among them the token that is alone: the gradient of its gate is a difference of two
+ * numbers that nearly are the same, and there are no others to measure it by. */
 static Shape
 shape_of (guint i)
 {
@@ -80,9 +80,9 @@ typedef struct {
   SpDevTensor dev_gates, dev_beta;
 } Gates;
 
-/* Decays of a head from hardly any to e^-2 a token, betas of up to 1; of every fifth case none. Betas are smaller where a
- * chunk has more tokens than keys have features, which would leave less of a state than a rounding of it, and where a
- * sequence has so many that nothing would come through it. */
+/* Decays of a head from hardly any to e^-2 a token, betas of up to 1; of every fifth case none. Betas are smaller
+ * where a chunk has more tokens than keys have features, which would leave less of a state than a rounding of it,
+ * and where a sequence has so many that nothing would come through it. */
 static Gates
 gates_of (SpCase *c, const Shape *s, guint i)
 {
