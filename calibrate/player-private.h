@@ -72,6 +72,12 @@ gint64 sp_player_attention_scratch (const SpCommand *command);
 gboolean sp_player_attention (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
 gboolean sp_player_attention_bwd (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
 
+/* --- player-delta.c ----------------------------------------------------------------------------------------------- */
+
+/* Of a command flagged SP_OP_DELTA; NULL: no kernel of the op yet. */
+SpPlay sp_player_delta (const SpCommand *command);
+gint64 sp_player_delta_scratch (const SpCommand *command);
+
 /* --- player.c, player-step.c -------------------------------------------------------------------------------------- */
 
 /* Small numbers in all that the command reads. */
