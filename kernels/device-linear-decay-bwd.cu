@@ -132,52 +132,58 @@ row_of (int w, int half)
   return 16 * w + (int) threadIdx.x % 32 / 4 + 8 * half;
 }
 
-/* dq's and dk's scores from P, in place; beta is the keys'. */
+/* dq's and dk's scores from P, or dv's from A without beta, of the columns from `first` on, in place. */
 static __device__ inline void
-head_weigh (float (&s)[8][4], const float *b, int w, bool reverse)
+head_weigh (float (&s)[4][4], const float *b, int w, bool reverse, int first, bool has_beta)
 {
 #pragma unroll
-  for (int n = 0; n < 8; n++)
+  for (int n = 0; n < 4; n++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      int row = row_of (w, e / 2), column = index_of (n, e), query = reverse ? column : row,
+      int row = row_of (w, e / 2), column = first + index_of (n, e), query = reverse ? column : row,
           key = reverse ? row : column;
-      s[n][e] *= head_weight (b, query, key) * b[CHUNK + key];
+      s[n][e] *= head_weight (b, query, key) * (has_beta ? b[CHUNK + key] : 1);
     }
 }
 
-/* The gradients of decays and beta from A and P of dk's warps, by rows (keys) and columns (queries): with c = w A P,
- * without beta, of different tokens, and of the same. */
-static __device__ inline void
-head_pairs (const float (&p)[8][4], const float (&q)[8][4], const float *b, int w, float *sums)
-{
-  float columns[2] = {}, own[2] = {};
+/* By rows (keys) of dk's warps: sums over queries of w A P, without beta, of different tokens, and of the same. */
+struct HeadSums {
+  float columns[2], own[2];
+};
 
+/* The columns' (queries') own go to `sums`. */
+static __device__ inline void
+head_pairs (const float (&p)[4][4], const float (&a)[4][4], const float *b, int w, int first, HeadSums &h, float *sums)
+{
 #pragma unroll
-  for (int n = 0; n < 8; n++)
+  for (int n = 0; n < 4; n++)
 #pragma unroll
     for (int u = 0; u < 2; u++) {
-      int query = index_of (n, u);
+      int query = first + index_of (n, u);
       float of_query = 0;
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         int key = row_of (w, half);
-        float c = p[n][2 * half + u] * q[n][2 * half + u], pair = query > key ? head_weight (b, query, key) * c : 0;
-        columns[half] += pair;
-        own[half] += query == key ? c : 0;
+        float c = p[n][2 * half + u] * a[n][2 * half + u], pair = query > key ? head_weight (b, query, key) * c : 0;
+        h.columns[half] += pair;
+        h.own[half] += query == key ? c : 0;
         of_query += pair * b[CHUNK + key];
       }
       of_query = column_sum (of_query);
       if (threadIdx.x % 32 < 4)
         sums[(SUM_ROWS + w) * CHUNK + query] = of_query;
     }
+}
+
+static __device__ inline void
+head_sums_store (const HeadSums &h, int w, float *sums)
+{
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    columns[half] = quad_sum (columns[half]);
-    own[half] = quad_sum (own[half]);
+    float columns = quad_sum (h.columns[half]), own = quad_sum (h.own[half]);
     if (threadIdx.x % 4 == 0) {
-      sums[SUM_COLUMNS * CHUNK + row_of (w, half)] = columns[half];
-      sums[SUM_OWN * CHUNK + row_of (w, half)] = own[half];
+      sums[SUM_COLUMNS * CHUNK + row_of (w, half)] = columns;
+      sums[SUM_OWN * CHUNK + row_of (w, half)] = own;
     }
   }
 }
@@ -279,72 +285,51 @@ feature_each (const float *b, int w, G g)
   }
 }
 
-/* Of P: what no query sees away, what it gives the token itself apart, as operands. */
-struct FeaturePairs {
+/* A head's operands of pairs of tokens; of a decay a feature also those of the warp's own block, and what a token gives
+ * itself. */
+struct Pairs {
   uint32_t p[4][4], own[4];
   float itself[2];
 };
 
-static __device__ inline FeaturePairs
-feature_pairs (float (&s)[8][4], int w, bool reverse)
+/* Of P: what no query sees away, what it gives the token itself apart. */
+static __device__ inline void
+feature_mask (float (&s)[4][4], int w, bool reverse, int first, Pairs &r)
 {
-  FeaturePairs r;
-  int lane = threadIdx.x % 32, from = (lane & ~3) | lane / 8;
-  float own[2] = {};
-
 #pragma unroll
-  for (int n = 0; n < 8; n++)
+  for (int n = 0; n < 4; n++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      int row = row_of (w, e / 2), column = index_of (n, e);
+      int row = row_of (w, e / 2), column = first + index_of (n, e);
       s[n][e] = (reverse ? column >= row : row >= column) ? s[n][e] : 0;
-      own[e / 2] += row == column ? s[n][e] : 0;
+      r.itself[e / 2] += row == column ? s[n][e] : 0;
     }
-#pragma unroll
-  for (int half = 0; half < 2; half++)
-    r.itself[half] = __shfl_sync (0xffffffffu, own[half], from);
-  operand_of (s, r.p);
-#pragma unroll
-  for (int e = 0; e < 4; e++)
-    r.own[e] = w == 0 ? r.p[0][e] : w == 1 ? r.p[1][e] : w == 2 ? r.p[2][e] : r.p[3][e];
-  return r;
 }
 
 /* A^T of dv's warps, decayed. */
 template <int D>
 static __device__ inline void
-feature_scores (uint32_t k_tile, uint32_t q_tile, const float *b, int w, float (&s)[8][4])
+feature_scores (uint32_t k_tile, uint32_t q_tile, const float *b, int w, Pairs &r)
 {
-  float x[2][4];
-
-  feature_diagonal<D> (k_tile, q_tile, b, w, true, x);
+  {
+    float own[2][4];
+    feature_diagonal<D> (k_tile, q_tile, b, w, true, own);
 #pragma unroll
-  for (int block = 0; block < 4; block++) {
-    if (block != w) {
-#pragma unroll
-      for (int n = 0; n < 2; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          s[2 * block + n][e] = 0;
-      continue;
-    }
-#pragma unroll
-    for (int n = 0; n < 2; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        s[2 * block + n][e] = x[n][e];
+    for (int e = 0; e < 4; e++)
+      r.own[e] = bf16_pair (own[e / 2][e % 2 * 2], own[e / 2][e % 2 * 2 + 1]);
   }
 #pragma unroll
-  for (int block = 1; block < 4; block++) {
+  for (int block = 0; block < 4; block++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      r.p[block][e] = block == w ? r.own[e] : 0;
     if (block <= w)
       continue;
-    float other[2][4] = {};
-    feature_block<D> (k_tile, q_tile, b, w, block, 16 * w + 15, other);
+    float s[2][4] = {};
+    feature_block<D> (k_tile, q_tile, b, w, block, 16 * w + 15, s);
 #pragma unroll
-    for (int n = 0; n < 2; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        s[2 * block + n][e] = other[n][e];
+    for (int e = 0; e < 4; e++)
+      r.p[block][e] = bf16_pair (s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]);
   }
 }
 
@@ -352,7 +337,7 @@ feature_scores (uint32_t k_tile, uint32_t q_tile, const float *b, int w, float (
  * the state's rows go to `sums`. */
 template <int D>
 static __device__ inline void
-feature_gradient (float (&acc)[D / 8][4], const FeaturePairs &pairs, uint32_t own_tile, uint32_t other_tile,
+feature_gradient (float (&acc)[D / 8][4], const Pairs &pairs, uint32_t own_tile, uint32_t other_tile,
                   const float *b, int w, bool reverse, float *sums)
 {
   feature_each<D> (b, w, [&] (int n, int half, float2 own, float2 end) {
@@ -378,7 +363,7 @@ feature_gradient (float (&acc)[D / 8][4], const FeaturePairs &pairs, uint32_t ow
 /* x = q dq, and later less k dk; then what a token gives itself, of which both would have the same. */
 template <int D>
 static __device__ inline void
-feature_products (float (&acc)[D / 8][4], const FeaturePairs &pairs, uint32_t own_tile, uint32_t other_tile, float *x,
+feature_products (float (&acc)[D / 8][4], const Pairs &pairs, uint32_t own_tile, uint32_t other_tile, float *x,
                   int w, bool reverse)
 {
 #pragma unroll
@@ -423,17 +408,23 @@ feature_gates (const Gradients &a, const Item &i, const float *b, const float *x
 template <typename F>
 static __device__ inline void
 values_slice (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32_t (&p)[4][4], uint32_t slice, int column,
-              int w, float (&past)[2])
+              int w, float (&o)[8][4], float (&past)[2])
 {
   const float *b = (const float *) t.gates;
-  float o[8][4] = {};
+  uint32_t k_tile = afresh (t.k);
   int lane = threadIdx.x % 32;
 
-#pragma unroll 2
+  slice = afresh (slice);
+#pragma unroll
+  for (int n = 0; n < 8; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      o[n][e] = 0;
+#pragma unroll 1
   for (int k = 0; k < F::D; k += 16) {
     uint32_t x[4], y[4];
 
-    fragment_a (x, t.k, 16 * w, k);
+    fragment_a (x, k_tile, 16 * w, k);
     if (F::feature)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
@@ -496,41 +487,50 @@ rows_store (const Gradients &a, const Item &i, SpDevTensor to, const float (&acc
 
 enum { QUERIES, KEYS, VALUES };
 
-/* A head's operands of the pairs of tokens. */
 template <typename F>
 static __device__ inline void
-pairs_of (const Tiles<F> &t, int group, int w, FeaturePairs &pairs)
+pairs_of (const Tiles<F> &t, int group, int w, Pairs &r)
 {
   const float *b = (const float *) t.gates;
-  float s[8][4] = {};
+  HeadSums h = {};
+  [[maybe_unused]] int lane = threadIdx.x % 32;
 
-  if (group == QUERIES)
-    rows_by_rows<F::N> (t.d, t.v, w, false, s);
-  else if (group == KEYS)
-    rows_by_rows<F::N> (t.v, t.d, w, true, s);
-  else if (F::feature)
-    feature_scores<F::D> (t.k, t.q, b, w, s);
-  else
-    rows_by_rows<F::D> (t.k, t.q, w, true, s);
-  if (group == VALUES) {
-    if (!F::feature)
-#pragma unroll
-      for (int n = 0; n < 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          s[n][e] *= head_weight (b, index_of (n, e), row_of (w, e / 2));
-    operand_of (s, pairs.p);
-  } else if (F::feature)
-    pairs = feature_pairs (s, w, group == KEYS);
-  else {
-    if (group == KEYS) {
-      float q[8][4] = {};
-      rows_by_rows<F::D> (t.k, t.q, w, true, q);
-      head_pairs (s, q, b, w, t.sums);
-    }
-    head_weigh (s, b, w, group == KEYS);
-    operand_of (s, pairs.p);
+  if (F::feature && group == VALUES) {
+    feature_scores<F::D> (t.k, t.q, b, w, r);
+    return;
   }
+  r.itself[0] = r.itself[1] = 0;
+#pragma unroll
+  for (int block = 0; block < 4; block += 2) {
+    float s[4][4] = {};
+
+    if (group == QUERIES)
+      rows_by_rows<F::N> (t.d, t.v, w, false, block, s);
+    else if (group == KEYS)
+      rows_by_rows<F::N> (t.v, t.d, w, true, block, s);
+    else
+      rows_by_rows<F::D> (t.k, t.q, w, true, block, s);
+    if (F::feature)
+      feature_mask (s, w, group == KEYS, 16 * block, r);
+    else {
+      if (group == KEYS) {
+        float a[4][4] = {};
+        rows_by_rows<F::D> (t.k, t.q, w, true, block, a);
+        head_pairs (s, a, b, w, 16 * block, h, t.sums);
+      }
+      head_weigh (s, b, w, group != QUERIES, 16 * block, group != VALUES);
+    }
+    operand_of (s, r.p + block);
+  }
+  if constexpr (F::feature) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) /* the lane of the quad that has it */
+      r.itself[half] = __shfl_sync (0xffffffffu, r.itself[half], (lane & ~3) | lane / 8);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      r.own[e] = w == 0 ? r.p[0][e] : w == 1 ? r.p[1][e] : w == 2 ? r.p[2][e] : r.p[3][e];
+  } else if (group == KEYS)
+    head_sums_store (h, w, t.sums);
 }
 
 /* Tokens' weights in what goes through the states. */
@@ -555,7 +555,7 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
   i.tokens = (int) min (a.m - i.first, (int64_t) CHUNK);
 #pragma unroll 1
   for (int head = 0; head < share; head++) {
-    FeaturePairs pairs;
+    Pairs pairs = {};
     float states[2] = {}, past[2] = {}, before[2] = {}, inter[2], low = 1, high = 1;
 
     i.h = i.kv * share + head;
@@ -599,7 +599,7 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
         else if (group == KEYS)
           rows_by_state<F::D, !F::feature> (acc, t.v, column, t.e + j * F::slice_bytes, w, low, high);
         else
-          values_slice (a, i, t, pairs.p, t.e + j * F::slice_bytes, column, w, past);
+          values_slice (a, i, t, pairs.p, t.e + j * F::slice_bytes, column, w, *(float (*)[8][4]) acc, past);
       }
     }
     if (F::feature) {

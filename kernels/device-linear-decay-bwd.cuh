@@ -16,33 +16,46 @@
 
 #include "kernels/device-linear-decay.cuh"
 
-/* s[16 rows of a by 64 of b] of the blocks of columns up to the warp's own or, `reverse`, from it on. */
+/* An address that is not known to be the one before: what follows from it is not kept in registers from phase to phase. */
+static __device__ inline uint32_t
+afresh (uint32_t at)
+{
+  asm volatile("" : "+r"(at));
+  return at;
+}
+
+/* s[16 rows of a by 32 of b], of the two blocks of columns from `first` on, up to the warp's own or, `reverse`, from it
+ * on: half of a chunk, as registers are few. */
 template <int K>
 static __device__ inline void
-rows_by_rows (uint32_t a_tile, uint32_t b_tile, int w, bool reverse, float (&s)[8][4])
+rows_by_rows (uint32_t a_tile, uint32_t b_tile, int w, bool reverse, int first, float (&s)[4][4])
 {
-#pragma unroll 4
+  if (reverse ? first + 1 < w : first > w)
+    return;
+  a_tile = afresh (a_tile);
+  b_tile = afresh (b_tile);
+#pragma unroll 2
   for (int k = 0; k < K; k += 16) {
     uint32_t a[4], b[4];
 
     fragment_a (a, a_tile, 16 * w, k);
 #pragma unroll
-    for (int block = 0; block < 4; block++) {
-      if (reverse ? block < w : block > w)
+    for (int block = 0; block < 2; block++) {
+      if (reverse ? first + block < w : first + block > w)
         continue;
-      fragment_b_transposed (b, b_tile, 16 * block, k);
+      fragment_b_transposed (b, b_tile, 16 * (first + block), k);
       mma (s[2 * block], a, b[0], b[1]);
       mma (s[2 * block + 1], a, b[2], b[3]);
     }
   }
 }
 
-/* What was accumulated as an operand. */
+/* Two blocks of what was accumulated as operands. */
 static __device__ inline void
-operand_of (const float (&s)[8][4], uint32_t (&p)[4][4])
+operand_of (const float (&s)[4][4], uint32_t (*p)[4])
 {
 #pragma unroll
-  for (int block = 0; block < 4; block++)
+  for (int block = 0; block < 2; block++)
 #pragma unroll
     for (int e = 0; e < 4; e++)
       p[block][e] = bf16_pair (s[2 * block + e / 2][e % 2 * 2], s[2 * block + e / 2][e % 2 * 2 + 1]);
@@ -53,6 +66,7 @@ template <int C>
 static __device__ inline void
 rows_by_columns (float (&acc)[C / 8][4], const uint32_t (&p)[4][4], uint32_t tile, int column, int w, bool reverse)
 {
+  tile = afresh (tile);
 #pragma unroll
   for (int c = 0; c < C; c += 16)
 #pragma unroll
@@ -72,7 +86,9 @@ template <int D, bool SCALED>
 static __device__ inline void
 rows_by_state (float (&acc)[D / 8][4], uint32_t x_tile, int column, uint32_t slice, int w, float low, float high)
 {
-#pragma unroll 2
+  x_tile = afresh (x_tile);
+  slice = afresh (slice);
+#pragma unroll 1
   for (int k = 0; k < 64; k += 16) {
     uint32_t a[4];
 
@@ -122,6 +138,7 @@ template <int C>
 static __device__ inline void
 row_dots (const float (&acc)[C / 8][4], uint32_t tile, int column, int w, float (&ret)[2])
 {
+  tile = afresh (tile);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     ret[half] = 0;
