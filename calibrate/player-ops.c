@@ -453,11 +453,15 @@ sp_player_kernel (const SpCommand *command)
   gboolean recurs = (OP->flags & (SP_OP_DELTA | SP_OP_HEAD_DECAY | SP_OP_FEATURE_DECAY | SP_OP_SCAN)) != 0;
   gboolean state = OP->kind == SP_OP_STATE_UPDATE || OP->kind == SP_OP_STATE_PREFIX;
 
-  return (state && recurs) || (OP->flags & SP_OP_ON_HOST) ? NULL : kernels[OP->kind].play;
+  if (OP->flags & SP_OP_ON_HOST)
+    return NULL;
+  return (state && recurs) || kernels[OP->kind].play == NULL ? sp_player_recurrent (command) : kernels[OP->kind].play;
 }
 
 gint64
 sp_player_kernel_scratch (const SpCommand *command)
 {
+  if (kernels[OP->kind].play == NULL)
+    return sp_player_recurrent_scratch (command);
   return kernels[OP->kind].scratch != NULL ? kernels[OP->kind].scratch (command) : 0;
 }

@@ -69,6 +69,12 @@ gint64 sp_player_attention_scratch (const SpCommand *command);
 gboolean sp_player_attention (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
 gboolean sp_player_attention_bwd (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
 
+/* --- player-recurrent.c ------------------------------------------------------------------------------------------- */
+
+/* Of recurrences without the delta rule, and of what stands around any; NULL: no kernel of the op yet. */
+SpPlay sp_player_recurrent (const SpCommand *command);
+gint64 sp_player_recurrent_scratch (const SpCommand *command);
+
 /* --- player.c, player-step.c -------------------------------------------------------------------------------------- */
 
 /* Small numbers in all that the command reads. */

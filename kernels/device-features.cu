@@ -151,11 +151,11 @@ head_backward (const KeyMap &a, int64_t row, int64_t to, SpDevTensor from, int64
 }
 
 /* Heads of queries, then of keys, then the values, in pieces as long as a head. */
-static __global__ void
-__launch_bounds__ (32 * MAP_WARPS) key_map_kernel (KeyMap a)
+static __global__ void __launch_bounds__ (32 * MAP_WARPS) key_map_kernel (KeyMap a)
 {
   int64_t heads = a.keys / a.k, pieces = 2 * heads + (a.values + a.k - 1) / a.k;
-  int64_t item = (int64_t) blockIdx.x * MAP_WARPS + threadIdx.x / 32, row = divide (item, pieces), piece = item - row * pieces;
+  int64_t item = (int64_t) blockIdx.x * MAP_WARPS + threadIdx.x / 32, row = divide (item, pieces),
+          piece = item - row * pieces;
   int64_t width = 2 * a.keys + a.values;
 
   if (row >= a.m)
@@ -169,7 +169,8 @@ __launch_bounds__ (32 * MAP_WARPS) key_map_kernel (KeyMap a)
       head_forward (a, row, wide, side, at);
     return;
   }
-  for (int64_t i = (piece - 2 * heads) * a.k + threadIdx.x % 32; i < min (a.values, (piece - 2 * heads + 1) * a.k); i += 32)
+  for (int64_t i = (piece - 2 * heads) * a.k + threadIdx.x % 32; i < min (a.values, (piece - 2 * heads + 1) * a.k);
+       i += 32)
     a.at<1> (row * width + 2 * a.keys + i);
 }
 
@@ -185,8 +186,8 @@ key_map (const KeyMap &a, cudaStream_t stream)
   if (a.m * width == 0)
     return cudaSuccess;
   if (!(a.map & (SP_DEV_MAP_L2 | SP_DEV_MAP_ROTATE)))
-    return each (a, a.m * width,
-                 width_of ({ a.keys, a.values }, { a.qkv, a.side[0], a.side[1], a.side[2], a.dqkv }), stream);
+    return each (a, a.m * width, width_of ({ a.keys, a.values }, { a.qkv, a.side[0], a.side[1], a.side[2], a.dqkv }),
+                 stream);
   int64_t items = a.m * (2 * heads + div_up (a.values, a.k));
   return launch (key_map_kernel, dim3 ((unsigned) div_up (items, MAP_WARPS)), 32 * MAP_WARPS, 0, stream, a);
 }
@@ -195,8 +196,9 @@ cudaError_t
 sp_dev_key_map (SpDevShape s, unsigned map, SpDevTensor qkv, const int32_t *pos, double theta, SpDevTensor q,
                 SpDevTensor keys, SpDevTensor values, cudaStream_t stream)
 {
-  return key_map ({ s.m, s.k, s.kv_heads * s.k, s.heads * s.n, map, log2 (theta), pos, qkv, { q, keys, values }, {}, false },
-                  stream);
+  return key_map (
+      { s.m, s.k, s.kv_heads * s.k, s.heads * s.n, map, log2 (theta), pos, qkv, { q, keys, values }, {}, false },
+      stream);
 }
 
 cudaError_t
@@ -259,8 +261,7 @@ struct DecayBwd {
   float *biases, *rates; /* [blocks,n], [blocks,each,heads] */
 };
 
-static __global__ void
-__launch_bounds__ (32 * DECAY_ROWS) decay_bwd_kernel (DecayBwd a)
+static __global__ void __launch_bounds__ (32 * DECAY_ROWS) decay_bwd_kernel (DecayBwd a)
 {
   __shared__ float sums[2][DECAY_ROWS][32];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -317,9 +318,9 @@ sp_dev_decay_bwd (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTen
     return cudaErrorInvalidValue;
   if (m == 0 || n == 0)
     return cudaSuccess;
-  DecayBwd a = { m,      n,      n / heads, rows_per_block (m), raw,
-                 bias,   log_rate, dgates,  dsteps,             draw,
-                 (float *) scratch, (float *) scratch + blocks * n };
+  DecayBwd a = { m,      n,    n / heads,         rows_per_block (m),
+                 raw,    bias, log_rate,          dgates,
+                 dsteps, draw, (float *) scratch, (float *) scratch + blocks * n };
   error = launch (decay_bwd_kernel, dim3 ((unsigned) div_up (n, 32), (unsigned) blocks), 32 * DECAY_ROWS, 0, stream, a);
   if (error == cudaSuccess && is_present (dbias))
     error = add_parts ({ a.biases, blocks, n, n, { dbias, {} }, { 0, 0 } }, 1, 1, stream);
@@ -405,6 +406,7 @@ sp_dev_skip_bwd (int64_t m, int64_t heads, int64_t n, SpDevTensor d, SpDevTensor
   if (error == cudaSuccess)
     error = add_parts ({ (const float *) scratch, blocks, heads, heads, { dscale, {} }, { 0, 0 } }, 1, 1, stream);
   if (error == cudaSuccess)
-    error = each (Skip{ heads, n, dvalues, d, scale, out }, m * heads * n, width_of ({ n }, { d, dvalues, out }), stream);
+    error =
+        each (Skip{ heads, n, dvalues, d, scale, out }, m * heads * n, width_of ({ n }, { d, dvalues, out }), stream);
   return error;
 }

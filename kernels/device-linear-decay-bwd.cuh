@@ -16,6 +16,126 @@
 
 #include "kernels/device-linear-decay.cuh"
 
+#define THREADS 384
+#define PART 128 /* features of keys */
+
+struct Gradients {
+  int64_t m, batch, heads, kv_heads;
+  int d, c, first; /* features of keys, of values; the first of this part */
+  const uint16_t *q, *keys, *values, *d_o;
+  const float *gates;
+  SpDevTensor beta;
+  const uint16_t *states[2]; /* M and E [chunks,batch,heads,c,d] */
+  SpDevTensor dq, dkeys, dvalues, dbeta;
+  float *dgates;
+};
+
+/* Keys of D features in tiles, values of N; so many slices of 64 rows of both states are there at a time. */
+template <int D_, int N_, int SLICES_, bool FEATURE_> struct Whole {
+  static constexpr int D = D_, N = N_, slices = SLICES_;
+  static constexpr bool feature = FEATURE_;
+  static constexpr int key_bytes = CHUNK * 2 * D, value_bytes = CHUNK * 2 * N, slice_bytes = 64 * 2 * D;
+  static constexpr int gates_at = 2 * key_bytes + 2 * value_bytes + 2 * slices * slice_bytes;
+  static constexpr int gate_bytes = feature ? Gates<D>::bytes : HEAD_BYTES;
+  static constexpr int sums_at = gates_at + gate_bytes;
+  static constexpr int shares = THREADS / (D / 2); /* of the rows of a state, for M E */
+  static constexpr int sum_bytes = 4 * (feature ? (shares + 4) * D : 9 * CHUNK);
+  static constexpr int bytes = sums_at + sum_bytes;
+};
+
+/* What a block works on, of one head. */
+struct Item {
+  int chunk, b, kv, h, tokens;
+  int64_t first;
+};
+
+/* Tiles, in shared memory. */
+template <typename F> struct Tiles {
+  uint32_t q, k, v, d, m, e; /* m, e: slices of states */
+  unsigned char *gates;
+  float *sums;
+
+  __device__ Tiles (unsigned char *shared)
+      : q ((uint32_t) __cvta_generic_to_shared (shared)), k (q + F::key_bytes), v (k + F::key_bytes),
+        d (v + F::value_bytes), m (d + F::value_bytes), e (m + F::slices * F::slice_bytes),
+        gates (shared + F::gates_at), sums ((float *) (shared + F::sums_at))
+  {
+  }
+};
+
+/* Sums of a decay a head, by token. */
+enum { SUM_ROWS, SUM_INTER = 4, SUM_COLUMNS, SUM_OWN, SUM_AFTER, SUM_STATES };
+
+/* 64 rows of D elements, by all threads. */
+template <int D>
+static __device__ inline void
+load_rows (uint32_t tile, const uint16_t *from, int64_t stride, int rows, int columns)
+{
+  for (int i = threadIdx.x; i < 64 * D / 8; i += THREADS) {
+    int row = i / (D / 8), piece = i % (D / 8);
+    bool is_valid = row < rows && piece * 8 < columns;
+    copy_16 (tile + swizzled (row, piece), is_valid ? from + row * stride + piece * 8 : from, is_valid);
+  }
+}
+
+static __device__ inline int64_t
+scalar_of (const Gradients &a, const Item &i, int64_t token)
+{
+  return ((i.first + token) * a.batch + i.b) * a.heads + i.h;
+}
+
+static __device__ inline int64_t
+key_row_of (const Gradients &a, const Item &i, int64_t token)
+{
+  return (((i.first + token) * a.batch + i.b) * a.kv_heads + i.kv) * a.d + a.first;
+}
+
+template <typename F>
+static __device__ inline void
+load_slices (const Gradients &a, const Item &i, const Tiles<F> &t, int slice)
+{
+  int64_t vector = (i.chunk * a.batch + i.b) * a.heads + i.h;
+
+#pragma unroll
+  for (int j = 0; j < F::slices; j++) {
+    int64_t at = (vector * a.c + 64 * (slice + j)) * a.d + a.first;
+    int rows = a.c - 64 * (slice + j), columns = a.d - a.first;
+    load_rows<F::D> (t.m + j * F::slice_bytes, a.states[0] + (rows > 0 ? at : 0), a.d, rows, columns);
+    load_rows<F::D> (t.e + j * F::slice_bytes, a.states[1] + (rows > 0 ? at : 0), a.d, rows, columns);
+  }
+}
+
+template <typename F>
+static __device__ inline void
+load_head (const Gradients &a, const Item &i, const Tiles<F> &t, bool with_keys)
+{
+  int columns = a.d - a.first;
+  int64_t stride = a.batch * a.kv_heads * a.d, values = scalar_of (a, i, 0) * a.c,
+          value_stride = a.batch * a.heads * a.c;
+
+  if (with_keys) {
+    load_rows<F::D> (t.q, a.q + key_row_of (a, i, 0), stride, i.tokens, columns);
+    load_rows<F::D> (t.k, a.keys + key_row_of (a, i, 0), stride, i.tokens, columns);
+  }
+  load_rows<F::N> (t.v, a.values + values, value_stride, i.tokens, a.c);
+  load_rows<F::N> (t.d, a.d_o + values, value_stride, i.tokens, a.c);
+  if (F::feature)
+    gates_load<F::D, THREADS> ((uint32_t) __cvta_generic_to_shared (t.gates),
+                               a.gates + scalar_of (a, i, 0) * a.d + a.first, a.batch * a.heads * a.d, i.tokens,
+                               columns);
+  load_slices (a, i, t, 0);
+  copy_commit ();
+}
+
+/* Of rows g and g + 8. */
+static __device__ inline int
+row_of (int w, int half)
+{
+  return 16 * w + (int) threadIdx.x % 32 / 4 + 8 * half;
+}
+
+/* --- products ------------------------------------------------------------------------------------------------------ */
+
 /* An address that is not known to be the one before: what follows from it is not kept in registers from phase to phase. */
 static __device__ inline uint32_t
 afresh (uint32_t at)
@@ -151,110 +271,9 @@ row_dots (const float (&acc)[C / 8][4], uint32_t tile, int column, int w, float 
   }
 }
 
-/* --- a decay a feature -------------------------------------------------------------------------------------------- */
-
-/* A pair scaled, as two bf16 each: what q and k have of a pair of tokens must cancel in the gradients of decays. */
-static __device__ inline void
-scale_apart (uint32_t pair, float low, float high, uint32_t *first, uint32_t *rest)
-{
-  low *= bf16_at (pair, 0);
-  high *= bf16_at (pair, 1);
-  *first = bf16_pair (low, high);
-  *rest = bf16_pair (low - bf16_at (*first, 0), high - bf16_at (*first, 1));
-}
-
-/* acc[16,D] += what p[16,64] makes of the other tokens' rows in the tile, each scaled to the warp's: of earlier ones, or
- * later in reverse. A token's own is not among them. */
-template <int D>
-static __device__ inline void
-feature_others (float (&acc)[D / 8][4], const uint32_t (&p)[4][4], uint32_t tile, const float *b, int c, int w,
-                bool reverse)
-{
-  constexpr int row = Gates<D>::row;
-  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  float sign = reverse ? -1 : 1, temp[2][4] = {};
-  const float *middle = b + (reverse ? 16 * w + 15 : 16 * w - 1) * row + c;
-
-  if (reverse ? w == 3 : w == 0)
-    return;
-  float m[2] = { middle[g], middle[g + 8] };
-#pragma unroll
-  for (int block = 0; block < 4; block++) {
-    uint32_t y[4], rest[4];
-
-    if (reverse ? block <= w : block >= w)
-      continue;
-    fragment_b (y, tile, 16 * block, c);
-#pragma unroll
-    for (int e = 0; e < 4; e++) { /* tokens 2t and the next, then 8 on; then 8 features on */
-      const float *x = b + (16 * block + 2 * t + e % 2 * 8) * row + c + g + e / 2 * 8;
-      scale_apart (y[e], exp2_fast (sign * (m[e / 2] - x[0])), exp2_fast (sign * (m[e / 2] - x[row])), &y[e], &rest[e]);
-    }
-    mma (temp[0], p[block], y[0], y[1]);
-    mma (temp[1], p[block], y[2], y[3]);
-    mma (temp[0], p[block], rest[0], rest[1]);
-    mma (temp[1], p[block], rest[2], rest[3]);
-  }
-#pragma unroll
-  for (int n = 0; n < 2; n++)
-#pragma unroll
-    for (int e = 0; e < 4; e += 2) {
-      float2 own = *(const float2 *) (b + (16 * w + g + e * 4) * row + c + 8 * n + 2 * t);
-      float2 r = *(const float2 *) (middle + 8 * n + 2 * t);
-      acc[c / 8 + n][e] += temp[n][e] * exp2_fast (sign * (own.x - r.x));
-      acc[c / 8 + n][e + 1] += temp[n][e + 1] * exp2_fast (sign * (own.y - r.y));
-    }
-}
-
-/* The same within the block of 16, whose operand is `p`. */
-template <int D>
-static __device__ inline void
-feature_own (float (&acc)[D / 8][4], const uint32_t (&p)[4], uint32_t tile, const float *b, int c, int w)
-{
-  constexpr int row = Gates<D>::row;
-  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const float *at = b + 16 * w * row + c;
-  uint32_t y[4];
-  float x[4][2];
-
-  fragment_b (y, tile, 16 * w, c);
-#pragma unroll
-  for (int e = 0; e < 4; e++)
-#pragma unroll
-    for (int u = 0; u < 2; u++)
-      x[e][u] = at[(2 * t + e % 2 * 8 + u) * row + g + e / 2 * 8];
-#pragma unroll
-  for (int level = 0; level < 4; level++) {
-    uint32_t scaled[4], rest[4], pairs[4];
-    float temp[2][4] = {};
-
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      float factor[2];
-#pragma unroll
-      for (int u = 0; u < 2; u++) {
-        int token = 2 * t + e % 2 * 8 + u;
-        factor[u] =
-            level_factor (token, level, x[e][u], at[level_middle (token, level) * row + g + e / 2 * 8]);
-      }
-      scale_apart (y[e], factor[0], factor[1], &scaled[e], &rest[e]);
-      /* of p: rows g and g + 8, then 8 columns on */
-      int from = g + e % 2 * 8, to = 2 * t + e / 2 * 8;
-      pairs[e] = p[e] & (((from ^ to) >> level == 1 ? 0xffffu : 0) | ((from ^ (to + 1)) >> level == 1 ? 0xffff0000u : 0));
-    }
-    mma (temp[0], pairs, scaled[0], scaled[1]);
-    mma (temp[1], pairs, scaled[2], scaled[3]);
-    mma (temp[0], pairs, rest[0], rest[1]);
-    mma (temp[1], pairs, rest[2], rest[3]);
-#pragma unroll
-    for (int n = 0; n < 2; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        int token = g + e * 4;
-        float2 own = *(const float2 *) (at + token * row + 8 * n + 2 * t);
-        float2 r = *(const float2 *) (at + level_middle (token, level) * row + 8 * n + 2 * t);
-        acc[c / 8 + n][e] += temp[n][e] * level_factor (token, level, own.x, r.x);
-        acc[c / 8 + n][e + 1] += temp[n][e + 1] * level_factor (token, level, own.y, r.y);
-      }
-  }
-}
+/* A head's operands of pairs of tokens; of a decay a feature also those of the warp's own block, and what a token gives
+ * itself. */
+struct Pairs {
+  uint32_t p[4][4], own[4];
+  float itself[2];
+};

@@ -11,11 +11,13 @@
 
 template <typename F> struct ByHead {
   static constexpr int bytes = 2 * HEAD_BYTES;
+  static constexpr bool shares_keys = true;
   HeadGates gates;
   unsigned char *slots;
   const float *b;
 
-  __device__ ByHead (const Forward &a, const Place &p, unsigned char *shared) : gates (head_gates_of (a, p)), slots (shared), b (nullptr)
+  __device__ ByHead (const Forward &a, const Place &p, unsigned char *shared)
+      : gates (head_gates_of (a, p)), slots (shared), b (nullptr)
   {
   }
   __device__ void start ()
@@ -51,8 +53,14 @@ template <typename F> struct ByHead {
           out.o[i][n][e] *= w[e % 2];
     }
   }
-  __device__ float factor () const { return exp2_fast (b[CHUNK - 1]); }
-  __device__ uint32_t weights () const { return (uint32_t) __cvta_generic_to_shared (b) + HEAD_WEIGHTS; }
+  __device__ float factor () const
+  {
+    return exp2_fast (b[CHUNK - 1]);
+  }
+  __device__ uint32_t weights () const
+  {
+    return (uint32_t) __cvta_generic_to_shared (b) + HEAD_WEIGHTS;
+  }
 };
 
 /* --- a decay a feature -------------------------------------------------------------------------------------------- */

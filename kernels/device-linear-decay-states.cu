@@ -106,7 +106,8 @@ __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
                                            vectors * a.f.c, rows, (int) a.f.c - p.column);
       if (FEATURE)
         gates_load<F::D, F::threads> (tiles + STAGES * stage + i % STAGES * gate_stage,
-                                      a.f.gates + element_of (a.f, p, first, a.f.d), vectors * a.f.d, rows, (int) a.f.d);
+                                      a.f.gates + element_of (a.f, p, first, a.f.d), vectors * a.f.d, rows,
+                                      (int) a.f.d);
     }
     copy_commit ();
   };
@@ -289,15 +290,29 @@ decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
   States a = {};
   cudaError_t error = cudaSuccess;
 
-  a.f = { s.m,     s.batch, s.heads, s.k,
-          s.n,     cut.segment, nullptr, nullptr,
-          (const uint16_t *) x.keys.data, (const uint16_t *) x.values.data, {}, false,
-          nullptr, states, nullptr, s.kv_heads, x.gates, x.beta };
+  a.f = { s.m,
+          s.batch,
+          s.heads,
+          s.k,
+          s.n,
+          cut.segment,
+          nullptr,
+          nullptr,
+          (const uint16_t *) x.keys.data,
+          (const uint16_t *) x.values.data,
+          {},
+          false,
+          nullptr,
+          states,
+          nullptr,
+          s.kv_heads,
+          x.gates,
+          x.beta };
   a.reverse = x.reverse;
   a.totals = totals;
   if (known > 0) {
-    Chain chain = { s.k,       s.n,    all,     (int) cut.segments, (int) known, (int) decays_of (x.r),
-                    x.reverse, totals, x.first, states,             x.last };
+    Chain chain = { s.k,     s.n,    all,   (int) cut.segments, (int) known, (int) decays_of (x.r), x.reverse, totals,
+                    x.first, states, x.last };
     error = walk (a, feature, known, stream);
     if (error == cudaSuccess)
       error = launch (decay_chain_kernel, dim3 ((unsigned) div_up (all, 4 * CHAIN_THREADS)), CHAIN_THREADS, 0, stream,

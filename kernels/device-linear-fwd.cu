@@ -177,7 +177,8 @@ linear_cut_of (SpDevShape s, bool by_groups)
 size_t
 sp_dev_linear_scratch_bytes (SpDevShape s)
 {
-  return (size_t) (max (linear_cut_of (s, true).segments, linear_cut_of (s, false).segments) * s.batch * s.heads * s.k * s.n) *
+  return (size_t) (max (linear_cut_of (s, true).segments, linear_cut_of (s, false).segments) * s.batch * s.heads * s.k *
+                   s.n) *
          sizeof (float);
 }
 
@@ -208,7 +209,8 @@ run (const Forward &a, const Cut &cut, const float *in, cudaStream_t stream)
     return linear_outputs_sm90 (outputs, cut.segments, stream);
 #endif
   grid.z = (unsigned) cut.segments;
-  return launch (output_kernel<F, BLOCKS, ByDistance>, grid, F::threads, output_bytes<F, ByDistance> (), stream, outputs);
+  return launch (output_kernel<F, BLOCKS, ByDistance>, grid, F::threads, output_bytes<F, ByDistance> (), stream,
+                 outputs);
 }
 
 static cudaError_t
@@ -252,8 +254,8 @@ sp_dev_linear_forward (SpDevShape shape, const float *slopes, SpDevTensor q, SpD
     return cudaErrorInvalidValue;
   if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0)
     return cudaSuccess;
-  return forward (shape, linear_cut_of (shape, shape.k <= 128 && has_groups ()), slopes, q, keys, values, state_in, o, state,
-                  scratch, stream);
+  return forward (shape, linear_cut_of (shape, shape.k <= 128 && has_groups ()), slopes, q, keys, values, state_in, o,
+                  state, scratch, stream);
 }
 
 cudaError_t

@@ -95,9 +95,9 @@ sp_dev_transfer_prefix (const SpDevRecurrence *r, int64_t places, int64_t place,
 
   if (place < 0 || place >= places)
     return cudaErrorInvalidValue;
-  return each (Parts{ s.n, all, all + features / rows, rows, places, reverse ? places - 1 - place : place, reverse, parts,
-                      out },
-               all, 1, stream);
+  return each (
+      Parts{ s.n, all, all + features / rows, rows, places, reverse ? places - 1 - place : place, reverse, parts, out },
+      all, 1, stream);
 }
 
 struct Moved {

@@ -279,8 +279,9 @@ cudaError_t sp_dev_conv (int64_t m, int64_t batch, int64_t n, int64_t width, SpD
 size_t sp_dev_conv_bwd_scratch_bytes (int64_t m, int64_t batch, int64_t n, int64_t width);
 /* dbias and dhalo may be absent. */
 cudaError_t sp_dev_conv_bwd (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor d_out, SpDevTensor x,
-                             SpDevTensor weight, SpDevTensor bias, SpDevTensor halo, SpDevTensor dx, SpDevTensor dweight,
-                             SpDevTensor dbias, SpDevTensor dhalo, void *scratch, cudaStream_t stream);
+                             SpDevTensor weight, SpDevTensor bias, SpDevTensor halo, SpDevTensor dx,
+                             SpDevTensor dweight, SpDevTensor dbias, SpDevTensor dhalo, void *scratch,
+                             cudaStream_t stream);
 
 /* Numbered as SpRefMap. */
 enum { SP_DEV_MAP_SILU = 1 << 0, SP_DEV_MAP_L2 = 1 << 1, SP_DEV_MAP_ROTATE = 1 << 2, SP_DEV_MAP_SILU_VALUES = 1 << 3 };

@@ -111,3 +111,4 @@ void sp_add_attention_cases (void);
 void sp_add_library_cases (void);
 void sp_add_linear_cases (void);
 void sp_add_recurrent_cases (void);
+void sp_add_feature_cases (void);

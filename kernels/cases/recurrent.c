@@ -6,7 +6,7 @@
 #include <math.h>
 
 static const SpRefShape shapes[] = {
-  { .m = 1, .k = 8, .n = 8, .batch = 1, .heads = 1, .kv_heads = 1 },
+  { .m = 1, .k = 8, .n = 8, .batch = 2, .heads = 5, .kv_heads = 5 }, /* of one number alone all may cancel */
   { .m = 16, .k = 64, .n = 64, .batch = 1, .heads = 2, .kv_heads = 2 },
   { .m = 63, .k = 64, .n = 64, .batch = 1, .heads = 2, .kv_heads = 1 },
   { .m = 64, .k = 64, .n = 64, .batch = 2, .heads = 2, .kv_heads = 2 },
@@ -51,9 +51,9 @@ shape_of (SpCase *c, guint i, SpRefDecay decay, gboolean has_beta)
   if (decay == SP_REF_DECAY_FEATURE)
     r.kv_heads = r.heads;
   s.ref = (SpRefRecurrence){ .shape = r, .decay = decay };
-  s.dev = (SpDevRecurrence){
-    { .m = r.m, .n = r.n, .k = r.k, .batch = r.batch, .heads = r.heads, .kv_heads = r.kv_heads }, dev
-  };
+  s.dev =
+      (SpDevRecurrence){ { .m = r.m, .n = r.n, .k = r.k, .batch = r.batch, .heads = r.heads, .kv_heads = r.kv_heads },
+                         dev };
   s.keys = r.m * r.batch * r.kv_heads * r.k;
   s.values = s.scalars * r.n;
   s.state = r.batch * r.heads * r.k * r.n;
@@ -75,8 +75,9 @@ recurrent_case (SpCaseSums sums, const char *kernel, guint i, SpRefDecay decay, 
 {
   SpRefShape s = shapes[i];
 
-  return sp_case_new (sums, kernel, "m = %d, k = %d, n = %d, batch = %d, heads = %d, %d of keys, a decay a %s, variant %d",
-                      (int) s.m, (int) s.k, (int) s.n, (int) s.batch, (int) s.heads, (int) s.kv_heads,
+  return sp_case_new (sums, kernel,
+                      "m = %d, k = %d, n = %d, batch = %d, heads = %d, %d of keys, a decay a %s, variant %d", (int) s.m,
+                      (int) s.k, (int) s.n, (int) s.batch, (int) s.heads, (int) s.kv_heads,
                       decay == SP_REF_DECAY_HEAD ? "head" : "feature", variant);
 }
 
@@ -104,8 +105,8 @@ check_own (guint i, SpRefDecay decay, gboolean has_beta)
   void *scratch = sp_case_scratch (c, sp_dev_recurrent_scratch_bytes (&s.dev));
 
   sp_ref_recurrent_own (&s.ref, k_in, v_in, s.gates, s.beta, state_out, transfer_out);
-  SP_CASE_RUN (c, sp_dev_recurrent_own (&s.dev, k, v, s.dev_gates.data, s.dev_beta, state.data, transfer.data, scratch,
-                                        NULL));
+  SP_CASE_RUN (
+      c, sp_dev_recurrent_own (&s.dev, k, v, s.dev_gates.data, s.dev_beta, state.data, transfer.data, scratch, NULL));
 }
 
 static void
@@ -149,8 +150,8 @@ check_forward (guint i, SpRefDecay decay, gboolean has_beta)
   double *o_out = sp_case_out (c, "o", sp_case_dtype (), s.values, &o);
   void *scratch = sp_case_scratch (c, sp_dev_recurrent_scratch_bytes (&s.dev));
   sp_ref_recurrent (&s.ref, q_in, k_in, v_in, s.gates, s.beta, before, o_out);
-  SP_CASE_RUN (c, sp_dev_recurrent (&s.dev, q, k, v, s.dev_gates.data, s.dev_beta, in.data, o, state.data, scratch,
-                                    NULL));
+  SP_CASE_RUN (c,
+               sp_dev_recurrent (&s.dev, q, k, v, s.dev_gates.data, s.dev_beta, in.data, o, state.data, scratch, NULL));
 }
 
 /* Variant 1: with the state before, 2: with the gradient after, 4: the gradient of the state before too. */
@@ -164,8 +165,10 @@ check_bwd_variant (guint i, SpRefDecay decay, gboolean has_beta, int variant)
   const double *k_in = sp_case_in (c, "keys", SP_DEV_BF16, s.keys, 1, &k);
   const double *v_in = sp_case_in (c, "values", SP_DEV_BF16, s.values, 1, &v);
   const double *d_in = sp_case_in (c, "d_o", SP_DEV_BF16, s.values, 1, &d);
-  const double *b = variant & 1 ? sp_case_in (c, "state", SP_DEV_FP32, s.state, 1, &before) : sp_case_in_absent (&before);
-  const double *a = variant & 2 ? sp_case_in (c, "dstate", SP_DEV_FP32, s.state, 1, &after) : sp_case_in_absent (&after);
+  const double *b =
+      variant & 1 ? sp_case_in (c, "state", SP_DEV_FP32, s.state, 1, &before) : sp_case_in_absent (&before);
+  const double *a =
+      variant & 2 ? sp_case_in (c, "dstate", SP_DEV_FP32, s.state, 1, &after) : sp_case_in_absent (&after);
   double *dq_out = sp_case_out (c, "dq", sp_case_dtype (), s.keys, &dq);
   double *dk_out = sp_case_out (c, "dkeys", sp_case_dtype (), s.keys, &dk);
   double *dv_out = sp_case_out (c, "dvalues", sp_case_dtype (), s.values, &dv);
@@ -185,8 +188,8 @@ check_bwd_variant (guint i, SpRefDecay decay, gboolean has_beta, int variant)
     sp_ref_transfer_update (&s.ref, TRUE, transfer, a, own, dstate_out);
   }
   void *scratch = sp_case_scratch (c, sp_dev_recurrent_bwd_scratch_bytes (&s.dev));
-  SP_CASE_RUN (c, sp_dev_recurrent_bwd (&s.dev, q, k, v, s.dev_gates.data, s.dev_beta, d, before.data, after.data, dq, dk,
-                                        dv, dgates.data, dbeta, dstate.data, scratch, NULL));
+  SP_CASE_RUN (c, sp_dev_recurrent_bwd (&s.dev, q, k, v, s.dev_gates.data, s.dev_beta, d, before.data, after.data, dq,
+                                        dk, dv, dgates.data, dbeta, dstate.data, scratch, NULL));
 }
 
 static void
@@ -219,8 +222,7 @@ check_chain (guint i, SpRefDecay decay, gboolean has_beta)
       Shape s = shape_of (c, i, decay, has_beta);
       SpDevTensor parts, out;
       const double *all = sp_case_in (c, "parts", SP_DEV_FP32, places * (s.state + s.transfer), 1, &parts);
-      sp_ref_transfer_prefix (&s.ref, places, place, reverse, all,
-                              sp_case_out (c, "out", SP_DEV_FP32, s.state, &out));
+      sp_ref_transfer_prefix (&s.ref, places, place, reverse, all, sp_case_out (c, "out", SP_DEV_FP32, s.state, &out));
       SP_CASE_RUN (c, sp_dev_transfer_prefix (&s.dev, places, place, reverse, parts.data, out.data, NULL));
     }
 }
