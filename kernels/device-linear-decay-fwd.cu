@@ -11,7 +11,6 @@
 
 template <typename F> struct ByHead {
   static constexpr int bytes = 2 * HEAD_BYTES;
-  static constexpr bool shares_keys = true;
   HeadGates gates;
   unsigned char *slots;
   const float *b;

@@ -9,7 +9,6 @@
  *     score (query, key, score)     a score with its decay, or 0
  *     outputs (out)                 what comes from the state before the chunk, decayed to each token
  *     factor (), weights ()         of the state over the chunk; of the tokens' values in the state after it
- * shares_keys: heads of values may share one of keys.
  */
 
 #include "kernels/device-linear-fwd.cuh"
@@ -17,7 +16,6 @@
 /* By the distance alone: one decay a head. */
 template <typename F> struct ByDistance {
   static constexpr int bytes = F::weight_bytes;
-  static constexpr bool shares_keys = false;
   float slope2, over_chunk;
   uint32_t at;
 
@@ -81,9 +79,8 @@ __launch_bounds__ (F::threads, BLOCKS) output_kernel (Forward a)
 
   auto start = [&] (int chunk) {
     uint32_t to = tiles + chunk % 2 * stage;
-    int64_t first = p.first + chunk * CHUNK,
-            key = DECAY<F>::shares_keys ? key_of (a, p, first) : element_of (a, p, first, a.d);
-    int64_t key_stride = a.batch * (DECAY<F>::shares_keys ? a.kv_heads : a.heads) * a.d;
+    int64_t first = p.first + chunk * CHUNK, key = key_of (a, p, first);
+    int64_t key_stride = a.batch * a.kv_heads * a.d;
     int rows = p.tokens - chunk * CHUNK;
     load_tile<F::key_row, F::threads> (to, a.queries + key, key_stride, rows, a.d);
     load_tile<F::key_row, F::threads> (to + F::key_bytes, a.keys + key, key_stride, rows, a.d);
