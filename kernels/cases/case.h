@@ -23,6 +23,8 @@
  *    off by up to u p_j is off by at most u max |v|, and by far less in the mean, as the roundings are independent: 2 u
  *    for any element, and u for the root of the mean square over the array, which no lost key or wrong mask would pass.
  *    An array of less than 256 may have one rounding in all its elements: 2 u there.
+ *  - chains of those: what is multiplied again after it was rounded, as both states are in the gradient of a decay. Twice
+ *    that.
  *  - exact ones move numbers: 0.
  */
 
@@ -31,7 +33,7 @@
 
 typedef struct _SpCase SpCase;
 
-typedef enum { SP_CASE_PLAIN, SP_CASE_TENSOR, SP_CASE_EXACT } SpCaseSums;
+typedef enum { SP_CASE_PLAIN, SP_CASE_TENSOR, SP_CASE_CHAIN, SP_CASE_EXACT } SpCaseSums;
 
 SpCase *sp_case_new (SpCaseSums sums, const char *kernel, const char *shape_format, ...) G_GNUC_PRINTF (3, 4);
 
