@@ -42,6 +42,14 @@ EXTENT (head_values, m *batch *heads *n)
 EXTENT (state, batch *heads *k *n)
 EXTENT (shared_keys, m *batch *kv_heads *k)
 EXTENT (transfer, batch *heads *k *k)
+EXTENT (feature_gates, m *batch *heads *k)
+EXTENT (head_transfer, batch *heads)
+EXTENT (feature_transfer, batch *heads *k)
+EXTENT (mixed, m *(2 * kv_heads * k + heads * n))
+EXTENT (conv_rows, m *batch *n)
+EXTENT (conv_weights, 4 * n)
+EXTENT (each_head, heads)
+EXTENT (value_heads, m *heads *n)
 
 /* clang-format off */
 #define B(extent) { SP_DTYPE_BF16, extent }
@@ -68,6 +76,12 @@ EXTENT (transfer, batch *heads *k *k)
   {                                                                                                                    \
     32768, 128, 128, 1, 32, 16                                                                                         \
   }
+/* Beside a fixed decay's, as Mamba-2 and as GLA (Yang et al., 2312.06635) have them. */
+#define DECAY_SIZES { 8192, 128, 128, 1, 16, 16 }, { 32768, 128, 128, 1, 16, 16 }, { 131072, 128, 128, 1, 16, 16 }
+#define HEAD_SIZES DECAY_SIZES, { 32768, 64, 128, 1, 64, 1 }
+#define FEATURE_SIZES DECAY_SIZES, { 32768, 256, 128, 1, 16, 16 }
+#define CONV_SIZES { 32768, 4352, 0, 1 }
+#define MAP_SIZES { 32768, 64, 128, 0, 64, 1 }, { 32768, 256, 128, 0, 16, 16 }
 /* Vocabularies of LLaMA 3, one of eight parts of it, and TNL's. */
 #define LOSS_SIZES { 2048, 128256 }, { 8192, 16032 }, { 4096, 64000 }
 
@@ -194,6 +208,57 @@ static const SpBenchRow bench_rows[] = {
     { { 32768, 128, 128, 1, 16, 16 } } },
   { SP_OP_STATE_UPDATE, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta-chain", 0, { F (state), F (state), F (transfer) },
     { F (state) }, { { 8192, 128, 128, 1, 16, 16 }, { 8192, 128, 128, 8, 16, 16 } } },
+  { SP_OP_RECURRENT, SP_OP_HEAD_DECAY, "recurrent", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows) }, { B (head_values) }, { HEAD_SIZES } },
+  { SP_OP_RECURRENT, SP_OP_HEAD_DECAY, "recurrent", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows), F (head_rows) }, { B (head_values) },
+    { { 32768, 64, 128, 1, 64, 1 } } },
+  { SP_OP_RECURRENT_BWD, SP_OP_HEAD_DECAY, "recurrent-bwd", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows), NONE, B (head_values) },
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows) }, { HEAD_SIZES } },
+  { SP_OP_RECURRENT_BWD, SP_OP_HEAD_DECAY, "recurrent-bwd", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows), F (head_rows), B (head_values) },
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows), F (head_rows) },
+    { { 32768, 64, 128, 1, 64, 1 } } },
+  { SP_OP_RECURRENT, SP_OP_FEATURE_DECAY, "recurrent", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (feature_gates) }, { B (head_values) }, { FEATURE_SIZES } },
+  { SP_OP_RECURRENT_BWD, SP_OP_FEATURE_DECAY, "recurrent-bwd", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (feature_gates), NONE, B (head_values) },
+    { B (shared_keys), B (shared_keys), B (head_values), F (feature_gates) }, { FEATURE_SIZES } },
+  { SP_OP_STATE_OWN, SP_OP_HEAD_DECAY, "recurrent-own", 0, { B (shared_keys), B (head_values), F (head_rows) },
+    { F (state), F (head_transfer) }, { HEAD_SIZES } },
+  { SP_OP_STATE_OWN, SP_OP_FEATURE_DECAY, "recurrent-own", 0, { B (shared_keys), B (head_values), F (feature_gates) },
+    { F (state), F (feature_transfer) }, { FEATURE_SIZES } },
+  { SP_OP_STATE_OWN_BWD, SP_OP_HEAD_DECAY, "recurrent-own-bwd", 0,
+    { B (shared_keys), NONE, F (head_rows), NONE, B (head_values) }, { F (state), F (head_transfer) }, { HEAD_SIZES } },
+  { SP_OP_STATE_OWN_BWD, SP_OP_FEATURE_DECAY, "recurrent-own-bwd", 0,
+    { B (shared_keys), NONE, F (feature_gates), NONE, B (head_values) }, { F (state), F (feature_transfer) },
+    { FEATURE_SIZES } },
+  { SP_OP_STATE_UPDATE, SP_OP_FEATURE_DECAY, "recurrent-chain", 0, { F (state), F (state), F (feature_transfer) },
+    { F (state) }, { { 8192, 128, 128, 1, 16, 16 }, { 8192, 128, 128, 8, 16, 16 } } },
+  { SP_OP_CONV, 0, "conv", 0, { B (conv_rows), B (conv_weights), B (columns) }, { B (conv_rows) }, { CONV_SIZES } },
+  { SP_OP_CONV_BWD, 0, "conv", 0, { B (conv_rows), B (conv_rows), B (conv_weights), B (columns) },
+    { B (conv_rows), F (conv_weights), F (columns) }, { CONV_SIZES } },
+  { SP_OP_KEY_MAP, 0, "key-map", 0, { B (mixed) }, { B (kv_rows), B (kv_rows), B (value_heads) }, { MAP_SIZES } },
+  { SP_OP_KEY_MAP_BWD, 0, "key-map", 0, { NONE, B (kv_rows), B (kv_rows), B (value_heads) }, { B (mixed) },
+    { MAP_SIZES } },
+  { SP_OP_KEY_MAP, SP_OP_SILU | SP_OP_SILU_VALUES | SP_OP_L2, "key-map", 0, { B (mixed) },
+    { B (kv_rows), B (kv_rows), B (value_heads) }, { { 32768, 128, 128, 0, 16, 16 } } },
+  { SP_OP_KEY_MAP_BWD, SP_OP_SILU | SP_OP_SILU_VALUES | SP_OP_L2, "key-map", 0,
+    { B (mixed), B (kv_rows), B (kv_rows), B (value_heads) }, { B (mixed) }, { { 32768, 128, 128, 0, 16, 16 } } },
+  { SP_OP_DECAY, 0, "decay", 0, { B (row_columns), B (columns) }, { F (row_columns) }, { { 32768, 2048, 0, 0, 16 } } },
+  { SP_OP_DECAY, 0, "decay", 0, { B (row_columns), B (columns), B (each_head) }, { F (row_columns), F (row_columns) },
+    { { 32768, 64, 0, 0, 64 } } },
+  { SP_OP_DECAY_BWD, 0, "decay", 0, { B (row_columns), B (columns), NONE, F (row_columns) },
+    { B (row_columns), F (columns) }, { { 32768, 2048, 0, 0, 16 } } },
+  { SP_OP_DECAY_BWD, 0, "decay", 0,
+    { B (row_columns), B (columns), B (each_head), F (row_columns), F (row_columns) },
+    { B (row_columns), F (columns), F (each_head) }, { { 32768, 64, 0, 0, 64 } } },
+  { SP_OP_SKIP, 0, "skip", 0, { B (value_heads), B (value_heads), B (each_head) }, { B (value_heads) },
+    { { 32768, 64, 0, 0, 64 } } },
+  { SP_OP_SKIP_BWD, 0, "skip", 0,
+    { B (value_heads), B (value_heads), B (each_head), B (value_heads) }, { B (value_heads), F (each_head) },
+    { { 32768, 64, 0, 0, 64 } } },
 };
 
 /* clang-format on */
@@ -229,6 +294,7 @@ sp_bench_op (const SpBenchRow *row, guint size)
   gint64 in[SP_MAX_IN] = { 0 }, out[SP_MAX_OUT] = { 0 };
 
   op.batch = s->batch;
+  op.window = row->kind == SP_OP_CONV || row->kind == SP_OP_CONV_BWD ? 4 : 0;
   op.heads = s->heads;
   op.kv_heads = s->kv_heads;
   for (guint i = 0; i < SP_MAX_IN; i++) {

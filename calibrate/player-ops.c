@@ -453,9 +453,11 @@ sp_player_kernel (const SpCommand *command)
   gboolean recurs = (OP->flags & (SP_OP_DELTA | SP_OP_HEAD_DECAY | SP_OP_FEATURE_DECAY | SP_OP_SCAN)) != 0;
   gboolean state = OP->kind == SP_OP_STATE_UPDATE || OP->kind == SP_OP_STATE_PREFIX;
 
+  if (OP->flags & SP_OP_ON_HOST)
+    return NULL;
   if (FLAG (DELTA))
     return sp_player_delta (command);
-  return (state && recurs) || (OP->flags & SP_OP_ON_HOST) ? NULL : kernels[OP->kind].play;
+  return (state && recurs) || kernels[OP->kind].play == NULL ? sp_player_recurrent (command) : kernels[OP->kind].play;
 }
 
 gint64
@@ -463,5 +465,7 @@ sp_player_kernel_scratch (const SpCommand *command)
 {
   if (FLAG (DELTA))
     return sp_player_delta_scratch (command);
+  if (kernels[OP->kind].play == NULL)
+    return sp_player_recurrent_scratch (command);
   return kernels[OP->kind].scratch != NULL ? kernels[OP->kind].scratch (command) : 0;
 }

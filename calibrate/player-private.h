@@ -78,6 +78,12 @@ gboolean sp_player_attention_bwd (SpPlayer *player, const SpCommand *command, cu
 SpPlay sp_player_delta (const SpCommand *command);
 gint64 sp_player_delta_scratch (const SpCommand *command);
 
+/* --- player-recurrent.c ------------------------------------------------------------------------------------------- */
+
+/* Of recurrences without the delta rule, and of what stands around any; NULL: no kernel of the op yet. */
+SpPlay sp_player_recurrent (const SpCommand *command);
+gint64 sp_player_recurrent_scratch (const SpCommand *command);
+
 /* --- player.c, player-step.c -------------------------------------------------------------------------------------- */
 
 /* Small numbers in all that the command reads. */

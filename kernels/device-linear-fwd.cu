@@ -5,7 +5,7 @@
  * The sequence is cut in segments, as many as fill a card: first what each segment adds to the state, then the chain of
  * segments, then the outputs, for which a block goes through a segment from the state before it.
  */
-#include "kernels/device-linear-fwd.cuh"
+#include "kernels/device-linear-output.cuh"
 
 /* --- what a segment adds ------------------------------------------------------------------------------------------ */
 
@@ -133,91 +133,10 @@ __launch_bounds__ (CHAIN_THREADS) chain_kernel (Chain c)
   }
 }
 
-/* --- outputs ------------------------------------------------------------------------------------------------------ */
-
-template <typename F>
-static constexpr size_t
-output_bytes (void)
-{
-  return 2 * (2 * F::key_bytes + F::value_bytes) + F::score_bytes + F::W * F::staged_bytes + F::weight_bytes;
-}
-
-template <typename F, int BLOCKS>
-static __global__ void
-__launch_bounds__ (F::threads, BLOCKS) output_kernel (Forward a)
-{
-  extern __shared__ __align__ (1024) unsigned char dynamic[];
-  constexpr int stage = 2 * F::key_bytes + F::value_bytes;
-  uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic), scores = tiles + 2 * stage;
-  uint32_t staged = scores + F::score_bytes, weights = staged + F::W * F::staged_bytes;
-  Place p = place_of (a, F::C);
-  State<F> state = {};
-  float factor = decay2 (p.slope2, CHUNK);
-  int end = (p.tokens + CHUNK - 1) / CHUNK;
-
-  auto start = [&] (int chunk) {
-    uint32_t to = tiles + chunk % 2 * stage;
-    int64_t first = p.first + chunk * CHUNK, key = element_of (a, p, first, a.d);
-    int64_t key_stride = a.batch * a.heads * a.d;
-    int rows = p.tokens - chunk * CHUNK;
-    load_tile<F::key_row, F::threads> (to, a.queries + key, key_stride, rows, a.d);
-    load_tile<F::key_row, F::threads> (to + F::key_bytes, a.keys + key, key_stride, rows, a.d);
-    load_tile<F::value_row, F::threads> (to + 2 * F::key_bytes, a.values + element_of (a, p, first, a.c) + p.column,
-                                         a.batch * a.heads * a.c, rows, a.c - p.column);
-    copy_commit ();
-  };
-
-  start (0);
-  if (threadIdx.x < 32)
-    weights_set (weights, p.slope2, CHUNK);
-  if (a.before != nullptr)
-    state_load (a, p, a.before + state_at (a, p, p.segment), state);
-  for (int chunk = 0; chunk < end; chunk++) {
-    uint32_t z_tile = tiles + chunk % 2 * stage, x_tile = z_tile + F::key_bytes, y_tile = x_tile + F::key_bytes;
-    int tokens = p.tokens - chunk * CHUNK;
-    Outputs<F> out = {};
-
-    copy_wait<0> ();
-    __syncthreads (); /* the chunk is there, and the one before has been read */
-    if (chunk + 1 < end)
-      start (chunk + 1);
-    if (tokens < CHUNK) {
-      if (threadIdx.x < 32)
-        weights_set (weights, p.slope2, tokens);
-      factor = decay2 (p.slope2, tokens);
-    }
-    score_chunk<F> (z_tile, x_tile, scores, tokens, p.slope2);
-    state_read (out, state, z_tile);
-    outputs_decay (out, p.slope2, 0);
-    state_decay (state, factor);
-    __syncthreads (); /* the scores are there */
-#pragma unroll
-    for (int token = 0; token < CHUNK; token += 16) {
-      uint32_t v[F::tiles][4], weighed[F::tiles][4];
-
-      values_load<F> (v, y_tile, token);
-      scores_read (out, v, scores, token);
-      values_weighed<F> (v, weights, token, weighed);
-      state_add (state, weighed, x_tile, token);
-    }
-    outputs_store (a, p, out, staged, p.first + chunk * CHUNK, tokens);
-  }
-  if (a.after != nullptr && p.first + p.tokens == a.m)
-    state_store (a, p, state, a.after + state_at (a, p, 0));
-}
-
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
 /* Of an H100, whatever the card: the cut decides the order of sums. */
 #define MULTIPROCESSORS 132
-
-/* How a shape is cut. */
-struct Cut {
-  bool by_groups;            /* outputs by device-linear-fwd-sm90.cu */
-  int64_t columns;           /* of the values that a block has */
-  int64_t at_once;           /* blocks */
-  int64_t segment, segments; /* tokens of each but the last */
-};
 
 static bool
 has_groups (void)
@@ -234,8 +153,8 @@ has_groups (void)
 
 /* As many segments as finish first. A block takes a time for each chunk, half more with the states' pass, and one for
  * its state, which goes to memory and back twice; a chunk's keys, values, queries and outputs count as 2. */
-static Cut
-cut_of (SpDevShape s, bool by_groups)
+Cut
+linear_cut_of (SpDevShape s, bool by_groups)
 {
   Cut cut = { by_groups, s.n <= 64 ? 64 : 128, 0, 0, 0 };
   int64_t chunks = div_up (s.m, CHUNK), blocks = s.batch * s.heads * div_up (s.n, cut.columns);
@@ -258,7 +177,8 @@ cut_of (SpDevShape s, bool by_groups)
 size_t
 sp_dev_linear_scratch_bytes (SpDevShape s)
 {
-  return (size_t) (max (cut_of (s, true).segments, cut_of (s, false).segments) * s.batch * s.heads * s.k * s.n) *
+  return (size_t) (max (linear_cut_of (s, true).segments, linear_cut_of (s, false).segments) * s.batch * s.heads * s.k *
+                   s.n) *
          sizeof (float);
 }
 
@@ -289,7 +209,8 @@ run (const Forward &a, const Cut &cut, const float *in, cudaStream_t stream)
     return linear_outputs_sm90 (outputs, cut.segments, stream);
 #endif
   grid.z = (unsigned) cut.segments;
-  return launch (output_kernel<F, BLOCKS>, grid, F::threads, output_bytes<F> (), stream, outputs);
+  return launch (output_kernel<F, BLOCKS, ByDistance>, grid, F::threads, output_bytes<F, ByDistance> (), stream,
+                 outputs);
 }
 
 static cudaError_t
@@ -310,7 +231,10 @@ forward (SpDevShape s, const Cut &cut, const float *slopes, SpDevTensor q, SpDev
                 is_aligned (o.data, 16),
                 nullptr,
                 (float *) scratch,
-                state };
+                state,
+                s.heads,
+                nullptr,
+                {} };
 
   if (s.k <= 64)
     return s.n <= 64 ? run<Form<64, 16, 4>, 3, 3> (a, cut, state_in, stream)
@@ -330,8 +254,8 @@ sp_dev_linear_forward (SpDevShape shape, const float *slopes, SpDevTensor q, SpD
     return cudaErrorInvalidValue;
   if (shape.m == 0 || shape.batch * shape.heads * shape.k * shape.n == 0)
     return cudaSuccess;
-  return forward (shape, cut_of (shape, shape.k <= 128 && has_groups ()), slopes, q, keys, values, state_in, o, state,
-                  scratch, stream);
+  return forward (shape, linear_cut_of (shape, shape.k <= 128 && has_groups ()), slopes, q, keys, values, state_in, o,
+                  state, scratch, stream);
 }
 
 cudaError_t

@@ -24,7 +24,20 @@ struct Forward {
   const float *before; /* [segments,batch,heads,d,c]: the state before each segment; NULL: zero, of the only one */
   float *own;          /* of the same shape: what each segment adds */
   float *after;        /* [batch,heads,d,c]: the last state, or NULL */
+  /* Of decays that follow the data, device-linear-decay.cuh: */
+  int64_t kv_heads; /* heads of queries and keys */
+  const float *gates;
+  SpDevTensor beta;
 };
+
+/* How a shape is cut: device-linear-fwd.cu. */
+struct Cut {
+  bool by_groups;            /* outputs by device-linear-fwd-sm90.cu */
+  int64_t columns;           /* of the values that a block has */
+  int64_t at_once;           /* blocks */
+  int64_t segment, segments; /* tokens of each but the last */
+};
+Cut linear_cut_of (SpDevShape s, bool by_groups);
 
 /* The outputs by device-linear-fwd-sm90.cu: compute capability 9, keys of up to 128 features. */
 cudaError_t linear_outputs_sm90 (const Forward &f, int64_t segments, cudaStream_t stream);
@@ -49,24 +62,37 @@ struct Place {
 };
 
 static __device__ inline Place
-place_of (const Forward &a, int columns)
+place_at (const Forward &a, int columns, int segment)
 {
   Place p;
 
   p.column = (int) blockIdx.x * columns;
   p.b = (int) (blockIdx.y / (uint32_t) a.heads);
   p.h = (int) (blockIdx.y % (uint32_t) a.heads);
-  p.segment = blockIdx.z;
+  p.segment = segment;
   p.first = p.segment * a.segment;
   p.tokens = (int) min (a.m - p.first, a.segment);
-  p.slope2 = a.slopes[p.h] * LOG2_E;
+  p.slope2 = a.slopes != nullptr ? a.slopes[p.h] * LOG2_E : 0;
   return p;
+}
+
+static __device__ inline Place
+place_of (const Forward &a, int columns)
+{
+  return place_at (a, columns, blockIdx.z);
 }
 
 static __device__ inline int64_t
 element_of (const Forward &a, const Place &p, int64_t token, int64_t size)
 {
   return ((token * a.batch + p.b) * a.heads + p.h) * size;
+}
+
+/* Of queries and keys, which heads may share. */
+static __device__ inline int64_t
+key_of (const Forward &a, const Place &p, int64_t token)
+{
+  return ((token * a.batch + p.b) * a.kv_heads + p.h * a.kv_heads / a.heads) * a.d;
 }
 
 /* Of a [batch,heads,d,c] that is the index-th. */
@@ -168,13 +194,26 @@ values_load (uint32_t v[F::tiles][4], uint32_t y_tile, int token)
 
 /* --- outputs of a chunk ------------------------------------------------------------------------------------------- */
 
-/* The scores of 16 queries by 16 keys, blocks i and j of them, decayed by distance, zero where the key comes after. */
-template <typename F>
+/* Scores of 16 queries by 16 keys, blocks i and j of them, to where the chunk's are. */
 static __device__ inline void
-score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, float slope2)
+score_store (uint32_t scores, int i, int j, const float (&s)[2][4])
+{
+  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
+#pragma unroll
+  for (int n = 0; n < 2; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2)
+      store_word (scores + swizzled (16 * i + g + 4 * e, 2 * j + n) + 4 * t, bf16_pair (s[n][e], s[n][e + 1]));
+}
+
+/* Each is weight (query, key, score), which is zero where the key comes after. */
+template <typename F, typename W>
+static __device__ inline void
+score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, W weight)
 {
   float s[2][4] = {}, odd[2][4] = {}; /* sums over every other 16 features: products wait for those before them */
-  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  int g = threadIdx.x % 32 / 4;
 
 #pragma unroll
   for (int k = 0; k < F::D; k += 16) {
@@ -188,28 +227,22 @@ score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, fl
 #pragma unroll
   for (int n = 0; n < 2; n++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      int distance = 16 * (i - j) + g + e / 2 * 8 - index_of (n, e);
-      s[n][e] = distance >= 0 ? (s[n][e] + odd[n][e]) * decay2 (slope2, distance) : 0;
-    }
-#pragma unroll
-  for (int n = 0; n < 2; n++)
-#pragma unroll
-    for (int e = 0; e < 4; e += 2)
-      store_word (scores + swizzled (16 * i + g + 4 * e, 2 * j + n) + 4 * t, bf16_pair (s[n][e], s[n][e + 1]));
+    for (int e = 0; e < 4; e++)
+      s[n][e] = weight (16 * i + g + e / 2 * 8, 16 * j + index_of (n, e), s[n][e] + odd[n][e]);
+  score_store (scores, i, j, s);
 }
 
 /* Blocks on and below the diagonal, dealt to the warps. */
-template <typename F>
+template <typename F, typename W>
 static __device__ inline void
-score_chunk (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int tokens, float slope2)
+score_chunk (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int tokens, W weight)
 {
   constexpr int blocks = (CHUNK / 16) * (CHUNK / 16 + 1) / 2;
 
   for (int u = threadIdx.x / 32; u < blocks; u += F::W) {
     int i = u < 1 ? 0 : u < 3 ? 1 : u < 6 ? 2 : 3;
     if (16 * i < tokens)
-      score_block<F> (z_tile, x_tile, scores, i, u - i * (i + 1) / 2, slope2);
+      score_block<F> (z_tile, x_tile, scores, i, u - i * (i + 1) / 2, weight);
   }
 }
 

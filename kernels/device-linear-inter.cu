@@ -140,7 +140,8 @@ sp_dev_linear_inter (SpDevShape s, const float *slopes, SpDevTensor q, const flo
                 nullptr,  nullptr,
                 o,        is_aligned (o.data, 16),
                 state_in, nullptr,
-                nullptr };
+                nullptr,  s.heads,
+                nullptr,  {} };
 
   if (s.k <= 64)
     return s.n <= 64 ? run<Form<64, 16, 4>, 3> (a, stream) : run<Form<64, 32, 4>, 2> (a, stream);

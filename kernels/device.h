@@ -266,6 +266,80 @@ cudaError_t sp_dev_delta_update (SpDevShape shape, bool reverse, const float *tr
 cudaError_t sp_dev_delta_prefix (SpDevShape shape, int64_t places, int64_t place, bool reverse, const float *parts,
                                  float *out, cudaStream_t stream);
 
+/* --- linear attention whose decay follows the data: device-linear-decay*.cu ----------------------------------------- */
+
+typedef enum { SP_DEV_DECAY_HEAD, SP_DEV_DECAY_FEATURE } SpDevDecay;
+
+/* As SpRefRecurrence, without the delta rule. Logarithms of decays are at most 0. With a decay a feature beta is absent
+ * and kv_heads = heads. */
+typedef struct {
+  SpDevShape shape;
+  SpDevDecay decay;
+} SpDevRecurrence;
+
+/* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256; gates fp32, aligned to 16 bytes; beta may be absent.
+ * Segments and chunks as above. */
+size_t sp_dev_recurrent_scratch_bytes (const SpDevRecurrence *r); /* of own, own_bwd and recurrent */
+/* state and transfer may each be NULL. */
+cudaError_t sp_dev_recurrent_own (const SpDevRecurrence *r, SpDevTensor keys, SpDevTensor values, const float *gates,
+                                  SpDevTensor beta, float *state, float *transfer, void *scratch, cudaStream_t stream);
+/* What reads neither keys nor beta, T included. */
+cudaError_t sp_dev_recurrent_own_bwd (const SpDevRecurrence *r, SpDevTensor q, const float *gates, SpDevTensor d_o,
+                                      float *dstate, float *transfer, void *scratch, cudaStream_t stream);
+/* state: that after the tokens, unless NULL. */
+cudaError_t sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
+                              const float *gates, SpDevTensor beta, const float *state_in, SpDevTensor o, float *state,
+                              void *scratch, cudaStream_t stream);
+/* The scratch has the states before and after all chunks in bf16: k n / 16 bytes a token and head. dstate_in: the
+ * gradient of the state before the tokens, unless NULL. dbeta may be absent. */
+size_t sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r);
+cudaError_t sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
+                                  const float *gates, SpDevTensor beta, SpDevTensor d_o, const float *state_in,
+                                  const float *dstate_out, SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues,
+                                  float *dgates, SpDevTensor dbeta, float *dstate_in, void *scratch,
+                                  cudaStream_t stream);
+cudaError_t sp_dev_transfer_update (const SpDevRecurrence *r, const float *transfer, const float *in, const float *own,
+                                    float *out, cudaStream_t stream);
+cudaError_t sp_dev_transfer_prefix (const SpDevRecurrence *r, int64_t places, int64_t place, bool reverse,
+                                    const float *parts, float *out, cudaStream_t stream);
+
+/* --- around a recurrence: device-conv.cu, device-features.cu ------------------------------------------------------- */
+
+/* width is at most 4. */
+cudaError_t sp_dev_conv (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor x, SpDevTensor weight,
+                         SpDevTensor bias, SpDevTensor halo, SpDevTensor out, cudaStream_t stream);
+size_t sp_dev_conv_bwd_scratch_bytes (int64_t m, int64_t batch, int64_t n, int64_t width);
+/* dbias and dhalo may be absent. */
+cudaError_t sp_dev_conv_bwd (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor d_out, SpDevTensor x,
+                             SpDevTensor weight, SpDevTensor bias, SpDevTensor halo, SpDevTensor dx,
+                             SpDevTensor dweight, SpDevTensor dbias, SpDevTensor dhalo, void *scratch,
+                             cudaStream_t stream);
+
+/* Numbered as SpRefMap. */
+enum { SP_DEV_MAP_SILU = 1 << 0, SP_DEV_MAP_L2 = 1 << 1, SP_DEV_MAP_ROTATE = 1 << 2, SP_DEV_MAP_SILU_VALUES = 1 << 3 };
+
+/* k is at most 512. */
+cudaError_t sp_dev_key_map (SpDevShape shape, unsigned map, SpDevTensor qkv, const int32_t *pos, double theta,
+                            SpDevTensor q, SpDevTensor keys, SpDevTensor values, cudaStream_t stream);
+/* qkv may be absent where the map has neither silu nor l2 norm. */
+cudaError_t sp_dev_key_map_bwd (SpDevShape shape, unsigned map, SpDevTensor qkv, SpDevTensor dq, SpDevTensor dkeys,
+                                SpDevTensor dvalues, const int32_t *pos, double theta, SpDevTensor dqkv,
+                                cudaStream_t stream);
+
+cudaError_t sp_dev_decay (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor bias, SpDevTensor log_rate,
+                          SpDevTensor gates, SpDevTensor steps, cudaStream_t stream);
+size_t sp_dev_decay_bwd_scratch_bytes (int64_t m, int64_t n);
+cudaError_t sp_dev_decay_bwd (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor bias,
+                              SpDevTensor log_rate, SpDevTensor dgates, SpDevTensor dsteps, SpDevTensor draw,
+                              SpDevTensor dbias, SpDevTensor dlog_rate, void *scratch, cudaStream_t stream);
+
+cudaError_t sp_dev_skip (int64_t m, int64_t heads, int64_t n, SpDevTensor o, SpDevTensor values, SpDevTensor scale,
+                         SpDevTensor out, cudaStream_t stream);
+size_t sp_dev_skip_bwd_scratch_bytes (int64_t m, int64_t heads);
+cudaError_t sp_dev_skip_bwd (int64_t m, int64_t heads, int64_t n, SpDevTensor d, SpDevTensor values, SpDevTensor scale,
+                             SpDevTensor dvalues, SpDevTensor out, SpDevTensor dscale, void *scratch,
+                             cudaStream_t stream);
+
 /* --- the ends of a model: device-ends.cu -------------------------------------------------------------------------- */
 
 cudaError_t sp_dev_embed (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t first, SpDevTensor table,

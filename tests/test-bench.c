@@ -36,6 +36,14 @@ static const struct {
    * 2 x 64 x 384 + 64 x 64 / 3 for its inverse, W and U, 6 x 128 x 128 with the state */
   { "recurrent/delta/decay/1f.1", "32768 x 128 x 128 x 1 x 32 x 16", 6 * 128 + 6,
     32768 * 32e-9 * (32768 + 49152 + 4096 / 3.0 + 98304) },
+  /* as Mamba-2: q and keys of one head, values and o of 64 heads of 64, decays and steps in fp32; of a token 2 x 128 x 128 of
+   * the shared scores, and of a head 2 x 128 x 64 by values and 4 x 128 x 64 with the state */
+  { "recurrent/decay/1f.1", "32768 x 64 x 128 x 1 x 64 x 1", 2 * 8 + 2 * 256 + 2 * 8,
+    32768e-9 * (32768 + 64 * (16384 + 32768)) },
+  /* as GLA: decays and their gradients of 16 x 128 features in fp32 */
+  { "recurrent-bwd/feature-decay/2f.f", "32768 x 256 x 128 x 1 x 16 x 16", 4 * 128 + 3 * 256 + 2 * 256,
+    32768 * 16e-9 * (2.5 * (32768 + 65536) + 5 * 65536) },
+  { "conv-bwd/f.7", "32768 x 4352 x 1", 3 * 272 + (8 + 2 + 4 * 5) * 4352 / 1048576.0, 0 },
 };
 
 static void

@@ -506,6 +506,8 @@ sp_checks (guint *ret_n)
     sp_add_library_cases ();
     sp_add_linear_cases ();
     sp_add_delta_cases ();
+    sp_add_recurrent_cases ();
+    sp_add_feature_cases ();
   }
   *ret_n = checks->len;
   return (const SpCheck *) (gpointer) checks->data;

@@ -25,7 +25,8 @@
  *    An array of less than 256 may have one rounding in all its elements: 2 u there.
  *  - chains of those, the delta rule: a token's error is what the state before it leaves, and what is lost of it goes
  *    into the next state; it is rounded five times on its way to an output (the state, the weighed error, the matrix that
- *    solves for it, the error, the score), each as TENSOR allows once. Twice that.
+ *    solves for it, the error, the score), each as TENSOR allows once. Twice that. So
+ *    are both states in the gradient of a decay that follows the data.
  *  - exact ones move numbers: 0.
  */
 
@@ -114,3 +115,5 @@ void sp_add_attention_cases (void);
 void sp_add_library_cases (void);
 void sp_add_linear_cases (void);
 void sp_add_delta_cases (void);
+void sp_add_recurrent_cases (void);
+void sp_add_feature_cases (void);

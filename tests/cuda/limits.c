@@ -187,6 +187,16 @@ test_refused (void)
                                      NULL, memory, NULL),
                    ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_delta_prefix (shape, 2, 2, FALSE, x, x, NULL), ==, cudaErrorInvalidValue);
+  /* A decay a feature goes with neither beta nor keys that heads share; a convolution is of at most 4 tokens. */
+  SpDevRecurrence by_head = { wide, SP_DEV_DECAY_HEAD }, by_feature = { shape, SP_DEV_DECAY_FEATURE };
+  g_assert_cmpint (sp_dev_recurrent (&by_head, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_recurrent_own (&by_feature, half, half, x, half, x, x, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  by_feature.shape.heads = 2;
+  g_assert_cmpint (sp_dev_recurrent (&by_feature, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_conv (2, 1, 8, 5, half, half, none, none, half, NULL), ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_glu (SP_DEV_SILU, 2, 2, ids, half, NULL), ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_copy (4, ids, half, NULL), ==, cudaErrorInvalidValue);
   /* A row that is split over ranks needs its sum of squares, and a LayerNorm cannot be split. */

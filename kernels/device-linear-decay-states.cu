@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * States of linear attention whose decay follows the data: what each segment adds, the chain of segments, and from there the
+ * state before each chunk, which the backward wants. One kernel goes through a segment for the first and for the last.
+ */
+#include "kernels/device-linear-decay.cuh"
+
+struct States {
+  Forward f;
+  bool reverse;
+  float *totals;  /* [segments,batch,heads,1 or d]: of the logarithms of decays; f.own goes with it */
+  uint16_t *kept; /* [chunks,batch,heads,c,d], or NULL: then from f.before the states before chunks */
+};
+
+template <typename F, int STAGES, bool FEATURE>
+static constexpr size_t
+states_bytes (void)
+{
+  return STAGES * (F::key_bytes + F::value_bytes + (FEATURE ? Gates<F::D>::bytes : 0)) +
+         (FEATURE ? Scan<F::D, F::threads>::bytes : 2 * HEAD_BYTES);
+}
+
+template <typename F>
+static __device__ inline void
+state_keep (const States &a, const Place &p, State<F> &state, int chunk)
+{
+  int64_t vectors = a.f.batch * a.f.heads, vector = p.b * a.f.heads + p.h;
+  uint16_t *to = a.kept + ((p.first / CHUNK + chunk) * vectors + vector) * a.f.c * a.f.d;
+
+#pragma unroll
+  for (int i = 0; i < F::tiles; i++)
+#pragma unroll
+    for (int n = 0; n < F::D / 8; n++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        int feature = index_of (n, 0), column = p.column + column_of<F::R> (i, 2 * half);
+        if (feature < a.f.d && column < a.f.c)
+          *(uint32_t *) (to + column * a.f.d + feature) =
+              bf16_pair (state.s[i][n][2 * half], state.s[i][n][2 * half + 1]);
+      }
+}
+
+/* The chunk's part, by weights of values. */
+template <typename F>
+static __device__ inline void
+state_chunk (State<F> &state, const unsigned char *gates, uint32_t x_tile)
+{
+  uint32_t weights = (uint32_t) __cvta_generic_to_shared (gates) + HEAD_WEIGHTS;
+
+  state_decay (state, exp2_fast (((const float *) gates)[CHUNK - 1]));
+#pragma unroll
+  for (int token = 0; token < CHUNK; token += 16) {
+    uint32_t v[F::tiles][4], weighed[F::tiles][4];
+
+    values_load<F> (v, x_tile + F::key_bytes, token);
+    values_weighed<F> (v, weights, token, weighed);
+    state_add (state, weighed, x_tile, token);
+  }
+}
+
+/* The same by keys, each feature of which has its own. */
+template <typename F>
+static __device__ inline void
+state_chunk_scaled (State<F> &state, float *b, float *sums, uint32_t x_tile, bool reverse)
+{
+  const float *end = b + (CHUNK - 1) * Gates<F::D>::row;
+
+  gates_scan<F::D, F::threads> (b, sums);
+  tile_scale<F::D, F::threads> (x_tile, b, reverse);
+  state_each (state, [&] (float &s, int row, int) { s *= exp2_fast (end[row]); });
+  __syncthreads ();
+#pragma unroll
+  for (int token = 0; token < CHUNK; token += 16) {
+    uint32_t v[F::tiles][4];
+
+    values_load<F> (v, x_tile + F::key_bytes, token);
+    state_add (state, v, x_tile, token);
+  }
+}
+
+template <typename F, int STAGES, int BLOCKS, bool FEATURE>
+static __global__ void
+__launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
+{
+  extern __shared__ __align__ (1024) unsigned char dynamic[];
+  static_assert (!FEATURE || F::threads >= F::D, "a thread has a feature's total");
+  constexpr int stage = F::key_bytes + F::value_bytes, gate_stage = Gates<F::D>::bytes;
+  uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic);
+  unsigned char *gates = dynamic + STAGES * stage;
+  int segments = (int) ((a.f.m + a.f.segment - 1) / a.f.segment);
+  Place p = place_at (a.f, F::C, a.reverse ? segments - 1 - (int) blockIdx.z : (int) blockIdx.z);
+  HeadGates head = head_gates_of (a.f, p);
+  State<F> state = {};
+  int count = (p.tokens + CHUNK - 1) / CHUNK;
+  float total = 0;
+
+  auto chunk_of = [&] (int i) { return i < count ? (a.reverse ? count - 1 - i : i) : -1; };
+  auto start = [&] (int i) {
+    if (i < count) {
+      int chunk = chunk_of (i), rows = p.tokens - chunk * CHUNK;
+      uint32_t to = tiles + i % STAGES * stage;
+      int64_t first = p.first + chunk * CHUNK, vectors = a.f.batch * a.f.heads;
+      load_tile<F::key_row, F::threads> (to, a.f.keys + key_of (a.f, p, first), a.f.batch * a.f.kv_heads * a.f.d, rows,
+                                         (int) a.f.d);
+      load_tile<F::value_row, F::threads> (to + F::key_bytes, a.f.values + element_of (a.f, p, first, a.f.c) + p.column,
+                                           vectors * a.f.c, rows, (int) a.f.c - p.column);
+      if (FEATURE)
+        gates_load<F::D, F::threads> (tiles + STAGES * stage + i % STAGES * gate_stage,
+                                      a.f.gates + element_of (a.f, p, first, a.f.d), vectors * a.f.d, rows,
+                                      (int) a.f.d);
+    }
+    copy_commit ();
+  };
+
+  for (int i = 0; i < STAGES - 1; i++)
+    start (i);
+  if (!FEATURE && threadIdx.x < 32) {
+    head.fetch (chunk_of (0));
+    head.put (gates, a.reverse);
+    head.fetch (chunk_of (1));
+  }
+  if (a.f.before != nullptr)
+    state_load (a.f, p, a.f.before + state_at (a.f, p, p.segment), state);
+  for (int i = 0; i < count; i++) {
+    uint32_t x_tile = tiles + i % STAGES * stage;
+    unsigned char *own = gates + i % 2 * HEAD_BYTES;
+    float *b = (float *) (gates + i % STAGES * gate_stage);
+
+    if (STAGES == 1) {
+      __syncthreads (); /* the one before has been read */
+      start (i);
+    }
+    copy_wait<STAGES == 1 ? 0 : STAGES - 2> ();
+    __syncthreads (); /* the chunk is there, and the one before has been read */
+    if (STAGES > 1)
+      start (i + STAGES - 1);
+    if (a.kept != nullptr) {
+      state_keep (a, p, state, chunk_of (i));
+      if (i + 1 == count)
+        break;
+    }
+    if (FEATURE) {
+      state_chunk_scaled<F> (state, b, (float *) (gates + STAGES * gate_stage), x_tile, a.reverse);
+      total += b[(CHUNK - 1) * Gates<F::D>::row + threadIdx.x % F::D];
+    } else {
+      if (threadIdx.x < 32) {
+        head.put (gates + (i + 1) % 2 * HEAD_BYTES, a.reverse);
+        head.fetch (chunk_of (i + 2));
+      }
+      state_chunk<F> (state, own, x_tile);
+      total += ((const float *) own)[CHUNK - 1];
+    }
+  }
+  if (a.kept != nullptr)
+    return;
+  state_store (a.f, p, state, a.f.own + state_at (a.f, p, p.segment));
+  if (blockIdx.x == 0 && (int) threadIdx.x < (FEATURE ? (int) a.f.d : 1))
+    a.totals[((int64_t) p.segment * gridDim.y + blockIdx.y) * (FEATURE ? a.f.d : 1) + threadIdx.x] = total;
+}
+
+/* --- the chain ---------------------------------------------------------------------------------------------------- */
+
+/* From what each segment adds to the state before it, four elements of [vectors,d,c] a thread. */
+struct Chain {
+  int64_t d, c, all;
+  int segments, known, decays; /* known: segments whose own state there is; decays: 1 or d a vector */
+  bool reverse;
+  const float *totals, *in;
+  float *states, *last;
+};
+
+#define CHAIN_THREADS 128
+#define CHAIN_AHEAD 4
+
+static __global__ void
+__launch_bounds__ (CHAIN_THREADS) decay_chain_kernel (Chain c)
+{
+  int64_t i = ((int64_t) blockIdx.x * CHAIN_THREADS + threadIdx.x) * 4, row = i / c.c;
+  int64_t decay = c.decays == 1 ? row / c.d : row, totals = c.all / (c.d * c.c) * c.decays;
+  float4 running = make_float4 (0, 0, 0, 0);
+
+  if (i >= c.all)
+    return;
+  if (c.in != nullptr)
+    running = *(const float4 *) (c.in + i);
+  for (int first = 0; first < c.known; first += CHAIN_AHEAD) {
+    float4 own[CHAIN_AHEAD];
+    float total[CHAIN_AHEAD];
+#pragma unroll
+    for (int j = 0; j < CHAIN_AHEAD; j++)
+      if (first + j < c.known) {
+        int64_t segment = c.reverse ? c.segments - 1 - first - j : first + j;
+        own[j] = *(const float4 *) (c.states + segment * c.all + i);
+        total[j] = c.totals[segment * totals + decay];
+      }
+#pragma unroll
+    for (int j = 0; j < CHAIN_AHEAD; j++)
+      if (first + j < c.known) {
+        int64_t segment = c.reverse ? c.segments - 1 - first - j : first + j;
+        float factor = exp2f (total[j]);
+        *(float4 *) (c.states + segment * c.all + i) = running;
+        running.x = factor * running.x + own[j].x;
+        running.y = factor * running.y + own[j].y;
+        running.z = factor * running.z + own[j].z;
+        running.w = factor * running.w + own[j].w;
+      }
+  }
+  if (c.known < c.segments)
+    *(float4 *) (c.states + (c.reverse ? c.segments - 1 - c.known : c.known) * c.all + i) = running;
+  if (c.last != nullptr)
+    *(float4 *) (c.last + i) = running;
+}
+
+/* T of all segments. */
+struct Transfer {
+  int64_t n;
+  int segments;
+  const float *totals;
+  float *transfer;
+
+  template <int V> __device__ void at (int64_t i) const
+  {
+    float sum = 0;
+
+    for (int segment = 0; segment < segments; segment++)
+      sum += totals[segment * n + i];
+    transfer[i] = exp2f (sum);
+  }
+};
+
+/* --- launches ----------------------------------------------------------------------------------------------------- */
+
+static int64_t
+decays_of (const SpDevRecurrence &r)
+{
+  return r.decay == SP_DEV_DECAY_FEATURE ? r.shape.k : 1;
+}
+
+static int64_t
+segments_of (const SpDevRecurrence &r)
+{
+  return linear_cut_of (r.shape, false).segments;
+}
+
+size_t
+decay_states_scratch (const SpDevRecurrence &r)
+{
+  SpDevShape s = r.shape;
+
+  return (size_t) (segments_of (r) * s.batch * s.heads * (s.k * s.n + decays_of (r))) * sizeof (float);
+}
+
+template <typename F, int STAGES, int BLOCKS, bool FEATURE>
+static cudaError_t
+run (const States &a, int64_t segments, cudaStream_t stream)
+{
+  dim3 grid ((unsigned) div_up (a.f.c, F::C), (unsigned) (a.f.batch * a.f.heads), (unsigned) segments);
+
+  return launch (states_kernel<F, STAGES, BLOCKS, FEATURE>, grid, F::threads, states_bytes<F, STAGES, FEATURE> (),
+                 stream, a);
+}
+
+/* Of the segments that come first in their order. */
+static cudaError_t
+walk (const States &a, bool feature, int64_t segments, cudaStream_t stream)
+{
+  if (a.f.d <= 64)
+    return feature       ? (a.f.c <= 64 ? run<Form<64, 16, 4>, 2, 2, true> (a, segments, stream)
+                                        : run<Form<64, 16, 8>, 2, 1, true> (a, segments, stream))
+           : a.f.c <= 64 ? run<Form<64, 16, 4>, 3, 3, false> (a, segments, stream)
+                         : run<Form<64, 32, 4>, 3, 2, false> (a, segments, stream);
+  if (a.f.d <= 128)
+    return feature       ? (a.f.c <= 64 ? run<Form<128, 16, 4>, 2, 1, true> (a, segments, stream)
+                                        : run<Form<128, 16, 8>, 2, 1, true> (a, segments, stream))
+           : a.f.c <= 64 ? run<Form<128, 16, 4>, 3, 2, false> (a, segments, stream)
+                         : run<Form<128, 32, 4>, 3, 2, false> (a, segments, stream);
+  return feature       ? run<Form<256, 16, 8>, 1, 1, true> (a, segments, stream)
+         : a.f.c <= 64 ? run<Form<256, 16, 4>, 3, 1, false> (a, segments, stream)
+                       : run<Form<256, 16, 8>, 3, 1, false> (a, segments, stream);
+}
+
+cudaError_t
+decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
+{
+  SpDevShape s = x.r.shape;
+  Cut cut = linear_cut_of (s, false);
+  bool feature = x.r.decay == SP_DEV_DECAY_FEATURE, is_whole = x.last != nullptr || x.transfer != nullptr;
+  int64_t known = is_whole ? cut.segments : cut.segments - 1, all = s.batch * s.heads * s.k * s.n;
+  float *states = (float *) x.scratch, *totals = states + cut.segments * all;
+  States a = {};
+  cudaError_t error = cudaSuccess;
+
+  a.f = { s.m,
+          s.batch,
+          s.heads,
+          s.k,
+          s.n,
+          cut.segment,
+          nullptr,
+          nullptr,
+          (const uint16_t *) x.keys.data,
+          (const uint16_t *) x.values.data,
+          {},
+          false,
+          nullptr,
+          states,
+          nullptr,
+          s.kv_heads,
+          x.gates,
+          x.beta };
+  a.reverse = x.reverse;
+  a.totals = totals;
+  if (known > 0) {
+    Chain chain = { s.k,     s.n,    all,   (int) cut.segments, (int) known, (int) decays_of (x.r), x.reverse, totals,
+                    x.first, states, x.last };
+    error = walk (a, feature, known, stream);
+    if (error == cudaSuccess)
+      error = launch (decay_chain_kernel, dim3 ((unsigned) div_up (all, 4 * CHAIN_THREADS)), CHAIN_THREADS, 0, stream,
+                      chain);
+  }
+  *before = known > 0 ? states : x.first;
+  if (error == cudaSuccess && x.transfer != nullptr) {
+    int64_t n = s.batch * s.heads * decays_of (x.r);
+    error = each (Transfer{ n, (int) cut.segments, totals, x.transfer }, n, 1, stream);
+  }
+  if (error != cudaSuccess || x.kept == nullptr)
+    return error;
+  a.f.before = *before;
+  a.kept = x.kept;
+  return walk (a, feature, cut.segments, stream);
+}
