@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar plan: the layouts that fit, best first. */
 #include "cli/plan.h"
+#include "cli/ranks.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -45,7 +46,8 @@ add_export (const SpPlanOptions *o, SpPlanInput *q, const SpPlan *plan, GString 
       if (i > 0)
         g_ptr_array_insert (
             lost, 0, g_strdup_printf ("note: layout %u of the plan; of the better ones, %s", i + 1, first->message));
-      sp_cli_notes (lost);
+      if (sp_ranks_is_first (q->question.ranks))
+        sp_cli_notes (lost);
       return TRUE;
     }
     if (first == NULL)
@@ -72,8 +74,8 @@ show_progress (gint64 done, gint64 all, gpointer data)
   fprintf (stderr, "\rsearching: %s of %s layouts\033[K", looked_at, of);
 }
 
-gboolean
-sp_command_plan (char **args, GString *out, GError **error)
+static gboolean
+plan_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
 {
   g_auto (SpPlanOptions) options = { NULL };
   g_auto (SpPlanInput) q = { NULL };
@@ -82,10 +84,11 @@ sp_command_plan (char **args, GString *out, GError **error)
     return parsed == SP_PARSED_HELP;
   if (!sp_plan_input_read (&options, &q, error))
     return FALSE;
+  q.question.ranks = ranks;
 
   SpEstimator estimator;
   sp_estimator_init (&estimator, q.arch, q.cluster, q.framework, q.convention);
-  gboolean terminal = isatty (STDERR_FILENO);
+  gboolean terminal = isatty (STDERR_FILENO) && sp_ranks_is_first (ranks);
   gint64 last = 0;
   if (terminal) {
     q.question.progress = show_progress;
@@ -110,4 +113,10 @@ sp_command_plan (char **args, GString *out, GError **error)
     return add_export (&options, &q, plan, out, error);
   sp_plan_text (&q, &estimator, plan, out);
   return TRUE;
+}
+
+gboolean
+sp_command_plan (char **args, GString *out, GError **error)
+{
+  return sp_cli_on_ranks (plan_on, args, out, error);
 }

@@ -22,6 +22,7 @@ typedef struct {
   double core_s;
   GPtrArray *workers;
   gint64 decided; /* candidates, for who asks how far it is */
+  GError *failed; /* on some rank */
 } Plan;
 
 /* --- threads ------------------------------------------------------------------------------------------------------ */
@@ -152,8 +153,8 @@ share_wave (Plan *plan, Wave *wave, guint n)
   for (guint i = 0; i < n; i++)
     if (is_own (plan, i))
       pack (plan, wave, i, own);
-  g_autoptr (GByteArray) all = ranks->share (own, ranks->data);
-  for (gsize at = 0; at < all->len;)
+  g_autoptr (GByteArray) all = ranks->share (own, ranks->data, &plan->failed);
+  for (gsize at = 0; all != NULL && at < all->len;)
     at += unpack (plan, wave, all->data + at);
 }
 
@@ -185,8 +186,8 @@ tell (Plan *plan)
     q->progress (plan->decided, plan->units.candidates, q->progress_data);
 }
 
-/* The units of these numbers; what they find is merged in their order. */
-static void
+/* The units of these numbers; what they find is merged in their order. FALSE: a rank has failed. */
+static gboolean
 run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n, SpPlanKept *into)
 {
   SpPlanKept *found = g_new (SpPlanKept, n);
@@ -201,6 +202,7 @@ run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n, S
     sp_plan_kept_clear (&found[i]);
   }
   g_free (found);
+  return plan->failed == NULL;
 }
 
 static gint
@@ -306,12 +308,14 @@ take_sample (Plan *plan)
 
   for (guint at = 0; at < n; at += LARGEST_WAVE) {
     SpPlanLimits limits = limits_of (plan, SP_PLAN_SAMPLE);
-    run_wave (plan, &limits, &numbers[at], MIN (LARGEST_WAVE, n - at), &plan->sample);
+    if (!run_wave (plan, &limits, &numbers[at], MIN (LARGEST_WAVE, n - at), &plan->sample))
+      return;
   }
   guint n_best = choose_best (plan, numbers, n, best);
   for (guint part = 0; part < G_N_ELEMENTS (parts); part++) {
     SpPlanLimits limits = limits_of (plan, parts[part]);
-    run_wave (plan, &limits, best, n_best, &plan->sample);
+    if (!run_wave (plan, &limits, best, n_best, &plan->sample))
+      return;
   }
   for (guint i = 0; i < units->len; i++)
     g_array_index (units, SpPlanUnit, i).left_for_memory = FALSE;
@@ -342,7 +346,8 @@ find_best (Plan *plan)
       }
       break;
     }
-    run_wave (plan, &limits, numbers, n, &plan->kept);
+    if (!run_wave (plan, &limits, numbers, n, &plan->kept))
+      return;
     tell (plan);
   }
   tell (plan);
@@ -369,8 +374,8 @@ find_nearest (Plan *plan)
       if (unit->left_for_memory && unit->step_s <= limits.limit_s)
         numbers[n++] = at;
     }
-    if (n > 0)
-      run_wave (plan, &limits, numbers, n, kept);
+    if (n > 0 && !run_wave (plan, &limits, numbers, n, kept))
+      return;
   }
   /* It is the first pass that is counted. */
   kept->refused = best.refused;
@@ -484,13 +489,20 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
   run_jobs (&plan, bound_unit, NULL, plan.units.units->len, UNITS_AT_ONCE);
   g_array_sort_with_data (plan.units.units, compare_units, NULL);
   take_sample (&plan);
-  find_best (&plan);
-  find_nearest (&plan);
-  take_answer (&plan);
+  if (plan.failed == NULL)
+    find_best (&plan);
+  if (plan.failed == NULL)
+    find_nearest (&plan);
+  if (plan.failed == NULL)
+    take_answer (&plan);
   sp_plan_kept_clear (&plan.kept);
   sp_plan_kept_clear (&plan.sample);
   sp_plan_units_clear (&plan.units);
   g_ptr_array_unref (plan.workers);
+  if (plan.failed != NULL) {
+    g_propagate_error (error, plan.failed);
+    return NULL;
+  }
   if (ret->legal == 0 && !ret->has_nearest) {
     refuse_all (&plan.space, error);
     return NULL;

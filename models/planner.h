@@ -71,8 +71,8 @@ typedef struct {
 /* Several processes on one question: each calls sp_plan() with the same, and all get the same plan. */
 typedef struct {
   guint rank, n;
-  /* Everybody's bytes in the order of ranks, of everybody's own. */
-  GByteArray *(*share) (const GByteArray *own, gpointer data);
+  /* Everybody's bytes in the order of ranks, of everybody's own. NULL: a rank has failed. */
+  GByteArray *(*share) (const GByteArray *own, gpointer data, GError **error);
   gpointer data;
 } SpPlanRanks;
 
