@@ -26,6 +26,7 @@ typedef struct {
   SpPlanKept *kept;
   SpPlanPoint point;
   guint8 offload;          /* what some of the layouts may have on the host */
+  guint8 *wanted;          /* [placements] of whom the question wants any; NULL: all */
   SpPlanBound micro_batch; /* of the work at hand, on all stages; step_s 0: not known */
   SpPlanBound bound;       /* and with the stages and the schedule */
   guint first, end;        /* placements of the same stages: orders alone differ */
@@ -160,6 +161,9 @@ try_layout (Search *s)
     return;
   s->kept->estimated++;
   sp_estimate_finish (estimator, &e, &entry.run, &entry.estimate);
+  if (s->wanted != NULL &&
+      !s->space->question->wants (&entry.layout, &entry.run, FALSE, s->space->question->wants_data))
+    return;
   if (entry.estimate.fits)
     sp_plan_kept_fits (s->kept, &entry);
   else if (sp_plan_entry_lacks (&entry) > 0) /* else it is the host that has no room */
@@ -277,6 +281,8 @@ try_orders (Search *s)
   const SpPlanPoint here = s->point;
 
   for (guint p = s->first; p < s->end; p++) {
+    if (s->wanted != NULL && !s->wanted[p])
+      continue;
     s->point = here;
     sp_plan_place (s->unit, p, &s->point);
     if (!is_order_too_slow (s))
@@ -419,6 +425,23 @@ try_works (Search *s, guint row)
     try_works (s, row + 1);
 }
 
+/* FALSE: the question wants none of the unit. */
+static gboolean
+find_wanted (Search *s)
+{
+  const SpPlanQuestion *q = s->space->question;
+  SpPlanPoint point = s->unit->point;
+  gboolean any = q->wants == NULL;
+
+  s->wanted = any ? NULL : g_new0 (guint8, s->unit->n);
+  for (guint p = 0; p < s->unit->n && q->wants != NULL; p++) {
+    sp_plan_place (s->unit, p, &point);
+    s->wanted[p] = q->wants (&point.layout, &point.run, TRUE, q->wants_data);
+    any |= s->wanted[p];
+  }
+  return any;
+}
+
 void
 sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPlanLimits *limits, SpPlanUnit *unit,
                      SpPlanKept *kept)
@@ -431,7 +454,9 @@ sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPla
       s.offload |= s.point.layout.offload;
   s.point = unit->point;
   sp_plan_place (unit, 0, &s.point);
-  try_works (&s, 0);
+  if (find_wanted (&s))
+    try_works (&s, 0);
+  g_free (s.wanted);
 }
 
 /* The work whose ops are taken is one that the rules allow, so the rows are gone through until there is one. */
