@@ -40,6 +40,8 @@ EXTENT (head_rows, m *batch *heads)
 EXTENT (normed_heads, m *(heads + kv_heads))
 EXTENT (head_values, m *batch *heads *n)
 EXTENT (state, batch *heads *k *n)
+EXTENT (shared_keys, m *batch *kv_heads *k)
+EXTENT (transfer, batch *heads *k *k)
 
 /* clang-format off */
 #define B(extent) { SP_DTYPE_BF16, extent }
@@ -59,6 +61,12 @@ EXTENT (state, batch *heads *k *n)
   { 8192, 128, 128, 1, 16, 16 }, { 32768, 128, 128, 1, 16, 16 }, { 131072, 128, 128, 1, 16, 16 },                      \
   {                                                                                                                    \
     65536, 64, 64, 1, 32, 32                                                                                           \
+  }
+/* The last as Qwen3-Next has them. */
+#define DELTA_SIZES                                                                                                    \
+  { 8192, 128, 128, 1, 16, 16 }, { 32768, 128, 128, 1, 16, 16 }, { 131072, 128, 128, 1, 16, 16 },                      \
+  {                                                                                                                    \
+    32768, 128, 128, 1, 32, 16                                                                                         \
   }
 /* Vocabularies of LLaMA 3, one of eight parts of it, and TNL's. */
 #define LOSS_SIZES { 2048, 128256 }, { 8192, 16032 }, { 4096, 64000 }
@@ -165,6 +173,27 @@ static const SpBenchRow bench_rows[] = {
     { B (queries), B (queries), B (head_values) }, { LINEAR_SIZES } },
   { SP_OP_STATE_UPDATE, 0, "linear-chain", TABLE (SLOPES), { F (state), F (state) }, { F (state) },
     { { 8192, 128, 128, 1, 16, 16 }, { 8192, 128, 128, 8, 16, 16 } } },
+  { SP_OP_RECURRENT, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows), B (head_rows) }, { B (head_values) },
+    { DELTA_SIZES } },
+  { SP_OP_RECURRENT_BWD, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta-bwd", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows), B (head_rows), B (head_values) },
+    { B (shared_keys), B (shared_keys), B (head_values), F (head_rows), B (head_rows) }, { DELTA_SIZES } },
+  { SP_OP_RECURRENT, SP_OP_DELTA, "delta", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), NONE, B (head_rows) }, { B (head_values) },
+    { { 32768, 128, 128, 1, 16, 16 }, { 65536, 64, 64, 1, 32, 32 } } },
+  { SP_OP_RECURRENT_BWD, SP_OP_DELTA, "delta-bwd", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), NONE, B (head_rows), B (head_values) },
+    { B (shared_keys), B (shared_keys), B (head_values), NONE, B (head_rows) },
+    { { 32768, 128, 128, 1, 16, 16 }, { 65536, 64, 64, 1, 32, 32 } } },
+  { SP_OP_STATE_OWN, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta-own", 0,
+    { B (shared_keys), B (head_values), F (head_rows), B (head_rows) }, { F (state), F (transfer) },
+    { { 32768, 128, 128, 1, 16, 16 } } },
+  { SP_OP_STATE_OWN_BWD, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta-own-bwd", 0,
+    { B (shared_keys), B (shared_keys), F (head_rows), B (head_rows), B (head_values) }, { F (state), F (transfer) },
+    { { 32768, 128, 128, 1, 16, 16 } } },
+  { SP_OP_STATE_UPDATE, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta-chain", 0, { F (state), F (state), F (transfer) },
+    { F (state) }, { { 8192, 128, 128, 1, 16, 16 }, { 8192, 128, 128, 8, 16, 16 } } },
 };
 
 /* clang-format on */

@@ -453,11 +453,15 @@ sp_player_kernel (const SpCommand *command)
   gboolean recurs = (OP->flags & (SP_OP_DELTA | SP_OP_HEAD_DECAY | SP_OP_FEATURE_DECAY | SP_OP_SCAN)) != 0;
   gboolean state = OP->kind == SP_OP_STATE_UPDATE || OP->kind == SP_OP_STATE_PREFIX;
 
+  if (FLAG (DELTA))
+    return sp_player_delta (command);
   return (state && recurs) || (OP->flags & SP_OP_ON_HOST) ? NULL : kernels[OP->kind].play;
 }
 
 gint64
 sp_player_kernel_scratch (const SpCommand *command)
 {
+  if (FLAG (DELTA))
+    return sp_player_delta_scratch (command);
   return kernels[OP->kind].scratch != NULL ? kernels[OP->kind].scratch (command) : 0;
 }

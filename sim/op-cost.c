@@ -88,6 +88,53 @@ linear_flops (const SpOp *op)
   }
 }
 
+/* A recurrence's, of a token and value head; see the header. */
+typedef struct {
+  double heads;  /* token-heads */
+  double shared; /* of them, those that do products of q and k */
+  double chunk;
+  double state; /* of all */
+} Recurrence;
+
+#define DELTA_CHUNK 64
+
+static Recurrence
+recurrence_of (const SpOp *op)
+{
+  double tokens = (double) op->m * op->batch;
+  gboolean delta = (op->flags & SP_OP_DELTA) != 0, once = !delta && op->flags & SP_OP_HEAD_DECAY;
+
+  return (Recurrence){ .heads = tokens * op->heads,
+                       .shared = tokens * (once ? op->kv_heads : op->heads),
+                       .chunk = delta ? DELTA_CHUNK : op->k,
+                       .state = 2 * tokens * op->heads * op->k * op->n };
+}
+
+static double
+recurrent_flops (const SpOp *op, gboolean backward)
+{
+  Recurrence f = recurrence_of (op);
+  double k = op->k, n = op->n, chunk = 2 * f.chunk * (f.shared * k + f.heads * n);
+
+  if (op->flags & SP_OP_SCAN)
+    return (backward ? 2.5 : 1) * 3 * f.state;
+  if (!(op->flags & SP_OP_DELTA))
+    return backward ? 2.5 * chunk + 5 * f.state : chunk + 2 * f.state;
+  if (backward)
+    return 8 * f.state + f.heads * (2 * f.chunk * (10 * k + 5 * n) + 4 * f.chunk * f.chunk);
+  return chunk + f.heads * (2 * f.chunk * (2 * k + n) + f.chunk * f.chunk / 3) + 3 * f.state;
+}
+
+static double
+own_flops (const SpOp *op, gboolean backward)
+{
+  Recurrence f = recurrence_of (op);
+
+  if (op->flags & SP_OP_SCAN)
+    return 2 * f.state;
+  return op->flags & SP_OP_DELTA ? (backward ? 3 : 2) * f.state + 4 * f.heads * op->k * op->k : f.state;
+}
+
 double
 sp_op_flops (const SpOp *op, double pairs)
 {
@@ -105,6 +152,12 @@ sp_op_flops (const SpOp *op, double pairs)
   case SP_OP_LINEAR_INTER:
   case SP_OP_LINEAR_INTER_BWD:
     return linear_flops (op);
+  case SP_OP_RECURRENT:
+  case SP_OP_RECURRENT_BWD:
+    return recurrent_flops (op, op->kind == SP_OP_RECURRENT_BWD);
+  case SP_OP_STATE_OWN:
+  case SP_OP_STATE_OWN_BWD:
+    return own_flops (op, op->kind == SP_OP_STATE_OWN_BWD);
   default:
     return 0;
   }

@@ -32,6 +32,10 @@ static const struct {
   { "attention/causal/7.3", "8192 x 8192 x 128 x 1 x 32 x 32", 4 * 64 + 1, 549.8229227520 },
   /* 8192 tokens, 16 heads: 2 x 128 x 256 in the chunk, 4 x 128 x 128 with the state, of fp32 */
   { "linear-local/7.3", "8192 x 128 x 128 x 1 x 16 x 16", 4 * 32 + 1, 17.179869184 },
+  /* as Qwen3-Next: q and keys of 16 heads, values, o and two gates of 32; of a token and head 2 x 64 x 256 in the chunk,
+   * 2 x 64 x 384 + 64 x 64 / 3 for its inverse, W and U, 6 x 128 x 128 with the state */
+  { "recurrent/delta/decay/1f.1", "32768 x 128 x 128 x 1 x 32 x 16", 6 * 128 + 6,
+    32768 * 32e-9 * (32768 + 49152 + 4096 / 3.0 + 98304) },
 };
 
 static void

@@ -358,13 +358,15 @@ typedef struct {
 static Tolerance
 tolerance_of (const SpCase *c, const Array *a)
 {
-  double own = a->dtype == SP_DEV_BF16 ? 0x1p-8 : 0x1p-18;
+  double own = a->dtype == SP_DEV_BF16 ? 0x1p-8 : 0x1p-18, mean = a->n < 256 ? 0x1p-7 : 0x1p-8;
 
   switch (c->sums) {
   case SP_CASE_EXACT:
     return (Tolerance){ 0 };
   case SP_CASE_TENSOR:
-    return (Tolerance){ own, 0x1p-7, a->n < 256 ? 0x1p-7 : 0x1p-8 };
+    return (Tolerance){ own, 0x1p-7, mean };
+  case SP_CASE_CHAIN:
+    return (Tolerance){ own, 0x1p-6, 2 * mean };
   default:
     return (Tolerance){ own, 0x1p-18, own };
   }
@@ -503,6 +505,7 @@ sp_checks (guint *ret_n)
     sp_add_attention_cases ();
     sp_add_library_cases ();
     sp_add_linear_cases ();
+    sp_add_delta_cases ();
   }
   *ret_n = checks->len;
   return (const SpCheck *) (gpointer) checks->data;

@@ -23,6 +23,9 @@
  *    off by up to u p_j is off by at most u max |v|, and by far less in the mean, as the roundings are independent: 2 u
  *    for any element, and u for the root of the mean square over the array, which no lost key or wrong mask would pass.
  *    An array of less than 256 may have one rounding in all its elements: 2 u there.
+ *  - chains of those, the delta rule: a token's error is what the state before it leaves, and what is lost of it goes
+ *    into the next state; it is rounded five times on its way to an output (the state, the weighed error, the matrix that
+ *    solves for it, the error, the score), each as TENSOR allows once. Twice that.
  *  - exact ones move numbers: 0.
  */
 
@@ -31,7 +34,7 @@
 
 typedef struct _SpCase SpCase;
 
-typedef enum { SP_CASE_PLAIN, SP_CASE_TENSOR, SP_CASE_EXACT } SpCaseSums;
+typedef enum { SP_CASE_PLAIN, SP_CASE_TENSOR, SP_CASE_CHAIN, SP_CASE_EXACT } SpCaseSums;
 
 SpCase *sp_case_new (SpCaseSums sums, const char *kernel, const char *shape_format, ...) G_GNUC_PRINTF (3, 4);
 
@@ -110,3 +113,4 @@ void sp_add_end_cases (void);
 void sp_add_attention_cases (void);
 void sp_add_library_cases (void);
 void sp_add_linear_cases (void);
+void sp_add_delta_cases (void);

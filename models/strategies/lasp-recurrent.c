@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/layers/families.h"
 #include "models/strategies/linear.h"
+#include "sim/op-cost.h"
 
 /*
  * Recurrences whose decay follows the data, and delta rules, on one rank and over a chain of ranks.
@@ -15,17 +16,7 @@
  * Nothing runs beside the gather: the kernel that follows wants the state. (LASP-2's own split, the part within chunks
  * beside the gather, is that of lasp.c.)
  *
- * FLOP of the chunked kernels, a token and value head, for key size k, value size n and chunk C:
- *   plain   as lasp.c has them, C = k, in which a device's linear efficiency is stated: q k within the chunk 2 C k
- *           (once for all heads that share q and k, where the decay is one a head), times v 2 C n; the state's build
- *           and use, 2 k n each. Backward: 2.5 times the first two, and 5 products of 2 k n.
- *   delta   C = 64 (flash-linear-attention). As plain, and for the chunk's product of (I - beta k k^T) as I - W^T K
- *           (the WY form of 2406.06484, with the UT transform): K K^T 2 C k, the inverse of I + its lower half C^2 / 3,
- *           W 2 C k, U 2 C n; and U - W S before the build, 2 k n. Backward, kernel by kernel: W, U and the states
- *           again, the parts within the chunk, the states' gradients, dQ dK dW, the transform's own backward: 8
- *           products of 2 k n, 10 of 2 C k, 5 of 2 C n, 2 of 2 C^2.
- * The first kernel: plain 2 k n, each way. Delta 2 x 2 k n forward, 3 x 2 k n backward, and 2 x 2 k k for T each way; W
- * and U are counted once, in the main kernel: flash-linear-attention shares them.
+ * FLOP of the chunked kernels: sim/op-cost.h.
  *
  * Known lies. What flash-linear-attention keeps beside the operands (the inverse, bf16, C a token and head of a delta
  * rule) and the states of all chunks while a kernel runs (k n / C a token and head) are not counted as memory, nor are
@@ -33,65 +24,6 @@
  * kernels use chunks of 256. A selective scan is no matrix product: its FLOP, 3 x 2 k n a token and head, 2.5 times
  * that backward, are priced at the rate of the others.
  */
-
-#define DELTA_CHUNK 64
-
-typedef struct {
-  double heads;  /* token-heads */
-  double shared; /* of them, those that do products of q and k */
-  double k, n;   /* sizes */
-  double chunk;
-  gboolean delta, scan;
-} Work;
-
-static Work
-work_of (const SpWriter *w, const SpCoreSlots *c)
-{
-  double tokens = (double) c->tokens * w->batch;
-  gboolean delta = (c->rule & SP_OP_DELTA) != 0, once = !delta && c->rule & SP_OP_HEAD_DECAY;
-
-  return (Work){ .heads = tokens * c->heads,
-                 .shared = tokens * (once ? c->kv_heads : c->heads),
-                 .k = c->key_size,
-                 .n = c->value_size,
-                 .chunk = delta ? DELTA_CHUNK : c->key_size,
-                 .delta = delta,
-                 .scan = (c->rule & SP_OP_SCAN) != 0 };
-}
-
-static double
-forward_flops (const Work *f)
-{
-  double chunk = 2 * f->chunk * (f->shared * f->k + f->heads * f->n), state = 2 * f->heads * f->k * f->n;
-
-  if (f->scan)
-    return 3 * state;
-  if (!f->delta)
-    return chunk + 2 * state;
-  return chunk + f->heads * (2 * f->chunk * (2 * f->k + f->n) + f->chunk * f->chunk / 3) + 3 * state;
-}
-
-static double
-backward_flops (const Work *f)
-{
-  double chunk = 2 * f->chunk * (f->shared * f->k + f->heads * f->n), state = 2 * f->heads * f->k * f->n;
-
-  if (f->scan)
-    return 2.5 * 3 * state;
-  if (!f->delta)
-    return 2.5 * chunk + 5 * state;
-  return 8 * state + f->heads * (2 * f->chunk * (10 * f->k + 5 * f->n) + 4 * f->chunk * f->chunk);
-}
-
-static double
-own_flops (const Work *f, gboolean backward)
-{
-  double state = 2 * f->heads * f->k * f->n;
-
-  if (f->scan)
-    return 2 * state;
-  return f->delta ? (backward ? 3 : 2) * state + 4 * f->heads * f->k * f->k : state;
-}
 
 /* --- ops ---------------------------------------------------------------------------------------------------------- */
 
@@ -117,13 +49,11 @@ main_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c)
 static void
 main_forward (SpWriter *w, SpCoreSlots *c)
 {
-  Work f = work_of (w, c);
-
   c->o = sp_ulysses_operand (w, sp_linear_value_elements (w, c));
   SpOp *op = main_op (w, SP_OP_RECURRENT, c);
   op->in[5] = c->state;
   op->out[0] = c->o;
-  op->flops = forward_flops (&f);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 }
 
@@ -138,8 +68,6 @@ gradient_like (SpWriter *w, guint8 slot)
 static void
 main_backward (SpWriter *w, SpCoreSlots *c, guint8 d_state)
 {
-  Work f = work_of (w, c);
-
   c->dq = gradient_like (w, c->q);
   c->dk = gradient_like (w, c->k);
   c->dv = gradient_like (w, c->v);
@@ -154,7 +82,7 @@ main_backward (SpWriter *w, SpCoreSlots *c, guint8 d_state)
   op->out[2] = c->dv;
   op->out[3] = c->d_gates;
   op->out[4] = c->rule & SP_OP_SCAN ? c->rates.grad : c->d_beta;
-  op->flops = backward_flops (&f);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
 }
 
@@ -188,7 +116,6 @@ make_own (SpWriter *w, const SpCoreSlots *c)
 static Own
 own_part (SpWriter *w, const SpCoreSlots *c, gboolean backward)
 {
-  Work f = work_of (w, c);
   Own own = make_own (w, c);
   SpOp *op = sp_linear_op (w, backward ? SP_OP_STATE_OWN_BWD : SP_OP_STATE_OWN, c);
 
@@ -198,7 +125,7 @@ own_part (SpWriter *w, const SpCoreSlots *c, gboolean backward)
   op->in[4] = backward ? c->d_o : 0;
   op->out[0] = own.state;
   op->out[1] = own.transfer;
-  op->flops = own_flops (&f, backward);
+  op->flops = sp_op_flops (op, 0);
   sp_write_op_done (w, op);
   return own;
 }

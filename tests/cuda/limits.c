@@ -157,6 +157,7 @@ test_refused (void)
   SpDevTensor half = { memory, SP_DEV_BF16 }, ids = { memory, SP_DEV_INT32 }, single = { memory, SP_DEV_FP32 };
   SpDevTensor odd = { memory + 2, SP_DEV_BF16 }, none = { NULL, SP_DEV_BF16 };
   SpDevShape shape = { .m = 8, .n = 8, .k = 64, .batch = 1, .heads = 1, .kv_heads = 1 }, uneven = shape, wide = shape;
+  SpDevShape large = shape;
   float *x = (float *) memory;
 
   uneven.k = 60;
@@ -174,6 +175,18 @@ test_refused (void)
   g_assert_cmpint (sp_dev_linear_forward (shape, x, half, odd, half, NULL, half, NULL, memory, NULL), ==,
                    cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_linear_inter (wide, x, half, x, half, NULL), ==, cudaErrorInvalidValue);
+  large.k = SP_DEV_DELTA_MOST_K + 8;
+  g_assert_cmpint (sp_dev_delta (large, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta (shape, half, half, half, x, ids, NULL, half, NULL, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta_own (uneven, half, half, x, none, x, x, memory, NULL), ==, cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta_own_bwd (shape, half, odd, x, none, half, x, x, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta_bwd (shape, half, half, half, x, none, half, NULL, NULL, single, half, half, x, none,
+                                     NULL, memory, NULL),
+                   ==, cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta_prefix (shape, 2, 2, FALSE, x, x, NULL), ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_glu (SP_DEV_SILU, 2, 2, ids, half, NULL), ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_copy (4, ids, half, NULL), ==, cudaErrorInvalidValue);
   /* A row that is split over ranks needs its sum of squares, and a LayerNorm cannot be split. */
@@ -188,6 +201,7 @@ test_refused (void)
   g_assert_cmpint (sp_dev_glu (SP_DEV_SILU, 0, 2, half, half, NULL), ==, cudaSuccess);
   shape.m = 0;
   g_assert_cmpint (sp_dev_attention (shape, half, half, half, FALSE, NULL, NULL, half, x, NULL, NULL), ==, cudaSuccess);
+  g_assert_cmpint (sp_dev_delta (shape, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==, cudaSuccess);
 }
 
 void
