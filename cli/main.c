@@ -128,7 +128,8 @@ report (const GError *error)
     return 70;
   }
   g_autofree char *message = g_strdelimit (g_strdup (error->message), "\n\r\t\033", ' ');
-  fprintf (stderr, "seqpar: %s\n", message);
+  if (message[0] != '\0') /* else another rank says it: cli/ranks.h */
+    fprintf (stderr, "seqpar: %s\n", message);
   if (error->domain == G_OPTION_ERROR || g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_USAGE))
     return 2;
   if (g_error_matches (error, SP_CLI_ERROR, SP_CLI_ERROR_BEYOND))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/plan.h"
+#include "cli/ranks.h"
 #include "models/inputs/csv.h"
 
 /* seqpar plan --pareto: what is best in time, memory of a GPU and number of GPUs; also as rows for seqpar plot. */
@@ -115,7 +116,7 @@ sp_plan_ask_pareto (const SpPlanAsked *asked, GString *out, GError **error)
   if (pareto == NULL)
     return FALSE;
   g_autoptr (GString) rows = csv != NULL ? sp_plan_pareto_csv (asked->estimator, q, pareto->points) : NULL;
-  if (csv != NULL && !sp_cli_write_file (csv, rows, error))
+  if (csv != NULL && sp_ranks_is_first (asked->input->question.ranks) && !sp_cli_write_file (csv, rows, error))
     return FALSE;
   if (asked->options->json)
     return add_json (asked, pareto, out, error);

@@ -210,16 +210,19 @@ add_ties (const SpPlan *plan, const SpPlanTies *ties, const SpArchitecture *arch
   if (ties->tied == 1)
     g_string_append_printf (out, "no other of the first %u ties with the best\n", ties->compared);
   else
-    g_string_append_printf (out, "%u of the first %u tie: their intervals overlap the best's; the simplest is %u. %s\n",
+    g_string_append_printf (out,
+                            "%u of the first %u tie: what is not known of the curves may make up the difference; the "
+                            "simplest is %u. %s\n",
                             ties->tied, ties->compared, ties->simplest + 1, layout);
 }
 
 static void
 add_table (const SpPlanInput *q, const SpPlan *plan, const SpPlanTies *ties, GString *out)
 {
-  static const char *const head[] = { "",         "step time",   "simulated", "95 % interval", "ties with the best",
-                                      "tokens/s", "MFU",         "MFU causal",    "memory GiB",
-                                      "of GPU",   "micro-batch", "layout" };
+  static const char *const head[] = {
+    "",    "step time",  "simulated",  "95 % interval", "ties with the best", "tokens/s",
+    "MFU", "MFU causal", "memory GiB", "of GPU",        "micro-batch",        "layout"
+  };
   gboolean simulated = plan->simulated > 0, tie = ties->compared > 0;
   g_autofree char *align = g_strconcat ("rr", simulated ? "r" : "", tie ? "rr" : "", "rrrrrrl", NULL);
   g_autoptr (SpTable) table = sp_table_new (align);

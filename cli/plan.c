@@ -4,6 +4,7 @@
 
 #include "cli/exported.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 
 /* --- as a run file ------------------------------------------------------------------------------------------------ */
 
@@ -35,13 +36,14 @@ add_export (const SpPlanOptions *o, SpPlanInput *q, SpEstimator *estimator, SpCl
   sp_cli_progress_end (progress);
   if (exported == NULL)
     return FALSE;
-  sp_cli_note_export (exported, best != NULL ? best->estimate.step_time_s : 0, NULL);
+  if (sp_ranks_is_first (q->question.ranks))
+    sp_cli_note_export (exported, best != NULL ? best->estimate.step_time_s : 0, NULL);
   g_string_append_len (out, exported->text->str, (gssize) exported->text->len);
   return TRUE;
 }
 
-gboolean
-sp_command_plan (char **args, GString *out, GError **error)
+static gboolean
+plan_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
 {
   g_auto (SpPlanOptions) options = { NULL };
   g_auto (SpPlanInput) q = { NULL };
@@ -50,6 +52,7 @@ sp_command_plan (char **args, GString *out, GError **error)
     return parsed == SP_PARSED_HELP;
   if (!sp_plan_input_read (&options, &q, error))
     return FALSE;
+  q.question.ranks = ranks;
 
   SpEstimator estimator;
   sp_estimator_init (&estimator, q.arch, q.cluster, q.framework, q.convention);
@@ -75,4 +78,10 @@ sp_command_plan (char **args, GString *out, GError **error)
     return sp_plan_json (&estimator, plan, out, error);
   sp_plan_text (&q, &estimator, plan, out);
   return TRUE;
+}
+
+gboolean
+sp_command_plan (char **args, GString *out, GError **error)
+{
+  return sp_cli_on_ranks (plan_on, args, out, error);
 }

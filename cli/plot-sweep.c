@@ -92,7 +92,7 @@ legal_axis (const SpPlotQuestion *q, const char *text, guint most, GError **erro
   if (sweep == NULL)
     return NULL;
   sp_sweep_prepare (sweep);
-  g_autoptr (GString) rows = sp_sweep_text (sweep, 0, error);
+  g_autoptr (GString) rows = sp_sweep_text (sweep, 0, NULL, error);
   if (rows == NULL)
     return NULL;
   g_autoptr (SpCsv) csv = sp_csv_new (q->input, g_strdup (rows->str), rows->len, error);
@@ -145,5 +145,5 @@ sp_plot_sweep (const SpPlotQuestion *q, const SpKind *kind, GError **error)
     return NULL;
   sweep->simulates = q->simulates;
   sp_sweep_prepare (sweep);
-  return sp_sweep_text (sweep, 0, error);
+  return sp_sweep_text (sweep, 0, NULL, error);
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/progress.h"
+#include "cli/ranks.h"
 
 static void
 show (gint64 done, gint64 all, gpointer data)
@@ -22,7 +23,7 @@ show (gint64 done, gint64 all, gpointer data)
 void
 sp_cli_progress_begin (SpCliProgress *progress, SpPlanQuestion *question)
 {
-  *progress = (SpCliProgress){ .terminal = isatty (STDERR_FILENO) };
+  *progress = (SpCliProgress){ .terminal = isatty (STDERR_FILENO) && sp_ranks_is_first (question->ranks) };
   if (!progress->terminal)
     return;
   question->progress = show;

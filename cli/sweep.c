@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/ranks.h"
 #include "cli/sweep.h"
 #include "models/inputs/ini.h"
 #include "models/inputs/csv.h"
@@ -57,6 +58,7 @@ parse (char **args, Options *o, GString *out, GError **error)
 
 typedef struct {
   const SpSweep *sweep;
+  const SpPlanRanks *ranks; /* the first one writes */
   const char *path;
   int fd;            /* -1: not opened yet, or no file */
   GString *held;     /* rows before the first that is not refused: until there is one nothing is written */
@@ -222,6 +224,10 @@ write_row (guint point, const char *line, SpOutcome outcome, gpointer data)
   g_string_append (file->held, line);
   if (file->counts[SP_OUTCOME_REFUSED] == file->done)
     return TRUE;
+  if (!sp_ranks_is_first (file->ranks)) {
+    g_string_truncate (file->held, 0);
+    return TRUE;
+  }
   if (file->fd < 0 && !open_file (file))
     return FALSE;
   gboolean written = write_all (file, file->held->str);
@@ -269,20 +275,47 @@ add_summary (const File *file, GString *out)
   g_string_append_c (out, '\n');
 }
 
+/* Points that the file lacks, as the first rank sees it, and what it counted of the others; NULL: a rank has failed. */
+static GArray *
+missing_points (File *file, GError **error)
+{
+  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (guint));
+  g_autoptr (GByteArray) own = g_byte_array_new ();
+  const SpPlanRanks *ranks = file->ranks;
+
+  for (guint i = 0; i < file->n && sp_ranks_is_first (ranks); i++)
+    if (file->old[i] == NULL)
+      g_array_append_val (points, i);
+  if (ranks == NULL || ranks->n == 1)
+    return g_steal_pointer (&points);
+  if (ranks->rank == 0) {
+    g_byte_array_append (own, (const guint8 *) file->counts, sizeof file->counts);
+    g_byte_array_append (own, (const guint8 *) points->data, points->len * (guint) sizeof (guint));
+  }
+  g_autoptr (GByteArray) all = ranks->share (own, ranks->data, error);
+  if (all == NULL)
+    return NULL;
+  memcpy (file->counts, all->data, sizeof file->counts);
+  g_array_set_size (points, 0);
+  g_array_append_vals (points, all->data + sizeof file->counts,
+                       (all->len - (guint) sizeof file->counts) / (guint) sizeof (guint));
+  file->done = file->n - points->len;
+  return g_steal_pointer (&points);
+}
+
 static gboolean
 write_file (File *file, guint threads, GString *out, GError **error)
 {
-  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (guint));
-  const SpSweepSink sink = { write_row, file, threads };
+  const SpSweepSink sink = { write_row, file, threads, file->ranks };
+  g_autoptr (GArray) points = missing_points (file, error);
 
-  for (guint i = 0; i < file->n; i++)
-    if (file->old[i] == NULL)
-      g_array_append_val (points, i);
-  sp_sweep_run (file->sweep, points, &sink);
+  gboolean good = points != NULL && sp_sweep_run (file->sweep, points, &sink, error);
   if (file->terminal)
     fputs ("\r\033[K", stderr);
   if (file->fd >= 0 && close (file->fd) != 0 && file->failed == 0)
     file->failed = errno;
+  if (!good)
+    return FALSE;
   if (file->failed != 0)
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", file->path, g_strerror (file->failed));
   if (file->counts[SP_OUTCOME_REFUSED] == file->n)
@@ -296,30 +329,36 @@ write_file (File *file, guint threads, GString *out, GError **error)
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
 static gboolean
-run (const Options *o, const SpSweep *sweep, GString *out, GError **error)
+run (const Options *o, const SpSweep *sweep, const SpPlanRanks *ranks, GString *out, GError **error)
 {
   guint n = sp_sweep_size (sweep);
   g_auto (GStrv) old = g_new0 (char *, n + 1);
   g_autoptr (GString) held = g_string_new (NULL);
-  File file = {
-    .sweep = sweep, .path = o->csv, .fd = -1, .held = held, .old = old, .n = n, .terminal = isatty (STDERR_FILENO)
-  };
+  gboolean is_first = sp_ranks_is_first (ranks);
+  File file = { .sweep = sweep,
+                .ranks = ranks,
+                .path = o->csv,
+                .fd = -1,
+                .held = held,
+                .old = old,
+                .n = n,
+                .terminal = isatty (STDERR_FILENO) && is_first };
 
   if (sp_cli_is_stdout (o->csv)) {
-    g_autoptr (GString) text = sp_sweep_text (sweep, (guint) o->threads, error);
+    g_autoptr (GString) text = sp_sweep_text (sweep, (guint) o->threads, ranks, error);
     if (text != NULL)
       g_string_append_len (out, text->str, (gssize) text->len);
     return text != NULL;
   }
-  gboolean done = sp_cli_check_output (o->csv, error) && resume (&file, error) &&
+  gboolean done = (!is_first || (sp_cli_check_output (o->csv, error) && resume (&file, error))) &&
                   write_file (&file, (guint) o->threads, out, error);
   for (guint i = 0; i < n; i++)
     g_clear_pointer (&old[i], g_free); /* with gaps, so not as a list */
   return done;
 }
 
-gboolean
-sp_command_sweep (char **args, GString *out, GError **error)
+static gboolean
+sweep_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
 {
   static const char *const positional[] = { "SCENARIO", NULL };
   static const char *const engines[] = { "estimate", "simulate", NULL };
@@ -344,5 +383,11 @@ sp_command_sweep (char **args, GString *out, GError **error)
   sweep->intervals = options.intervals;
   sweep->convention = convention;
   sp_sweep_prepare (sweep);
-  return run (&options, sweep, out, error);
+  return run (&options, sweep, ranks, out, error);
+}
+
+gboolean
+sp_command_sweep (char **args, GString *out, GError **error)
+{
+  return sp_cli_on_ranks (sweep_on, args, out, error);
 }

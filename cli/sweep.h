@@ -15,6 +15,7 @@
  */
 
 #include "cli/cli.h"
+#include "models/planner.h"
 
 G_BEGIN_DECLS
 
@@ -80,14 +81,15 @@ typedef struct {
   /* Called for each point, in the order of `points`, by one thread at a time. FALSE ends the sweep. */
   gboolean (*row) (guint point, const char *line, SpOutcome outcome, gpointer data);
   gpointer data;
-  guint threads; /* 0: one a processor */
+  guint threads;            /* 0: one a processor */
+  const SpPlanRanks *ranks; /* each makes a part of the rows and is handed all; NULL: this process alone */
 } SpSweepSink;
 
-/* Of some points. */
-void sp_sweep_run (const SpSweep *sweep, const GArray *points, const SpSweepSink *sink);
+/* Of some points. FALSE: a rank has failed. */
+gboolean sp_sweep_run (const SpSweep *sweep, const GArray *points, const SpSweepSink *sink, GError **error);
 /* The error of a sweep of which every point is refused: `line` is the first one's row. */
 gboolean sp_sweep_refuse (const SpSweep *sweep, const char *line, GError **error);
 /* Of all, as one text with the header. An error where every point is refused: the first one's reason. */
-GString *sp_sweep_text (const SpSweep *sweep, guint threads, GError **error);
+GString *sp_sweep_text (const SpSweep *sweep, guint threads, const SpPlanRanks *ranks, GError **error);
 
 G_END_DECLS

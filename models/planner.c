@@ -22,6 +22,7 @@ typedef struct {
   double core_s;
   GPtrArray *workers;
   gint64 decided; /* candidates, for who asks how far it is */
+  GError *failed; /* on some rank */
 } Plan;
 
 /* --- threads ------------------------------------------------------------------------------------------------------ */
@@ -152,8 +153,8 @@ share_wave (Plan *plan, Wave *wave, guint n)
   for (guint i = 0; i < n; i++)
     if (is_own (plan, i))
       pack (plan, wave, i, own);
-  g_autoptr (GByteArray) all = ranks->share (own, ranks->data);
-  for (gsize at = 0; at < all->len;)
+  g_autoptr (GByteArray) all = ranks->share (own, ranks->data, &plan->failed);
+  for (gsize at = 0; all != NULL && at < all->len;)
     at += unpack (plan, wave, all->data + at);
 }
 
@@ -185,8 +186,8 @@ tell (Plan *plan)
     q->progress (plan->decided, plan->units.candidates, q->progress_data);
 }
 
-/* The units of these numbers; what they find is merged in their order. */
-static void
+/* The units of these numbers; what they find is merged in their order. FALSE: a rank has failed. */
+static gboolean
 run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n, SpPlanKept *into)
 {
   SpPlanKept *found = g_new (SpPlanKept, n);
@@ -201,6 +202,7 @@ run_wave (Plan *plan, const SpPlanLimits *limits, const guint *units, guint n, S
     sp_plan_kept_clear (&found[i]);
   }
   g_free (found);
+  return plan->failed == NULL;
 }
 
 static gint
@@ -227,10 +229,17 @@ is_same_task (const SpPlanUnit *a, const SpPlanUnit *b)
          x->expert == y->expert;
 }
 
-#define MOST_SAMPLED 1024
+/* Orders that the bound does not tell apart. */
+static gboolean
+is_like (const SpPlanUnit *a, const SpPlanUnit *b)
+{
+  return a->step_s == b->step_s && (a->most_stages > 1) == (b->most_stages > 1) && is_same_task (a, b);
+}
 
-/* A limit to begin with: of each task the smallest micro-batch, which fits sooner than others, and of its units the one
- * with the smallest bound. */
+#define MOST_SAMPLED 4096
+#define MOST_IN_FULL 16 /* units of the sample's best that are searched in full */
+
+/* Of each task the smallest micro-batch, which fits sooner than others, and of its units one of each bound. */
 static guint
 choose_sample (const Plan *plan, guint *ret)
 {
@@ -241,24 +250,72 @@ choose_sample (const Plan *plan, guint *ret)
     const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, at);
     gboolean is_new = unit->point.run.micro_batch == 1 && !isinf (unit->step_s);
     for (guint i = 0; i < n && is_new; i++)
-      is_new = !is_same_task (&g_array_index (units, SpPlanUnit, ret[i]), unit);
+      is_new = !is_like (&g_array_index (units, SpPlanUnit, ret[i]), unit);
     if (is_new)
       ret[n++] = at;
   }
   return n;
 }
 
+static gboolean
+is_in_unit (const SpPlanEntry *entry, const SpPlanUnit *unit)
+{
+  const SpPlanUnit of = { .point = { entry->layout, entry->run } };
+
+  if (!is_same_task (&of, unit) || entry->run.micro_batch != unit->point.run.micro_batch)
+    return FALSE;
+  for (guint p = 0; p < unit->n; p++)
+    if (unit->placements[p].pipeline == entry->layout.pipeline &&
+        memcmp (&unit->placements[p].order, &entry->layout.order, sizeof entry->layout.order) == 0)
+      return TRUE;
+  return FALSE;
+}
+
+/* Of some units, those that have the best of what was found. */
+static guint
+choose_best (const Plan *plan, const guint *units, guint n, guint *ret)
+{
+  const GArray *best = plan->sample.best;
+  guint n_chosen = 0;
+
+  for (guint i = 0; i < best->len && n_chosen < MOST_IN_FULL; i++)
+    for (guint u = 0; u < n; u++) {
+      gboolean is_new =
+          is_in_unit (&g_array_index (best, SpPlanEntry, i), &g_array_index (plan->units.units, SpPlanUnit, units[u]));
+      for (guint j = 0; j < n_chosen && is_new; j++)
+        is_new = ret[j] != units[u];
+      if (is_new)
+        ret[n_chosen++] = units[u];
+    }
+  return n_chosen;
+}
+
+static SpPlanLimits
+limits_of (const Plan *plan, SpPlanPart part)
+{
+  return (SpPlanLimits){ .part = part,
+                         .limit_s = limit_of (plan),
+                         .most_bytes = plan->space.estimator->cluster->device->memory_bytes.value };
+}
+
+/* A limit to begin with: a few layouts of many units, and then the usual ones, and all, of the best of these. */
 static void
 take_sample (Plan *plan)
 {
+  static const SpPlanPart parts[] = { SP_PLAN_USUAL, SP_PLAN_WHOLE };
   GArray *units = plan->units.units;
-  guint numbers[MOST_SAMPLED], n = choose_sample (plan, numbers);
+  guint numbers[MOST_SAMPLED], best[MOST_IN_FULL], n = choose_sample (plan, numbers);
 
   for (guint at = 0; at < n; at += LARGEST_WAVE) {
-    SpPlanLimits limits = { .is_sample = TRUE,
-                            .limit_s = sp_plan_kept_limit (&plan->sample),
-                            .most_bytes = plan->space.estimator->cluster->device->memory_bytes.value };
-    run_wave (plan, &limits, &numbers[at], MIN (LARGEST_WAVE, n - at), &plan->sample);
+    SpPlanLimits limits = limits_of (plan, SP_PLAN_SAMPLE);
+    if (!run_wave (plan, &limits, &numbers[at], MIN (LARGEST_WAVE, n - at), &plan->sample))
+      return;
+  }
+  guint n_best = choose_best (plan, numbers, n, best);
+  for (guint part = 0; part < G_N_ELEMENTS (parts); part++) {
+    SpPlanLimits limits = limits_of (plan, parts[part]);
+    if (!run_wave (plan, &limits, best, n_best, &plan->sample))
+      return;
   }
   for (guint i = 0; i < units->len; i++)
     g_array_index (units, SpPlanUnit, i).left_for_memory = FALSE;
@@ -272,8 +329,7 @@ find_best (Plan *plan)
   guint numbers[LARGEST_WAVE], size = FIRST_WAVE;
 
   for (guint first = 0, n; first < units->len; first += n, size = MIN (2 * size, LARGEST_WAVE)) {
-    SpPlanLimits limits = { .limit_s = limit_of (plan),
-                            .most_bytes = plan->space.estimator->cluster->device->memory_bytes.value };
+    SpPlanLimits limits = limits_of (plan, SP_PLAN_WHOLE);
     for (n = 0; n < size && first + n < units->len; n++) {
       const SpPlanUnit *unit = &g_array_index (units, SpPlanUnit, first + n);
       if (isinf (unit->step_s) || unit->step_s > limits.limit_s)
@@ -290,7 +346,8 @@ find_best (Plan *plan)
       }
       break;
     }
-    run_wave (plan, &limits, numbers, n, &plan->kept);
+    if (!run_wave (plan, &limits, numbers, n, &plan->kept))
+      return;
     tell (plan);
   }
   tell (plan);
@@ -317,8 +374,8 @@ find_nearest (Plan *plan)
       if (unit->left_for_memory && unit->step_s <= limits.limit_s)
         numbers[n++] = at;
     }
-    if (n > 0)
-      run_wave (plan, &limits, numbers, n, kept);
+    if (n > 0 && !run_wave (plan, &limits, numbers, n, kept))
+      return;
   }
   /* It is the first pass that is counted. */
   kept->refused = best.refused;
@@ -432,13 +489,20 @@ sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error)
   run_jobs (&plan, bound_unit, NULL, plan.units.units->len, UNITS_AT_ONCE);
   g_array_sort_with_data (plan.units.units, compare_units, NULL);
   take_sample (&plan);
-  find_best (&plan);
-  find_nearest (&plan);
-  take_answer (&plan);
+  if (plan.failed == NULL)
+    find_best (&plan);
+  if (plan.failed == NULL)
+    find_nearest (&plan);
+  if (plan.failed == NULL)
+    take_answer (&plan);
   sp_plan_kept_clear (&plan.kept);
   sp_plan_kept_clear (&plan.sample);
   sp_plan_units_clear (&plan.units);
   g_ptr_array_unref (plan.workers);
+  if (plan.failed != NULL) {
+    g_propagate_error (error, plan.failed);
+    return NULL;
+  }
   if (ret->legal == 0 && !ret->has_nearest) {
     refuse_all (&plan.space, error);
     return NULL;

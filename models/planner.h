@@ -17,9 +17,18 @@
  *   unit       degrees, micro-batch and links of the blocks' groups: kernels outside the attention core and communication
  *              that nothing hides, as priced, which no row changes but to add to it; of the core the FLOP of one GPU's
  *              program at its best rate; times the micro-batches of a stage, if stages were even
- *   work       as well the rows that change the blocks' work: their lists as priced, times the same
+ *   work       as well the rows that change the blocks' work: their lists as priced, times the same; of every-K recompute
+ *              those of none
+ *   kind       and whether a kind of schedule has forwards to wait for, and backwards that go back whole: some stage has
+ *              them beside its own, however the layers are spread
  *   schedule   as well stages and schedule: of each stage its slots, after the forwards of those before it, and before
  *              the backwards that go back through them; and memory: what a stage keeps of micro-batches in flight
+ *   order      with messages between stages, a pass over the schedule where it can go over all micro-batches
+ *   states     with gathers, reductions and the optimizer, of each stage in the order of its slots alone: all that is left
+ *              out is what stages wait for each other; before offload is looked at, without the optimizer. And memory: shards
+ *              over all ranks, and as much on the host as may be
+ * A limit to begin with is a sample: of all degrees and links some layouts of one sequence a micro-batch, then all of the
+ * units that the best of these are in.
  * All that no bound cuts off is estimated. So the best are the best of all, by the estimate: against brute force in
  * tests/test-planner.c and, with every bound held to every layout below it, in tests/test-plan-bounds.c. Units are taken
  * in the order of their bounds, in waves of a fixed size that share what the waves before have found: results and counts
@@ -62,8 +71,8 @@ typedef struct {
 /* Several processes on one question: each calls sp_plan() with the same, and all get the same plan. */
 typedef struct {
   guint rank, n;
-  /* Everybody's bytes in the order of ranks, of everybody's own. */
-  GByteArray *(*share) (const GByteArray *own, gpointer data);
+  /* Everybody's bytes in the order of ranks, of everybody's own. NULL: a rank has failed. */
+  GByteArray *(*share) (const GByteArray *own, gpointer data, GError **error);
   gpointer data;
 } SpPlanRanks;
 

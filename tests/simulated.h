@@ -24,10 +24,9 @@ simulate_on (const Draw *d, Machine *m, const SpSimulateOptions *options, SpEsti
   g_autoptr (SpProgram) program = sp_program_new ();
   g_autoptr (GError) error = NULL;
   SpEstimator estimator;
-  SpClusterMemo memo = { 0 }; /* so that paths come from the graph where digits do not line up with nodes */
 
-  g_mutex_init (&memo.lock);
-  m->cluster.memo = &memo;
+  m->cluster.memo =
+      sp_cluster_memo_new (); /* so that paths come from the graph where digits do not line up with nodes */
   sp_estimator_init (&estimator, d->arch, &m->cluster, &d->framework, SP_MFU_SEQPAR);
   sp_program_write (program, d->arch, &d->framework, &d->layout, &d->run);
   if (estimate != NULL) {
@@ -39,8 +38,5 @@ simulate_on (const Draw *d, Machine *m, const SpSimulateOptions *options, SpEsti
     draw_simulation_describe (d, m);
   g_assert_no_error (error);
   g_assert_true (ok);
-  m->cluster.memo = NULL;
-  g_clear_pointer (&memo.topology, sp_topology_free);
-  g_clear_pointer (&memo.rates, g_hash_table_unref);
-  g_mutex_clear (&memo.lock);
+  g_clear_pointer (&m->cluster.memo, sp_cluster_memo_free);
 }

@@ -37,6 +37,9 @@ static const Refusal refusals[] = {
   { "top", { AT, "--pareto", "--top", "3" }, { "--top does not go with --pareto" } },
   { "export", { AT, "--min-gpus", "--export", "megatron" }, { "--export does not go with --min-gpus" } },
   { "csv", { AT, "--csv", "x.csv" }, { "--csv goes with --pareto" } },
+  { "simulate-of-question", { AT, "--pareto", "--simulate", "3" }, { "--simulate does not go with --pareto" } },
+  { "simulate-text", { AT, "--simulate", "few" }, { "--simulate \"few\"" } },
+  { "threads-many", { AT, "--threads", "5000" }, { "--threads \"5000\"", "1024" } },
   { "no-length", { PLAN, "--min-gpus" }, { "--sequence is missing" } },
 };
 
@@ -208,6 +211,76 @@ test_ties (void)
   g_assert_true (truth (json_array_get_element (layouts, simplest - 1), "ties_with_best"));
 }
 
+/* What a search does is the same on any number of threads, and says the same. */
+static void
+test_threads (void)
+{
+  write_good ();
+  g_auto (Run) one = run_cli (AT, "--space", "whole", "--threads", "1"),
+               two = run_cli (AT, "--space", "whole", "--threads", "2");
+  g_assert_cmpint (one.status, ==, 0);
+  g_assert_cmpstr (one.out, ==, two.out);
+}
+
+static double
+best_step (JsonNode *node, const char *figure)
+{
+  return number (json_array_get_element (array (node, "layouts"), 0), figure);
+}
+
+static JsonNode *
+plan_json (const char *const *args)
+{
+  g_auto (Run) run = run_args (args);
+  return parse_json (&run);
+}
+
+/* The whole space holds the usual one: more layouts, and none of the usual ones is quicker than its best. */
+static void
+test_space (void)
+{
+  write_good ();
+  g_autoptr (JsonNode) usual = plan_json ((const char *const[]){ AT, "--simulate", "0", "--json", NULL });
+  g_autoptr (JsonNode) whole =
+      plan_json ((const char *const[]){ AT, "--simulate", "0", "--json", "--space", "whole", NULL });
+  g_assert_cmpfloat (number (whole, "candidates"), >, 10 * number (usual, "candidates"));
+  g_assert_cmpfloat (best_step (whole, "step_time_s"), <=, best_step (usual, "step_time_s"));
+  /* All are pruned, legal or refused, and of the legal ones some are estimated. */
+  g_assert_cmpfloat (number (whole, "pruned") + number (whole, "legal"), <=, number (whole, "candidates"));
+  g_assert_cmpfloat (number (whole, "estimated"), <=, number (whole, "legal"));
+  g_assert_cmpfloat (number (whole, "fitting"), <=, number (whole, "estimated"));
+  g_assert_true (JSON_NODE_HOLDS_NULL (member (whole, "gap")));
+  static const char *const words[] = { "--space", "usual", "whole", NULL };
+  g_auto (Run) other = run_cli (AT, "--space", "all");
+  assert_refused (&other, 2, words);
+}
+
+/* So many are simulated, they come first, the quickest before the others, within the bounds of the estimate. */
+static void
+test_simulate (void)
+{
+  write_good ();
+  g_autoptr (JsonNode) node = plan_json ((const char *const[]){ AT, "--simulate", "3", "--top", "5", "--json", NULL });
+  JsonArray *layouts = array (node, "layouts");
+  g_assert_cmpfloat (number (node, "simulated"), ==, 3);
+  g_assert_cmpfloat (number (node, "gap"), >=, 0);
+  g_assert_cmpfloat (number (node, "gap"), <, 1);
+  g_assert_cmpuint (json_array_get_length (layouts), ==, 5);
+  for (guint i = 0; i < 5; i++) {
+    JsonNode *layout = json_array_get_element (layouts, i);
+    g_assert_cmpint (json_object_has_member (json_node_get_object (layout), "simulated_step_s"), ==, i < 3);
+    if (i >= 3)
+      continue;
+    double simulated = number (layout, "simulated_step_s");
+    g_assert_cmpfloat (simulated, >=, number (layout, "step_time_low_s") * (1 - 1e-9));
+    g_assert_cmpfloat (simulated, <=, number (layout, "step_time_high_s") * (1 + 1e-9));
+    if (i > 0)
+      g_assert_cmpfloat (simulated, >=, number (json_array_get_element (layouts, i - 1), "simulated_step_s"));
+  }
+  g_auto (Run) text = run_cli (AT, "--simulate", "3", "--top", "5");
+  assert_contains (text.out, "3 of the best are simulated");
+}
+
 int
 main (int argc, char **argv)
 {
@@ -222,6 +295,9 @@ main (int argc, char **argv)
     { "/cli-plan/pareto", test_pareto },
     { "/cli-plan/sensitivity", test_sensitivity },
     { "/cli-plan/ties", test_ties },
+    { "/cli-plan/threads", test_threads },
+    { "/cli-plan/space", test_space },
+    { "/cli-plan/simulate", test_simulate },
   };
   if (!begin_cli (&argc, &argv))
     return 0;

@@ -73,7 +73,9 @@ typedef struct {
   const SpPlanUnit *unit;
   SpPlanPoint point;
   SpPlanBound work, bound;
-  double unit_step_s, unit_low_s;
+  double micro_batch_s; /* of the work at hand on all stages; 0: not known */
+  double forward_share;
+  guint placement;
   gint64 layouts, legal;
   SpPlanKept kept;
 } Brute;
@@ -87,6 +89,52 @@ hold (Brute *b, const char *what, double bound, double value)
   g_test_message ("%s: %.12g is bounded by %.12g: %s, micro-batch %d", what, value, bound, text,
                   b->point.run.micro_batch);
   g_test_fail ();
+}
+
+/* Bounds of a layout that know its states, and those of parts that its states are in. */
+static void
+hold_states (Brute *b, const SpPlanEntry *entry)
+{
+  SpEstimator *estimator = &b->worker->estimator;
+  SpPlanFigure figure = b->w->question.figure;
+  double seconds = sp_plan_entry_s (entry, figure), share;
+  SpPlanEntry floor = *entry, plain = *entry;
+  SpEstimateContext e;
+
+  sp_estimate_context (estimator, b->worker->program, &entry->layout, &entry->run, &e);
+  sp_estimate_time_floor (&e, &floor.estimate);
+  hold (b, "floor", sp_plan_entry_s (&floor, figure), seconds);
+  hold (b, "floor's low", floor.estimate.low_s, entry->estimate.low_s);
+  share = sp_plan_least_stage (b->space, &b->unit->placements[b->placement], entry->run.micro_batch,
+                               sp_schedule_get (entry->layout.schedule), b->forward_share);
+  hold (b, "kind of schedule", share * b->micro_batch_s, seconds);
+  plain.layout.zero = plain.layout.zero_group = plain.layout.offload = 0;
+  sp_estimate_works (estimator, b->worker->program, &plain.layout, &plain.run, &e);
+  sp_estimate_time_of_works (estimator, &e, &floor.estimate);
+  hold (b, "schedule and messages", sp_plan_entry_s (&floor, figure), seconds);
+  plain.layout = entry->layout;
+  plain.layout.offload = 0;
+  if (!sp_layout_check (&plain.layout, b->w->arch, &b->w->framework, &plain.run, b->space->gpus, NULL))
+    return;
+  sp_estimate_context (estimator, b->worker->program, &plain.layout, &plain.run, &e);
+  sp_estimate_time_without_optimizer (&e, &floor.estimate);
+  hold (b, "whatever is offloaded", sp_plan_entry_s (&floor, figure), seconds);
+}
+
+static void
+hold_state_bytes (Brute *b, const SpPlanEntry *entry, double bytes)
+{
+  SpPlanPoint least = { entry->layout, entry->run };
+  gboolean has_host = b->w->cluster.host_bytes_per_s.value > 0;
+  guint8 most = (guint8) (SP_OFFLOAD_OPTIMIZER | (entry->layout.zero == 3 ? SP_OFFLOAD_PARAMETERS : 0));
+
+  for (guint i = 0; i < 2; i++) {
+    least.layout.offload = has_host ? most : 0;
+    double state = (double) sp_estimate_state_bytes (&b->worker->bytes, b->worker->program, &least.layout, &least.run) *
+                   (1 + b->w->framework.allocator_slack.value);
+    hold (b, i == 0 ? "bytes of states off the GPU" : "and over all ranks", state, bytes);
+    least.layout.zero_group = 0;
+  }
 }
 
 static void
@@ -112,6 +160,8 @@ try_layout (Brute *b)
   double state = (double) sp_estimate_state_bytes (&b->worker->bytes, b->worker->program, &entry.layout, &entry.run) *
                  (1 + b->w->framework.allocator_slack.value);
   hold (b, "states' bytes", entry.layout.offload & SP_OFFLOAD_ACTIVATIONS ? state : state + b->bound.bytes, bytes);
+  hold_states (b, &entry);
+  hold_state_bytes (b, &entry, bytes);
   SpMemory memory;
   sp_estimate_bytes (&b->worker->bytes, b->worker->program, &entry.layout, &entry.run, &memory);
   g_assert_cmpfloat (memory.total_bytes, ==, bytes);
@@ -131,8 +181,13 @@ bound_point (Brute *b, SpPlanLevel level)
   plain.layout.zero = plain.layout.zero_group = plain.layout.offload = 0;
   SpPlanBound *ret = level == SP_PLAN_WORK ? &b->work : &b->bound;
   *ret = (SpPlanBound){ 0 };
-  if (level == SP_PLAN_WORK && plain.layout.recompute_every > 1)
-    return;
+  if (level == SP_PLAN_WORK) {
+    b->micro_batch_s = 0;
+    b->forward_share = 1;
+    if (plain.layout.recompute_every > 1) /* no quicker than with none */
+      plain.layout.recompute = SP_RECOMPUTE_NONE;
+    plain.layout.recompute_every = 1;
+  }
   if (level == SP_PLAN_WORK) {
     plain.layout.schedule = plain.layout.stage_split[0] = 0;
     plain.layout.virtual_stages = 1;
@@ -145,7 +200,11 @@ bound_point (Brute *b, SpPlanLevel level)
     return;
   }
   sp_plan_bound_micro_batch (&e, &b->w->framework, b->w->question.figure, b->unit->most_stages, ret);
+  b->micro_batch_s = ret->step_s;
+  b->forward_share = ret->forward_share;
   ret->step_s *= b->unit->least_share;
+  if (b->point.layout.recompute_every > 1)
+    ret->bytes = 0;
 }
 
 static void
@@ -176,6 +235,7 @@ brute_force (Brute *b, const SpPlanUnits *units, double core_s)
     b->unit = unit;
     for (guint p = 0; p < unit->n; p++) {
       b->point = unit->point;
+      b->placement = p;
       sp_plan_place (unit, p, &b->point);
       go_through (b, SP_PLAN_WORK, 0);
     }

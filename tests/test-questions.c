@@ -539,10 +539,15 @@ test_ties (void)
   g_assert_false (ties.ties[4]);
   guint tied = 0, fewest = G_MAXUINT, simplest = 0;
   for (guint i = 0; i < 5; i++) {
-    const double *best = entries[0].estimate.interval_s, *mine = entries[i].estimate.interval_s;
+    const double *best = entries[0].estimate.interval_s, *mine = entries[i].estimate.interval_s, *more = ties.more_s[i];
+    double difference = entries[i].estimate.step_time_s - entries[0].estimate.step_time_s;
+    g_assert_cmpfloat (more[0], <=, difference + 1e-12);
+    g_assert_cmpfloat (more[1], >=, difference - 1e-12);
+    /* What is common cancels: the difference is known at least as well as if the steps had nothing in common. */
+    g_assert_cmpfloat (more[1] - more[0], <=, mine[1] - mine[0] + best[1] - best[0]);
     g_assert_cmpfloat (mine[0], <, entries[i].estimate.step_time_s);
     g_assert_cmpfloat (mine[1], >, entries[i].estimate.step_time_s);
-    g_assert_true (ties.ties[i] == !(mine[0] > best[1] || mine[1] < best[0]));
+    g_assert_true (ties.ties[i] == (more[0] <= 0 && more[1] >= 0));
     tied += ties.ties[i];
     guint axes = sp_layout_axes (&entries[i].layout, w.arch);
     if (ties.ties[i] && axes < fewest) {
@@ -550,6 +555,9 @@ test_ties (void)
       simplest = i;
     }
   }
+  /* The best beside itself is known exactly. */
+  g_assert_cmpfloat (ties.more_s[0][0], ==, 0);
+  g_assert_cmpfloat (ties.more_s[0][1], ==, 0);
   g_assert_cmpuint (ties.tied, ==, tied);
   g_assert_cmpuint (ties.simplest, ==, simplest);
 }

@@ -120,6 +120,13 @@ gint64 sp_estimate_state_bytes (SpEstimator *estimator, SpProgram *program, cons
 void sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret);
 
 void sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret);                               /* step-time.c */
+/* Bounds of its figures without a pass over the schedule: of step, serial and high no more than the above, low the same. */
+void sp_estimate_time_floor (const SpEstimateContext *e, SpEstimate *ret); /* step-time.c */
+void sp_estimate_time_without_optimizer (const SpEstimateContext *e, SpEstimate *ret);
+/* The same without states, of what sp_estimate_works gives for the estimator: with a pass over the schedule where that goes
+ * over all micro-batches. */
+void sp_estimate_time_of_works (SpEstimator *estimator, const SpEstimateContext *works,
+                                SpEstimate *ret); /* step-time.c */
 void sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret);                             /* volume.c */
 void sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret); /* memory.c */
 /* Host memory of the GPU with the most, in bytes. */

@@ -553,6 +553,14 @@ sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram 
     sp_cost_set_group_curves (cost, cluster);
 }
 
+void
+sp_cost_set_pipeline_path (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
+{
+  sp_paths_set_pipeline (cost, cluster, program);
+  if (cost->fitted)
+    sp_cost_set_group_curves (cost, cluster);
+}
+
 SpProvenance
 sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboolean communicates)
 {

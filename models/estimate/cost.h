@@ -180,6 +180,8 @@ void sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *fr
 void sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
 /* Those that a block's work needs alone, for bounds: other prices are those of a layout before. */
 void sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
+/* And beside them that of messages between stages. */
+void sp_cost_set_pipeline_path (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
 
 /* fp32 has the fraction of its own peak that bf16 reaches of its; without tensor cores, which is what peak-fp32 is of.
  * Curves of a profile are left as they are: known lie, they were timed in bf16. */

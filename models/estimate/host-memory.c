@@ -27,13 +27,23 @@ host_stash (const SpEstimateContext *e, gint32 stage, const gint64 *stash)
   return most;
 }
 
+/* The blocks say so; of a program whose blocks come from a cache only the frame is there. */
+static gboolean
+is_anything_there (const SpEstimateContext *e)
+{
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    if (e->state[b].host_bytes > 0 || e->work[0][b].host_stash > 0)
+      return TRUE;
+  return FALSE;
+}
+
 double
 sp_estimate_host_bytes (const SpEstimateContext *e)
 {
   const SpProgram *program = e->program;
   gint64 most = 0;
 
-  if (!program->offloads)
+  if (!is_anything_there (e))
     return 0;
   for (gint32 stage = 0; stage < program->stages; stage++) {
     gint64 always = 0, stash[SP_MAX_CHUNKS] = { 0 };

@@ -20,14 +20,20 @@ typedef struct {
   const SpProgram *program;
   const SpRun *run;
   double step_s;          /* with all curves as they are */
-  double gains, losses;   /* sums of squares, seconds */
+  GArray *moved;          /* Moved: of all curves in their order, whether the step depends on them or not */
   gboolean any_uncertain; /* of those that the step depends on */
 } Trial;
+
+/* The step, in seconds, with one uncertain thing moved one way and the other. */
+typedef struct {
+  double one_s, other_s;
+} Moved;
 
 static void
 trial_clear (Trial *trial)
 {
   g_ptr_array_unref (trial->profile.curves);
+  g_clear_pointer (&trial->moved, g_array_unref);
   g_free (trial->curves);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Trial, trial_clear)
@@ -40,6 +46,7 @@ trial_init (Trial *trial, const SpEstimator *estimator, const SpProgram *program
   *trial = (Trial){ .cluster = *estimator->cluster, .program = program, .run = run };
   trial->profile = *estimator->cluster->profile;
   trial->profile.curves = g_ptr_array_new ();
+  trial->moved = g_array_new (FALSE, FALSE, sizeof (Moved));
   trial->curves = g_new (SpCurve, curves->len);
   for (guint i = 0; i < curves->len; i++) {
     trial->curves[i] = *(const SpCurve *) curves->pdata[i];
@@ -115,45 +122,41 @@ move_along (const SpCurve *from, const double L[SP_CURVE_SLOTS][SP_CURVE_SLOTS],
   }
 }
 
-/* The step with a curve moved one way and the other. */
 static void
-add_deviation (Trial *trial, double one_s, double other_s)
+add_moved (Trial *trial, gboolean matters, double one_s, double other_s)
 {
-  double gain = MAX (MAX (one_s, other_s) - trial->step_s, 0), loss = MAX (trial->step_s - MIN (one_s, other_s), 0);
+  const Moved moved = { matters ? one_s : trial->step_s, matters ? other_s : trial->step_s };
 
-  trial->gains += gain * gain;
-  trial->losses += loss * loss;
-  trial->any_uncertain = TRUE;
+  g_array_append_val (trial->moved, moved);
+  trial->any_uncertain |= matters;
 }
 
 static void
 add_curve (Trial *trial, SpCurve *curve)
 {
   const SpCurve as_is = *curve;
-  double L[SP_CURVE_SLOTS][SP_CURVE_SLOTS] = { 0 }, moved_s[2];
+  double L[SP_CURVE_SLOTS][SP_CURVE_SLOTS] = { 0 }, moved_s[2] = { 0 };
   double spread = MIN (DEVIATIONS * sp_curve_spread (curve), LARGEST_STEP);
 
   sp_curve_scale_s (curve, NOTICED);
   gboolean matters = step_of (trial) != trial->step_s;
   *curve = as_is;
-  if (!matters)
-    return;
-  for (guint i = 0; spread > 0 && i < 2; i++) {
+  for (guint i = 0; spread > 0 && matters && i < 2; i++) {
     sp_curve_scale_s (curve, exp (i == 0 ? spread : -spread));
     moved_s[i] = step_of (trial);
     *curve = as_is;
   }
   if (spread > 0)
-    add_deviation (trial, moved_s[0], moved_s[1]);
+    add_moved (trial, matters, moved_s[0], moved_s[1]);
   factor_covariance (&as_is, L);
   for (guint column = 0; column < as_is.n_slots; column++) {
     if (L[column][column] == 0)
       continue;
-    for (guint i = 0; i < 2; i++) {
+    for (guint i = 0; matters && i < 2; i++) {
       move_along (&as_is, L, column, i == 0 ? DEVIATIONS : -DEVIATIONS, curve);
       moved_s[i] = step_of (trial);
     }
-    add_deviation (trial, moved_s[0], moved_s[1]);
+    add_moved (trial, matters, moved_s[0], moved_s[1]);
   }
   *curve = as_is;
 }
@@ -170,8 +173,30 @@ share_of (Trial *trial)
   return CLAMP ((step_of (trial) / trial->step_s - 1) / NUDGE, 0, 1);
 }
 
+/* Of a sum of things that move by themselves: how far it is up and down, the other one's part taken off. */
+static void
+add_up (const SpDeviations *of, const SpDeviations *less, double *ret_up, double *ret_down)
+{
+  double up = 0, down = 0;
+
+  for (guint i = 0; i < of->moved->len; i++) {
+    const Moved *moved = &g_array_index (of->moved, Moved, i);
+    double one = moved->one_s - of->step_s, other = moved->other_s - of->step_s;
+    if (less != NULL) {
+      const Moved *common = &g_array_index (less->moved, Moved, i);
+      one -= common->one_s - less->step_s;
+      other -= common->other_s - less->step_s;
+    }
+    double most = MAX (MAX (one, other), 0), least = MIN (MIN (one, other), 0);
+    up += most * most;
+    down += least * least;
+  }
+  *ret_up = sqrt (up);
+  *ret_down = sqrt (down);
+}
+
 gboolean
-sp_estimate_interval (const SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpInterval *ret)
+sp_estimate_deviations (const SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpDeviations *ret)
 {
   if (estimator->cluster->profile == NULL)
     return FALSE;
@@ -182,9 +207,46 @@ sp_estimate_interval (const SpEstimator *estimator, const SpProgram *program, co
     add_curve (&trial, &trial.curves[i]);
   if (!trial.any_uncertain)
     return FALSE;
-  *ret = (SpInterval){ .low = MAX (1 - sqrt (trial.losses) / trial.step_s, 0),
-                       .high = 1 + sqrt (trial.gains) / trial.step_s };
+  *ret = (SpDeviations){ .step_s = trial.step_s, .moved = g_steal_pointer (&trial.moved) };
   ret->share = share_of (&trial);
+  return TRUE;
+}
+
+void
+sp_deviations_clear (SpDeviations *deviations)
+{
+  g_clear_pointer (&deviations->moved, g_array_unref);
+}
+
+void
+sp_deviations_interval (const SpDeviations *deviations, SpInterval *ret)
+{
+  double up_s, down_s;
+
+  add_up (deviations, NULL, &up_s, &down_s);
+  *ret = (SpInterval){ .low = MAX (1 - down_s / deviations->step_s, 0), .high = 1 + up_s / deviations->step_s };
+  ret->share = deviations->share;
+}
+
+void
+sp_deviations_difference (const SpDeviations *of, const SpDeviations *less, double *ret_low_s, double *ret_high_s)
+{
+  double up_s, down_s, difference = of->step_s - less->step_s;
+
+  g_return_if_fail (of->moved->len == less->moved->len);
+  add_up (of, less, &up_s, &down_s);
+  *ret_low_s = difference - down_s;
+  *ret_high_s = difference + up_s;
+}
+
+gboolean
+sp_estimate_interval (const SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpInterval *ret)
+{
+  g_auto (SpDeviations) deviations = { 0 };
+
+  if (!sp_estimate_deviations (estimator, program, run, &deviations))
+    return FALSE;
+  sp_deviations_interval (&deviations, ret);
   return TRUE;
 }
 

@@ -42,6 +42,24 @@ typedef struct {
  * has errors or residuals. */
 gboolean sp_estimate_interval (const SpEstimator *estimator, const SpProgram *program, const SpRun *run,
                                SpInterval *ret);
+/* What the step is with each thing that is uncertain moved one way and the other, in the order of the profile's curves: of
+ * two programs the same things in the same places. */
+typedef struct {
+  double step_s;
+  GArray *moved;
+  double share; /* as of the interval */
+} SpDeviations;
+
+/* FALSE as above. */
+gboolean sp_estimate_deviations (const SpEstimator *estimator, const SpProgram *program, const SpRun *run,
+                                 SpDeviations *ret);
+void sp_deviations_clear (SpDeviations *deviations);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SpDeviations, sp_deviations_clear)
+void sp_deviations_interval (const SpDeviations *deviations, SpInterval *ret);
+/* Seconds that a step takes more than another one, 95 %: what moves both alike cancels. Known lie: of a curve that the two
+ * use at other shapes all residuals are one here too, and where they are not the interval is too narrow. */
+void sp_deviations_difference (const SpDeviations *of, const SpDeviations *less, double *ret_low_s, double *ret_high_s);
+
 /* Into the interval of the estimate, around its step. */
 void sp_interval_apply (const SpInterval *interval, SpEstimate *estimate);
 

@@ -22,43 +22,53 @@ typedef struct _SpPathEntry {
   Key key;
   const SpCluster *cluster;
   SpPath fair, alone;
-  double pairwise_s_per_byte[2]; /* fair, alone; negative: not yet known */
+  gsize is_filled, has_pairwise;
+  double pairwise_s_per_byte[2]; /* fair, alone */
+  struct _SpPathEntry *next;
 } Entry;
 
 typedef struct {
   const Entry *entry;
   const SpTopology *topology;
   SpLoads *loads, *one; /* of all instances, and of one */
-  gint32 world, size;
+  gint32 size;
   gint32 *bases; /* the ranks at place 0 */
-  guint n, next; /* instances; of them the next one */
+  guint n, next; /* instances that differ; of them the next one */
   gint32 *ranks; /* [size] of one instance, by place */
 } Instances;
 
 /* --- instances of a group ----------------------------------------------------------------------------------------- */
 
+/* Digits that follow each other in the group and in the ranks are one: so most orders share what they cost. */
 static Key
 key_of (const SpProgram *program, SpGroupId group)
 {
   const SpGroup *g = &program->groups[group];
   Kind kind = group == SP_GROUP_TIE ? TIE : group == SP_GROUP_MIRROR ? MIRROR : WHOLE;
-  Key key = { { (guint64) program->world, g->n_digits | (guint64) kind << 8 } };
+  Key key = { { (guint64) program->world } };
+  guint n = 0;
 
   for (guint i = 0; i < g->n_digits; i++) {
     const SpDigit *digit = &program->digits[g->digits[i]];
-    key.words[2 + i] = (guint64) digit->size << 32 | (guint32) digit->stride;
+    guint64 *before = n > 0 ? &key.words[1 + n] : NULL, size = (guint64) digit->size;
+    if (size == 1)
+      continue;
+    if (before != NULL && (*before >> 32) * (*before & G_MAXUINT32) == (guint64) digit->stride)
+      *before += (*before >> 32) * (size - 1) << 32;
+    else
+      key.words[2 + n++] = size << 32 | (guint32) digit->stride;
   }
+  key.words[1] = n | (guint64) kind << 8;
   return key;
 }
 
 static guint
-hash_key (gconstpointer key)
+hash_key (const Key *key)
 {
-  const Key *k = key;
   guint64 hash = 0;
 
-  for (guint i = 0; i < G_N_ELEMENTS (k->words); i++)
-    hash = (hash ^ k->words[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15) ^ (hash >> 29);
+  for (guint i = 0; i < G_N_ELEMENTS (key->words); i++)
+    hash = (hash ^ key->words[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15) ^ (hash >> 29);
   return (guint) (hash >> 32);
 }
 
@@ -73,12 +83,6 @@ identity_of (const Key *key)
     hash ^= hash >> 31;
   }
   return hash | G_GUINT64_CONSTANT (1) << 63;
-}
-
-static gboolean
-equal_keys (gconstpointer a, gconstpointer b)
-{
-  return memcmp (a, b, sizeof (Key)) == 0;
 }
 
 static gint32
@@ -150,16 +154,38 @@ is_base (const Key *key, gint32 rank)
   return kind_of (key) == MIRROR ? 2 * place < all - 1 : place == 0;
 }
 
+/* Ranks that stand for all: the first so many, where those after them are the same again. A group whose digits end below
+ * some rank comes again in each further such part of the world. Parts that are whole nodes, or whole leaves of nodes, share no
+ * link with each other, and to move one by a leaf turns the spines around, which are alike. */
+static gint32
+ranks_that_differ (const Key *key, const SpTopology *topology)
+{
+  const SpTopologySpec *spec = sp_topology_spec (topology);
+  gint64 world = (gint64) key->words[0], end = 1, part = spec->gpus_per_node;
+  gboolean has_leaves = spec->fabric == SP_FABRIC_LEAF_SPINE || spec->fabric == SP_FABRIC_RAILS;
+
+  if (has_leaves)
+    part *= spec->nodes_per_leaf;
+  for (guint i = 0; i < n_digits (key); i++)
+    end = MAX (end, (gint64) digit_size (key, i) * digit_stride (key, i));
+  gint64 both = MAX (end, part);
+  if (both % end != 0 || both % part != 0 || world % both != 0 || (!has_leaves && spec->fabric != SP_FABRIC_FLAT))
+    return (gint32) world;
+  return (gint32) both;
+}
+
 static void
 instances_init (Instances *in, const Entry *entry, const SpTopology *topology)
 {
-  *in = (Instances){ .entry = entry, .topology = topology, .world = (gint32) entry->key.words[0], .size = 1 };
+  *in = (Instances){ .entry = entry, .topology = topology, .size = 1 };
+  gint32 ranks = ranks_that_differ (&entry->key, topology);
+
   for (guint i = 0; i < n_digits (&entry->key); i++)
     in->size *= digit_size (&entry->key, i);
   if (kind_of (&entry->key) != WHOLE)
     in->size = 2;
-  in->bases = g_new (gint32, in->world);
-  for (gint32 rank = 0; rank < in->world; rank++)
+  in->bases = g_new (gint32, ranks);
+  for (gint32 rank = 0; rank < ranks; rank++)
     if (is_base (&entry->key, rank))
       in->bases[in->n++] = rank;
   in->ranks = g_new (gint32, in->size);
@@ -421,7 +447,6 @@ fill_entry (Entry *entry, const SpCluster *cluster, const SpTopology *topology)
   fair->identity = alone->identity = identity_of (&entry->key);
   fair->alone_ratio = least_ratio (fair, alone);
   alone->is_alone = TRUE;
-  entry->pairwise_s_per_byte[0] = entry->pairwise_s_per_byte[1] = -1;
 }
 
 static void
@@ -450,30 +475,55 @@ kept_topology (const SpCluster *cluster)
   return memo->topology;
 }
 
-static gboolean
-set_kept (const SpCluster *cluster, const Key *key, SpPath *ret_fair, SpPath *ret_alone)
+/* Entries are never taken out, so that threads look them up while others add some. */
+static Entry *
+find_entry (SpClusterMemo *memo, const Key *key)
+{
+  Entry *entry = g_atomic_pointer_get (&memo->rates[hash_key (key) % SP_CLUSTER_MEMO_LISTS]);
+
+  while (entry != NULL && memcmp (&entry->key, key, sizeof *key) != 0)
+    entry = entry->next;
+  return entry;
+}
+
+/* NULL: there is no graph. */
+static Entry *
+add_entry (const SpCluster *cluster, const Key *key)
 {
   SpClusterMemo *memo = cluster->memo;
+  struct _SpPathEntry **list = &memo->rates[hash_key (key) % SP_CLUSTER_MEMO_LISTS];
 
   g_mutex_lock (&memo->lock);
-  if (memo->rates == NULL)
-    memo->rates = g_hash_table_new_full (hash_key, equal_keys, NULL, g_free);
-  Entry *entry = g_hash_table_lookup (memo->rates, key);
-  const SpTopology *topology = entry == NULL ? kept_topology (cluster) : NULL;
-  if (topology != NULL) {
+  Entry *entry = find_entry (memo, key);
+  if (entry == NULL && kept_topology (cluster) != NULL) {
     entry = g_new0 (Entry, 1);
     entry->key = *key;
     entry->cluster = cluster;
-    fill_entry (entry, cluster, topology);
-    entry->fair.entry = entry->alone.entry = entry;
-    g_hash_table_insert (memo->rates, &entry->key, entry);
-  }
-  if (entry != NULL) {
-    *ret_fair = entry->fair;
-    *ret_alone = entry->alone;
+    entry->next = *list;
+    memo->entries = g_slist_prepend (memo->entries, entry);
+    g_atomic_pointer_set (list, entry);
   }
   g_mutex_unlock (&memo->lock);
-  return entry != NULL;
+  return entry;
+}
+
+static gboolean
+set_kept (const SpCluster *cluster, const Key *key, SpPath *ret_fair, SpPath *ret_alone)
+{
+  Entry *entry = find_entry (cluster->memo, key);
+
+  if (entry == NULL)
+    entry = add_entry (cluster, key);
+  if (entry == NULL)
+    return FALSE;
+  if (g_once_init_enter (&entry->is_filled)) {
+    fill_entry (entry, cluster, cluster->memo->topology);
+    entry->fair.entry = entry->alone.entry = entry;
+    g_once_init_leave (&entry->is_filled, 1);
+  }
+  *ret_fair = entry->fair;
+  *ret_alone = entry->alone;
+  return TRUE;
 }
 
 static gboolean
@@ -515,10 +565,9 @@ sp_path_pairwise (const SpPath *path)
 
   if (path->pairwise_s_per_byte > 0)
     return path->pairwise_s_per_byte;
-  SpClusterMemo *memo = entry->cluster->memo;
-  g_mutex_lock (&memo->lock);
-  if (entry->pairwise_s_per_byte[0] < 0)
-    fill_pairwise (entry, memo->topology);
-  g_mutex_unlock (&memo->lock);
+  if (g_once_init_enter (&entry->has_pairwise)) {
+    fill_pairwise (entry, entry->cluster->memo->topology);
+    g_once_init_leave (&entry->has_pairwise, 1);
+  }
   return entry->pairwise_s_per_byte[path->is_alone];
 }

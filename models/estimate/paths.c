@@ -338,6 +338,12 @@ sp_paths_set_work (SpCost *cost, const SpCluster *cluster, const SpProgram *prog
     set_group (cost, cluster, program, work_groups[i], even);
 }
 
+void
+sp_paths_set_pipeline (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
+{
+  set_group (cost, cluster, program, SP_GROUP_PIPELINE, lines_up (program, cluster->gpus_per_node));
+}
+
 guint64
 sp_paths_work_identity (const SpCost *cost)
 {

@@ -255,7 +255,9 @@ no_less_than_slots (const SpProgram *program, const SpPartTime *const *parts, co
       ends[s].of[f] = MAX (ends[s].of[f], fill.of[f] + stages[s]->busy.of[f]);
       if (schedule->mirrored)
         continue;
-      const SpFigures forward = sp_figures_of (&parts[s]->slots[0][SP_SLOT_FORWARD]);
+      /* The first micro-batch is a whole one, where there are any. */
+      const SpFigures forward =
+          sp_figures_of (&parts[s]->slots[program->micro_batches > 1 ? 0 : last][SP_SLOT_FORWARD]);
       fill.of[f] += forward.of[f];
     }
   if (schedule->mirrored || schedule->splits || sp_program_is_forward (program))
@@ -276,6 +278,14 @@ no_less_than_slots (const SpProgram *program, const SpPartTime *const *parts, co
 #define FIRST_WALK 6     /* x p micro-batches */
 #define LONGEST_WALK 2e6 /* slots of all stages */
 
+static gint32
+most_walked (const SpProgram *program)
+{
+  gboolean is_1f1b = sp_estimate_schedule (program) == &sp_schedule_1f1b && !sp_program_is_forward (program);
+
+  return is_1f1b ? 2 * program->stages + 2 : FIRST_WALK * program->stages;
+}
+
 /* Any schedule: walked until it has settled, then what the last period added, for each more. Against the whole pass,
  * uneven stages drawn at random: exact but for one in a thousand, 0.5 % less at worst. */
 static void
@@ -286,7 +296,7 @@ walk_and_extend (const SpProgram *program, const SpPartTime *const *parts, const
   gint32 period = sp_schedule_period (sp_estimate_schedule (program), program->stages);
   SpFigures before[SP_MAX_STAGES];
 
-  for (gint32 most = FIRST_WALK * program->stages;; most *= 2) {
+  for (gint32 most = most_walked (program);; most *= 2) {
     gint32 walked = walked_micro_batches (program, most);
     schedule_pass (program, parts, walked, small_last, ends);
     if (walked == m)
@@ -303,11 +313,17 @@ walk_and_extend (const SpProgram *program, const SpPartTime *const *parts, const
   }
 }
 
+gboolean
+sp_schedule_is_walked (const SpProgram *program)
+{
+  return program->micro_batches <= most_walked (program);
+}
+
 void
 sp_schedule_ends (const SpProgram *program, const SpPartTime *const *parts, const SpStageTime *const *stages,
                   SpFigures *ends)
 {
-  gint32 walked = walked_micro_batches (program, 2 * program->stages + 2);
+  gint32 walked = walked_micro_batches (program, most_walked (program));
 
   if (program->stages == 1) {
     ends[0] = stages[0]->busy;
@@ -320,4 +336,12 @@ sp_schedule_ends (const SpProgram *program, const SpPartTime *const *parts, cons
   schedule_pass (program, parts, walked, program->n_variants - 1, ends);
   if (walked < program->micro_batches)
     extend_1f1b (program, parts, walked, ends);
+}
+
+void
+sp_schedule_least_ends (const SpProgram *program, const SpPartTime *const *parts, const SpStageTime *const *stages,
+                        SpFigures *ends)
+{
+  memset (ends, 0, (gsize) program->stages * sizeof *ends);
+  no_less_than_slots (program, parts, stages, ends);
 }

@@ -183,8 +183,10 @@ static double
 axis_ratio (const SpCost *cost, const SpProgram *program, SpAxis axis)
 {
   static const guint8 groups[SP_N_AXES][3] = {
-    [SP_AXIS_TENSOR] = { SP_GROUP_TENSOR }, [SP_AXIS_ULYSSES] = { SP_GROUP_ULYSSES, SP_GROUP_ULYSSES_LINEAR },
-    [SP_AXIS_RING] = { SP_GROUP_RING, SP_GROUP_RING_INNER, SP_GROUP_RING_OUTER },     [SP_AXIS_LASP] = { SP_GROUP_LASP },
+    [SP_AXIS_TENSOR] = { SP_GROUP_TENSOR },
+    [SP_AXIS_ULYSSES] = { SP_GROUP_ULYSSES, SP_GROUP_ULYSSES_LINEAR },
+    [SP_AXIS_RING] = { SP_GROUP_RING, SP_GROUP_RING_INNER, SP_GROUP_RING_OUTER },
+    [SP_AXIS_LASP] = { SP_GROUP_LASP },
     [SP_AXIS_DATA] = { SP_GROUP_ZERO, SP_GROUP_EXPERT_DATA, SP_GROUP_REPLICA },
     [SP_AXIS_PIPELINE] = { SP_GROUP_PIPELINE, SP_GROUP_TIE, SP_GROUP_MIRROR },
     [SP_AXIS_EXPERT] = { SP_GROUP_EXPERT },
@@ -292,19 +294,13 @@ estimate_parts (const SpEstimateContext *e, SpPartTime *own, const SpPartTime **
   return n;
 }
 
-void
-sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
+static void
+estimate_stages (const SpEstimateContext *e, const SpPartTime *const *parts, SpStageTime *own,
+                 const SpStageTime **stages)
 {
   const SpProgram *program = e->program;
-  const SpPartTime *parts[SP_MAX_VIRTUAL_STAGES];
-  const SpStageTime *stages[SP_MAX_STAGES];
-  SpPartTime own_parts[SP_MAX_VIRTUAL_STAGES];
-  SpStageTime own[SP_MAX_STAGES];
-  SpFigures ends[SP_MAX_STAGES];
   guint n = 0;
 
-  g_assert (program->stages <= SP_MAX_STAGES && sp_program_virtual_stages (program) <= SP_MAX_VIRTUAL_STAGES);
-  estimate_parts (e, own_parts, parts);
   for (gint32 s = 0; s < program->stages; s++) {
     if (sp_estimate_is_twin (program, s) && !sp_estimate_schedule (program)->mirrored) {
       stages[s] = stages[s - 1];
@@ -317,6 +313,21 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
     total_of (program, &own[n]);
     stages[s] = &own[n++];
   }
+}
+
+void
+sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
+{
+  const SpProgram *program = e->program;
+  const SpPartTime *parts[SP_MAX_VIRTUAL_STAGES];
+  const SpStageTime *stages[SP_MAX_STAGES];
+  SpPartTime own_parts[SP_MAX_VIRTUAL_STAGES];
+  SpStageTime own[SP_MAX_STAGES];
+  SpFigures ends[SP_MAX_STAGES];
+
+  g_assert (program->stages <= SP_MAX_STAGES && sp_program_virtual_stages (program) <= SP_MAX_VIRTUAL_STAGES);
+  estimate_parts (e, own_parts, parts);
+  estimate_stages (e, parts, own, stages);
   sp_schedule_ends (program, parts, stages, ends);
   add_hold_ups (program, parts, ends);
   const SpFigures end = step_end (program, stages, ends);
@@ -327,4 +338,59 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
   ret->low_s = lowest (e, stages);
   break_down (program, stages, waits, ret);
   add_host_step (e, ret);
+}
+
+/* Bounds: `ends` by `least`. */
+static void
+estimate_floor (const SpEstimateContext *e,
+                void (*least) (const SpProgram *, const SpPartTime *const *, const SpStageTime *const *, SpFigures *),
+                SpEstimate *ret)
+{
+  const SpProgram *program = e->program;
+  const SpPartTime *parts[SP_MAX_VIRTUAL_STAGES];
+  const SpStageTime *stages[SP_MAX_STAGES];
+  SpPartTime own_parts[SP_MAX_VIRTUAL_STAGES];
+  SpStageTime own[SP_MAX_STAGES];
+  SpFigures ends[SP_MAX_STAGES];
+
+  estimate_parts (e, own_parts, parts);
+  estimate_stages (e, parts, own, stages);
+  least (program, parts, stages, ends);
+  const SpFigures end = step_end (program, stages, ends);
+  ret->step_time_s = end.of[SP_FIGURE_STEP];
+  ret->serial_s = end.of[SP_FIGURE_SERIAL];
+  ret->high_s = end.of[SP_FIGURE_HIGH];
+  ret->low_s = lowest (e, stages);
+  add_host_step (e, ret);
+}
+
+void
+sp_estimate_time_floor (const SpEstimateContext *e, SpEstimate *ret)
+{
+  estimate_floor (e, sp_schedule_least_ends, ret);
+}
+
+void
+sp_estimate_time_without_optimizer (const SpEstimateContext *e, SpEstimate *ret)
+{
+  SpEstimateContext without = *e;
+  SpBlockState states[SP_MAX_BLOCKS];
+
+  memcpy (states, e->state, e->program->n_blocks * sizeof *states);
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    states[b].optimizer = (SpListTime){ 0 };
+  without.state = states;
+  estimate_floor (&without, sp_schedule_least_ends, ret);
+}
+
+void
+sp_estimate_time_of_works (SpEstimator *estimator, const SpEstimateContext *works, SpEstimate *ret)
+{
+  SpEstimateContext e = *works;
+  SpBlockState none[SP_MAX_BLOCKS];
+
+  memset (none, 0, works->program->n_blocks * sizeof *none);
+  e.state = none;
+  sp_cost_set_pipeline_path (&estimator->cost, estimator->cluster, e.program);
+  estimate_floor (&e, sp_schedule_is_walked (e.program) ? sp_schedule_ends : sp_schedule_least_ends, ret);
 }

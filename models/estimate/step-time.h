@@ -77,5 +77,11 @@ void sp_slot_time_open (SpSlotTime *slot, double seconds);
 /* When each stage is done with its slots: ends[stages]. */
 void sp_schedule_ends (const SpProgram *program, const SpPartTime *const *parts, const SpStageTime *const *stages,
                        SpFigures *ends);
+/* Whether they are those of a pass over all micro-batches, so that they are no less where every slot takes longer. */
+gboolean sp_schedule_is_walked (const SpProgram *program);
+/* No later than those, whatever the schedule's order: of each stage its slots, behind the first forward of those before it,
+ * and before the last backward of those after it has come back. One stage is done then. */
+void sp_schedule_least_ends (const SpProgram *program, const SpPartTime *const *parts, const SpStageTime *const *stages,
+                             SpFigures *ends);
 
 G_END_DECLS

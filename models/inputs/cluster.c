@@ -419,7 +419,7 @@ sp_cluster_memo_free (SpClusterMemo *memo)
   if (memo == NULL)
     return;
   sp_topology_free (memo->topology);
-  g_clear_pointer (&memo->rates, g_hash_table_unref);
+  g_slist_free_full (memo->entries, g_free);
   g_mutex_clear (&memo->lock);
   g_free (memo);
 }

@@ -147,10 +147,14 @@ void sp_cluster_topology_spec (const SpCluster *cluster, SpTopologySpec *ret);
 
 /* What is worked out of a cluster once and kept: its network, and the rates of groups by a key. Owned by the cluster,
  * used under its lock. */
+#define SP_CLUSTER_MEMO_LISTS 1024
+
 typedef struct _SpClusterMemo {
-  GMutex lock;
+  GMutex lock;          /* held by who adds something */
   SpTopology *topology; /* NULL until it is asked for */
-  GHashTable *rates;    /* of groups; made by models/estimate/paths-graph.c, freed with the cluster */
+  /* Of groups, by hash: lists of models/estimate/paths-graph.c, and all that they hold. */
+  struct _SpPathEntry *rates[SP_CLUSTER_MEMO_LISTS];
+  GSList *entries;
 } SpClusterMemo;
 
 /* An empty one, for who changes a cluster's numbers. */

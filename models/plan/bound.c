@@ -166,6 +166,23 @@ slots_of (const SpEstimateContext *e, gint32 variant, const gint32 *counts, SpPl
   return s;
 }
 
+/* Of what the blocks take the part that is forward, of the block of which it is least. */
+static double
+least_forward (const SpEstimateContext *e, const gint32 *counts, SpPlanFigure figure)
+{
+  double least = 1;
+
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    gint32 one[SP_MAX_BLOCKS] = { 0 };
+    one[b] = counts[b] > 0;
+    const SlotSeconds s = slots_of (e, 0, one, figure);
+    double all = s.forward.step + s.backward.step;
+    if (all > 0)
+      least = MIN (least, s.forward.step / all);
+  }
+  return least;
+}
+
 void
 sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure, gint32 stages,
                            SpPlanBound *ret)
@@ -178,6 +195,7 @@ sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framew
   const SlotSeconds s = slots_of (e, 0, counts, figure);
   ret->step_s = s.forward.step + s.backward.step;
   ret->low_s = s.forward.low + s.backward.low;
+  ret->forward_share = least_forward (e, counts, figure);
   /* Some stage has its part of the layers, and in the forward of the last of them what the others keep. */
   for (guint b = 1; b + 1 < e->program->n_blocks; b++) {
     stash = MIN (stash, (double) e->work[0][b].stash_bytes);
@@ -303,4 +321,21 @@ sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, Sp
     drain.low += back.low;
   }
   ret->bytes = with_reserve (bytes, framework);
+}
+
+/* Stage s begins when those before it have done a forward, a part f of their micro-batch, and where the backward goes back
+ * whole is not the last: then f is 1. So with w_s of a micro-batch's time, all w_s adding up to 1, and m micro-batches it
+ * is done after m w_s + f (w_1 + ... + w_(s-1)). The stages' largest is least where all are equal, which is where what is
+ * left to do falls from stage to stage by 1 - f / m: f / (1 - (1 - f / m)^p). */
+double
+sp_plan_least_stage (const SpPlanSpace *space, const SpPlanPlacement *placement, gint32 micro_batch,
+                     const SpSchedule *schedule, double forward_share)
+{
+  gint32 each = space->question->global_batch / placement->data, m = each / micro_batch;
+  gboolean is_even = space->question->global_batch % placement->data == 0 && each % micro_batch == 0;
+  double f = is_even && !schedule->splits ? 1 : forward_share;
+
+  if (placement->pipeline == 1 || m == 0 || schedule->mirrored || schedule->chunked)
+    return sp_plan_share (space, placement, micro_batch);
+  return f / (1 - pow (1 - f / m, placement->pipeline));
 }

@@ -68,7 +68,8 @@ typedef struct {
   SpOrder order;
   guint64 paths; /* of the groups of the blocks' work: equal where they cost the same; 0: no layout is legal */
   guint number;
-  gint64 below; /* candidates of each micro-batch */
+  gint64 below;  /* candidates of each micro-batch, */
+  gint64 states; /* and of each schedule */
 } SpPlanPlacement;
 
 typedef struct {
@@ -76,7 +77,7 @@ typedef struct {
   const SpPlanPlacement *placements;
   guint n;
   gint32 most_stages;
-  double least_share;       /* of all micro-batches' work what a stage has at the least: full micro-batches / stages */
+  double least_share;       /* sp_plan_share, the least */
   double step_s, low_s;     /* bounds */
   gint64 below;             /* candidates */
   gboolean left_for_memory; /* a part was not looked at because it does not fit */
@@ -91,6 +92,8 @@ typedef struct {
 /* All units, without bounds. */
 void sp_plan_units_init (SpPlanUnits *units, const SpPlanSpace *space);
 void sp_plan_units_clear (SpPlanUnits *units);
+/* Of all micro-batches' work what a stage of the placement has at the least: full micro-batches / stages. */
+double sp_plan_share (const SpPlanSpace *space, const SpPlanPlacement *placement, gint32 micro_batch);
 void sp_plan_place (const SpPlanUnit *unit, guint placement, SpPlanPoint *point);
 
 /* --- bound.c ------------------------------------------------------------------------------------------------------ */
@@ -105,9 +108,10 @@ void sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double co
                          double *ret_low);
 
 typedef struct {
-  double step_s; /* no layout with this work takes less, by the figure that is asked for */
-  double low_s;  /* nor does its simulation */
-  double bytes;  /* nor less memory; without activations on the host */
+  double step_s;        /* no layout with this work takes less, by the figure that is asked for */
+  double low_s;         /* nor does its simulation */
+  double bytes;         /* nor less memory; without activations on the host */
+  double forward_share; /* of a micro-batch: of each block's time its forward has at least so much */
 } SpPlanBound;
 
 /* Of the work of a layout's blocks, its stages and its schedule, whatever its states are. */
@@ -116,6 +120,11 @@ void sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framewor
 /* Of a micro-batch on all stages together; bytes are those of some stage of so many. */
 void sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure,
                                 gint32 stages, SpPlanBound *ret);
+
+/* Of a schedule of this kind some stage is done with its slots, and what goes before and after them, no sooner than after
+ * so many times a micro-batch's time on all stages together, however the layers are spread over them. */
+double sp_plan_least_stage (const SpPlanSpace *space, const SpPlanPlacement *placement, gint32 micro_batch,
+                            const SpSchedule *schedule, double forward_share);
 
 /* --- kept.c ------------------------------------------------------------------------------------------------------- */
 
@@ -154,11 +163,14 @@ typedef struct {
 SpPlanWorker *sp_plan_worker_new (const SpEstimator *estimator);
 void sp_plan_worker_free (SpPlanWorker *worker);
 
+/* Which layouts of a unit: all; those of the usual space; some, of the first placements and of each row a few values. */
+typedef enum { SP_PLAN_WHOLE, SP_PLAN_USUAL, SP_PLAN_SAMPLE } SpPlanPart;
+
 typedef struct {
   double limit_s;       /* beyond it nothing is of interest */
   double most_bytes;    /* nor beyond these; */
   gboolean only_beyond; /* nor what fits: it was looked at before */
-  gboolean is_sample;   /* some layouts, for a first limit: the first placements, and of each row a few values */
+  SpPlanPart part;
 } SpPlanLimits;
 
 /* The bounds of a unit. FALSE: none of it is legal. */

@@ -25,9 +25,11 @@ typedef struct {
   SpPlanUnit *unit;
   SpPlanKept *kept;
   SpPlanPoint point;
-  gboolean offloads_activations; /* some of the layouts may */
-  guint8 *wanted;                /* [placements] of whom the question wants any; NULL: all */
-  SpPlanBound bound;             /* of the work, the stages and the schedule at hand */
+  guint8 offload;          /* what some of the layouts may have on the host */
+  guint8 *wanted;          /* [placements] of whom the question wants any; NULL: all */
+  SpPlanBound micro_batch; /* of the work at hand, on all stages; step_s 0: not known */
+  SpPlanBound bound;       /* and with the stages and the schedule */
+  guint first, end;        /* placements of the same stages: orders alone differ */
 } Search;
 
 SpPlanWorker *
@@ -72,7 +74,17 @@ is_too_slow (Search *s, double step_s, double low_s)
 static guint
 most_values (const Search *s, guint row)
 {
-  return s->limits->is_sample ? sp_plan_dimensions[row].sampled : G_MAXUINT;
+  const SpPlanDimension *dimension = &sp_plan_dimensions[row];
+
+  if (s->limits->part == SP_PLAN_WHOLE)
+    return G_MAXUINT;
+  return s->limits->part == SP_PLAN_SAMPLE ? dimension->sampled : dimension->is_usual ? G_MAXUINT : 1;
+}
+
+static gboolean
+is_fixed (const Search *s, guint row)
+{
+  return (s->space->question->fixed & 1u << row) != 0;
 }
 
 /* Whether layouts that need at least so much are left out, or were looked at before. */
@@ -96,19 +108,34 @@ is_left_out (Search *s, double bytes)
   return bytes > most;
 }
 
-/* The same of a part whose layouts differ. Of activations on the host a bound knows nothing; they go with full
- * recompute. */
+/* Of activations on the host a bound knows nothing; they go with full recompute. */
+static gboolean
+may_offload_activations (const Search *s)
+{
+  return s->offload & SP_OFFLOAD_ACTIVATIONS && s->point.layout.recompute == SP_RECOMPUTE_FULL;
+}
+
+/* The same of a part whose layouts differ. */
 static gboolean
 is_part_left_out (Search *s, const SpPlanBound *bound)
 {
-  gboolean is_known = !s->offloads_activations || s->point.layout.recompute != SP_RECOMPUTE_FULL;
-
-  return is_known && is_left_out (s, bound->bytes * (1 - ROUNDING));
+  return !may_offload_activations (s) && is_left_out (s, bound->bytes * (1 - ROUNDING));
 }
 
 /* --- layouts ------------------------------------------------------------------------------------------------------ */
 
-/* First what it needs, for that is known sooner. */
+/* Whether the states of a layout need so much that it is known without looking at lists. */
+static gboolean
+are_states_left_out (Search *s, const SpLayout *layout, gboolean has_activations)
+{
+  SpPlanWorker *w = s->worker;
+  double bytes = (double) sp_estimate_state_bytes (&w->bytes, w->program, layout, &s->point.run) *
+                 (1 + w->estimator.framework->allocator_slack.value);
+
+  return is_left_out (s, (bytes + (has_activations ? s->bound.bytes : 0)) * (1 - ROUNDING));
+}
+
+/* Time first, as far as it is known without the schedule's order; then what it needs of memory, then both in full. */
 static void
 try_layout (Search *s)
 {
@@ -121,19 +148,18 @@ try_layout (Search *s)
     s->kept->refused++;
     return;
   }
-  double bytes = (double) sp_estimate_state_bytes (&s->worker->bytes, s->worker->program, &entry.layout, &entry.run) *
-                 (1 + estimator->framework->allocator_slack.value);
-  if (!(entry.layout.offload & SP_OFFLOAD_ACTIVATIONS))
-    bytes += s->bound.bytes;
-  if (is_left_out (s, bytes * (1 - ROUNDING)))
+  if (are_states_left_out (s, &entry.layout, !(entry.layout.offload & SP_OFFLOAD_ACTIVATIONS)))
+    return;
+  sp_estimate_context (estimator, s->worker->program, &entry.layout, &entry.run, &e);
+  sp_estimate_time_floor (&e, &entry.estimate);
+  if (is_too_slow (s, sp_plan_entry_s (&entry, s->kept->figure), entry.estimate.low_s))
     return;
   s->kept->legal++;
-  sp_estimate_bytes (&s->worker->bytes, s->worker->program, &entry.layout, &entry.run, &memory);
+  sp_estimate_memory (&e, estimator->framework, &memory);
   if (is_left_out (s, memory.total_bytes) ||
       (s->limits->only_beyond && memory.total_bytes <= estimator->cluster->device->memory_bytes.value))
     return;
   s->kept->estimated++;
-  sp_estimate_context (estimator, s->worker->program, &entry.layout, &entry.run, &e);
   sp_estimate_finish (estimator, &e, &entry.run, &entry.estimate);
   if (s->wanted != NULL &&
       !s->space->question->wants (&entry.layout, &entry.run, FALSE, s->space->question->wants_data))
@@ -144,6 +170,46 @@ try_layout (Search *s)
     sp_plan_kept_misses (s->kept, &entry);
 }
 
+/* What is on the host is not on the GPU: whether the states do not fit with as much of them there as may be. */
+static gboolean
+are_least_left_out (Search *s)
+{
+  SpLayout least = s->point.layout;
+
+  least.offload = s->offload & (SP_OFFLOAD_OPTIMIZER | (least.zero == 3 ? SP_OFFLOAD_PARAMETERS : 0));
+  return are_states_left_out (s, &least, !may_offload_activations (s));
+}
+
+/* And nothing is sooner done with it there, the optimizer perhaps apart. */
+static gboolean
+are_states_too_slow (Search *s)
+{
+  SpPlanPoint plain = s->point;
+  SpEstimateContext e;
+  SpPlanEntry entry;
+
+  plain.layout.offload = 0;
+  if (!sp_plan_is_legal (s->space, &plain))
+    return FALSE;
+  sp_estimate_context (&s->worker->estimator, s->worker->program, &plain.layout, &plain.run, &e);
+  sp_estimate_time_without_optimizer (&e, &entry.estimate);
+  return is_too_slow (s, sp_plan_entry_s (&entry, s->kept->figure), s->bound.low_s);
+}
+
+/* Whether all that the rows from this one on differ in can be left out: ranks that share shards, the fewer the more bytes,
+ * and offload. */
+static gboolean
+is_rest_left_out (Search *s, guint row)
+{
+  gsize offset = sp_plan_dimensions[row].offset;
+
+  if (offset == G_STRUCT_OFFSET (SpLayout, zero_group)) {
+    s->point.layout.zero_group = 0;
+    return !is_fixed (s, row) && are_least_left_out (s);
+  }
+  return offset == G_STRUCT_OFFSET (SpLayout, offload) && (are_least_left_out (s) || are_states_too_slow (s));
+}
+
 static void
 try_states (Search *s, guint row)
 {
@@ -152,6 +218,8 @@ try_states (Search *s, guint row)
     try_layout (s);
     return;
   }
+  if (is_rest_left_out (s, row))
+    return;
   for (guint i = 0; sp_plan_set (s->space, row, i, &s->point) && i < most_values (s, row); i++)
     try_states (s, row + 1);
 }
@@ -165,6 +233,76 @@ set_plain (SpPlanPoint *point)
   point->layout.offload = 0;
 }
 
+/* The first of some placements where the rules allow the point as it is, or `end`. */
+static guint
+legal_placement (const SpPlanSpace *space, const SpPlanUnit *unit, guint first, guint end, SpPlanPoint *point)
+{
+  guint p = first;
+
+  set_plain (point);
+  for (; p < end; p++) {
+    sp_plan_place (unit, p, point);
+    if (sp_plan_is_legal (space, point))
+      break;
+  }
+  return p;
+}
+
+/* Layouts that differ in states, with some placements. */
+static gint64
+count_states (const SpPlanUnit *unit, guint first, guint end)
+{
+  gint64 n = 0;
+
+  for (guint p = first; p < end; p++)
+    n += unit->placements[p].states;
+  return n;
+}
+
+/* Whether the schedule with messages between stages, which the order of the axes decides, takes too long whatever the
+ * states. */
+static gboolean
+is_order_too_slow (Search *s)
+{
+  SpPlanEntry entry;
+  SpEstimateContext e;
+
+  if (s->point.layout.pipeline == 1 || !sp_plan_is_legal (s->space, &s->point))
+    return FALSE;
+  sp_estimate_works (&s->worker->estimator, s->worker->program, &s->point.layout, &s->point.run, &e);
+  sp_estimate_time_of_works (&s->worker->estimator, &e, &entry.estimate);
+  return is_too_slow (s, sp_plan_entry_s (&entry, s->kept->figure), s->bound.low_s);
+}
+
+/* What the bounds leave of a schedule, in each order of the axes. */
+static void
+try_orders (Search *s)
+{
+  const SpPlanPoint here = s->point;
+
+  for (guint p = s->first; p < s->end; p++) {
+    if (s->wanted != NULL && !s->wanted[p])
+      continue;
+    s->point = here;
+    sp_plan_place (s->unit, p, &s->point);
+    if (!is_order_too_slow (s))
+      try_states (s, 0);
+  }
+  s->point = here;
+}
+
+/* Whether the schedule's kind says so, before its slots are looked at. */
+static gboolean
+is_kind_too_slow (Search *s)
+{
+  const SpPlanPlacement *p = &s->unit->placements[s->first];
+  const SpSchedule *schedule = sp_schedule_get (s->point.layout.schedule);
+  double step = sp_plan_least_stage (s->space, p, s->point.run.micro_batch, schedule, s->micro_batch.forward_share);
+
+  return is_too_slow (s, step * s->micro_batch.step_s,
+                      sp_plan_share (s->space, p, s->point.run.micro_batch) * s->micro_batch.low_s);
+}
+
 static void
 try_schedules (Search *s, guint row)
 {
@@ -176,33 +314,19 @@ try_schedules (Search *s, guint row)
       try_schedules (s, row + 1);
     return;
   }
-  set_plain (&s->point);
-  if (!sp_plan_is_legal (s->space, &s->point)) {
-    s->kept->refused += s->limits->only_beyond ? 0 : sp_plan_count_level (s->space, SP_PLAN_STATE, &s->point);
+  if (is_kind_too_slow (s))
+    return;
+  if (legal_placement (s->space, s->unit, s->first, s->end, &s->point) == s->end) {
+    s->kept->refused += s->limits->only_beyond ? 0 : count_states (s->unit, s->first, s->end);
     return;
   }
   sp_estimate_works (&s->worker->estimator, s->worker->program, &s->point.layout, &s->point.run, &e);
   sp_plan_bound_work (&e, s->space->estimator->framework, s->space->question->figure, &s->bound);
   if (!is_too_slow (s, s->bound.step_s, s->bound.low_s) && !is_part_left_out (s, &s->bound))
-    try_states (s, 0);
+    try_orders (s);
 }
 
 /* --- work --------------------------------------------------------------------------------------------------------- */
-
-/* The first placement where the rules allow the work with one stage's or the usual schedule, or n. */
-static guint
-legal_placement (const SpPlanSpace *space, const SpPlanUnit *unit, SpPlanPoint *point)
-{
-  guint p = 0;
-
-  set_plain (point);
-  for (; p < unit->n; p++) {
-    sp_plan_place (unit, p, point);
-    if (sp_plan_is_legal (space, point))
-      break;
-  }
-  return p;
-}
 
 /* Layouts of the work, with all placements. */
 static gint64
@@ -213,7 +337,7 @@ count_below (const SpPlanSpace *space, const SpPlanUnit *unit, const SpPlanPoint
 
   for (guint p = 0; p < unit->n; p++) {
     sp_plan_place (unit, p, &placed);
-    n += sp_plan_count_level (space, SP_PLAN_SCHEDULE, &placed) * sp_plan_count_level (space, SP_PLAN_STATE, &placed);
+    n += sp_plan_count_level (space, SP_PLAN_SCHEDULE, &placed) * unit->placements[p].states;
   }
   return n;
 }
@@ -226,34 +350,65 @@ reset_schedule (const Search *s, SpPlanPoint *point)
   memset (point->layout.stage_split, 0, sizeof point->layout.stage_split);
 }
 
+/* Placements from the first one on that have its stages. */
+static guint
+end_of_stages (const SpPlanUnit *unit, guint first, guint most)
+{
+  guint end = first + 1;
+
+  while (end < most && unit->placements[end].pipeline == unit->placements[first].pipeline)
+    end++;
+  return end;
+}
+
+/* All schedules of some placements, unless a micro-batch on all stages says that there is no need to. */
+static void
+try_stages (Search *s)
+{
+  const SpPlanPlacement *p = &s->unit->placements[s->first];
+  double share = sp_plan_share (s->space, p, s->point.run.micro_batch);
+
+  if (!is_too_slow (s, share * s->micro_batch.step_s, share * s->micro_batch.low_s) &&
+      !is_part_left_out (s, &s->micro_batch))
+    try_schedules (s, 0);
+}
+
+/* Of the work at hand. Which layers are recomputed may differ from stage to stage: then time is that of none, and memory
+ * is not known. */
+static void
+bound_micro_batch (Search *s, gint32 stages)
+{
+  SpPlanPoint point = s->point;
+  SpEstimateContext e;
+
+  if (s->point.layout.recompute_every > 1) {
+    point.layout.recompute = SP_RECOMPUTE_NONE;
+    point.layout.recompute_every = 1;
+  }
+  sp_estimate_works (&s->worker->estimator, s->worker->program, &point.layout, &point.run, &e);
+  sp_plan_bound_micro_batch (&e, s->space->estimator->framework, s->space->question->figure, stages, &s->micro_batch);
+  if (s->point.layout.recompute_every > 1)
+    s->micro_batch.bytes = 0;
+}
+
 static void
 try_work (Search *s)
 {
-  SpEstimateContext e;
-  SpPlanBound bound;
-  SpPlanPoint here;
+  const SpPlanUnit *unit = s->unit;
+  guint most = s->limits->part == SP_PLAN_SAMPLE ? MIN (unit->n, SAMPLED_PLACEMENTS) : unit->n;
 
   reset_schedule (s, &s->point);
-  if (legal_placement (s->space, s->unit, &s->point) == s->unit->n) {
-    s->kept->refused += s->limits->only_beyond ? 0 : count_below (s->space, s->unit, &s->point);
+  if (legal_placement (s->space, unit, 0, unit->n, &s->point) == unit->n) {
+    s->kept->refused += s->limits->only_beyond ? 0 : count_below (s->space, unit, &s->point);
     return;
   }
-  /* Which layers are recomputed may differ from stage to stage. */
-  if (s->point.layout.recompute_every == 1) {
-    sp_estimate_works (&s->worker->estimator, s->worker->program, &s->point.layout, &s->point.run, &e);
-    sp_plan_bound_micro_batch (&e, s->space->estimator->framework, s->space->question->figure, s->unit->most_stages,
-                               &bound);
-    if (is_too_slow (s, s->unit->least_share * bound.step_s, s->unit->least_share * bound.low_s) ||
-        is_part_left_out (s, &bound))
-      return;
-  }
-  here = s->point;
-  for (guint p = 0; p < s->unit->n && (!s->limits->is_sample || p < SAMPLED_PLACEMENTS); p++) {
-    if (s->wanted != NULL && !s->wanted[p])
-      continue;
+  SpPlanPoint here = s->point;
+  for (s->first = 0; s->first < most; s->first = s->end) {
+    s->end = end_of_stages (unit, s->first, most);
     s->point = here;
-    sp_plan_place (s->unit, p, &s->point);
-    try_schedules (s, 0);
+    bound_micro_batch (s, unit->placements[s->first].pipeline);
+    sp_plan_place (unit, s->first, &s->point);
+    try_stages (s);
   }
   s->point = here;
 }
@@ -296,7 +451,7 @@ sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPla
   for (guint row = 0; row < SP_N_PLAN_DIMENSIONS; row++)
     for (guint i = 0; g_str_equal (sp_plan_dimensions[row].key, "offload") && sp_plan_set (space, row, i, &s.point);
          i++)
-      s.offloads_activations |= (s.point.layout.offload & SP_OFFLOAD_ACTIVATIONS) != 0;
+      s.offload |= s.point.layout.offload;
   s.point = unit->point;
   sp_plan_place (unit, 0, &s.point);
   if (find_wanted (&s))
@@ -310,7 +465,7 @@ find_work (const SpPlanSpace *space, const SpPlanUnit *unit, guint row, SpPlanPo
 {
   row = sp_plan_next_row (SP_PLAN_WORK, row);
   if (row == SP_N_PLAN_DIMENSIONS)
-    return legal_placement (space, unit, point) < unit->n;
+    return legal_placement (space, unit, 0, unit->n, point) < unit->n;
   for (guint i = 0; sp_plan_set (space, row, i, point); i++)
     if (find_work (space, unit, row + 1, point))
       return TRUE;

@@ -137,6 +137,7 @@ add_placements (Builder *b, gint32 data, gint32 pipeline)
     point.layout.order = placement.order;
     placement.paths = paths_of (b, &point);
     placement.below = sp_plan_count (b->space, &point);
+    placement.states = sp_plan_count_level (b->space, SP_PLAN_STATE, &point);
     g_array_append_val (b->placements, placement);
   }
 }
@@ -156,6 +157,12 @@ is_micro_batch (const SpPlanSpace *space, gint32 data, gint32 b)
   gint32 share = share_of (space, data);
 
   return b == share || (b < share && (b & (b - 1)) == 0);
+}
+
+double
+sp_plan_share (const SpPlanSpace *space, const SpPlanPlacement *p, gint32 micro_batch)
+{
+  return (double) (space->question->global_batch / p->data / micro_batch) / p->pipeline;
 }
 
 static gint
@@ -188,8 +195,7 @@ add_unit (Builder *b, const SpPlanPlacement *placements, guint n, gint32 batch)
     unit.below += p->below;
     unit.most_stages = MAX (unit.most_stages, p->pipeline);
     g_array_append_val (own, *p);
-    gint32 full = b->space->question->global_batch / p->data / batch;
-    unit.least_share = MIN (unit.least_share, (double) full / p->pipeline);
+    unit.least_share = MIN (unit.least_share, sp_plan_share (b->space, p, batch));
   }
   if (own->len == 0)
     return;

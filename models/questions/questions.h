@@ -188,12 +188,14 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlanExport, sp_plan_export_free)
 
 #define SP_PLAN_MOST_INTERVALS 10 /* each takes some hundred estimates */
 
-/* A layout TIES WITH THE BEST where the intervals of their steps (models/estimate/interval.h) overlap. Curves are the
- * same for both, so that of two that tie the order may be known better than either step: a tie says that the figures
- * do not decide, not that the layouts are equal. */
+/* A layout TIES WITH THE BEST where the interval of the difference of their steps (models/estimate/interval.h) holds 0. Curves
+ * are the same for both, so that the same kernels on the same links cancel: the order is known better than either step. A
+ * tie says that the figures do not decide, not that the layouts are equal. Steps are those of the estimate, also where the
+ * best were simulated. */
 typedef struct {
   guint compared; /* the first so many of the plan; 0: there is no profile, or it has no intervals */
   gboolean ties[SP_PLAN_MOST_INTERVALS]; /* the best with itself */
+  double more_s[SP_PLAN_MOST_INTERVALS][2]; /* than the best's step, from and to */
   guint tied;
   guint simplest; /* of the tied ones that which uses fewest axes, the quickest of these */
 } SpPlanTies;
