@@ -157,7 +157,8 @@
  *                 size times as long, and this place's part counts
  * ZERO            out0[m,n] = 0
  *
- * Communication, over `group`; dtype is the buffers':
+ * Communication, over `group`; dtype is the buffers'. `batch` of a collective: in as many calls, one after the other,
+ * each of an equal part (0: one); it says when, and nothing of what comes out:
  * ALL_GATHER      in0 part -> out0 whole (parts in order of place)
  * REDUCE_SCATTER  in0 whole -> out0 part (SP_OP_ACCUMULATE: +=)
  * ALL_REDUCE      in0 -> out0 (may be the same slot); SP_OP_MAX takes the maximum

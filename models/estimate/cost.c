@@ -255,8 +255,7 @@ curve_of (SpOpKind kind)
 /* --- communication by formulas ------------------------------------------------------------------------------------ */
 
 static double
-communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
-                       SpAlgorithm *ret_algorithm)
+call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm)
 {
   Price best = { .total_s = INFINITY };
   double payload = (double) op->bytes;
@@ -303,6 +302,21 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
     total = curve_seconds (cost, curve, payload, ret_fixed_s);
   *ret_fixed_s += wait;
   return total + wait;
+}
+
+/* In as many calls as the op says. */
+static double
+communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
+                       SpAlgorithm *ret_algorithm)
+{
+  SpOp part = *op;
+
+  if (op->batch <= 1)
+    return call_seconds (cost, path, op, ret_fixed_s, ret_algorithm);
+  part.bytes /= op->batch;
+  double seconds = call_seconds (cost, path, &part, ret_fixed_s, ret_algorithm);
+  *ret_fixed_s *= op->batch;
+  return seconds * op->batch;
 }
 
 double
@@ -493,7 +507,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
 
   *cost = (SpCost){
     .launch_s = device->launch_s.value,
-    .host_launch_s = framework->host_eager ? framework->host_launch_s.value : 0,
+    .host_issue_s = framework->host_eager ? framework->host_launch_s.value : 0,
+    .host_stall = framework->host_stall.value,
     .host_runs_ahead = framework->host_runs_ahead,
     .shards_run_free = framework->shards_run_free,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
@@ -513,6 +528,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .gemm_shape = SP_GEMM_SHAPE_DEFAULT,
   };
   cost->gemm_s_per_byte = cost->s_per_byte;
+  cost->host_launch_s = cost->host_issue_s;
   for (guint kind = 0; kind < SP_N_OPS; kind++) {
     double efficiency = efficiency_of (device, framework->attention_library, kind);
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
@@ -534,9 +550,21 @@ sp_cost_set_precision (SpCost *cost, const SpCluster *cluster, SpDtype precision
       precision == SP_DTYPE_FP32 ? device->peak_bf16_flops_per_s.value / device->peak_fp32_flops_per_s.value : 1;
 }
 
+static void
+set_host (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
+{
+  const SpGroup *groups = program->groups;
+  double stall = 0;
+
+  if (cost->host_stall > 0 && sp_paths_leave_node (cluster, program, SP_GROUP_PIPELINE))
+    stall = cost->host_stall * groups[SP_GROUP_TENSOR].size * groups[SP_GROUP_SEQUENCE].size;
+  cost->host_launch_s = cost->host_issue_s * (1 + stall);
+}
+
 void
 sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
 {
+  set_host (cost, cluster, program);
   sp_paths_set (cost, cluster, program);
   if (cost->fitted)
     sp_cost_set_group_curves (cost, cluster);
@@ -545,6 +573,7 @@ sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *prog
 void
 sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
 {
+  set_host (cost, cluster, program);
   sp_paths_set_work (cost, cluster, program);
   if (cost->fitted)
     sp_cost_set_group_curves (cost, cluster);
@@ -580,7 +609,8 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
                                 &framework->shard_copies,         &framework->collective_wait_s,
                                 &framework->linear_time,          &framework->linear_backward_time,
                                 &framework->attention_head_power, &framework->attention_causal_time,
-                                &framework->host_step_s };
+                                &framework->host_step_s,          &framework->host_stall,
+                                &framework->gradient_bucket_bytes };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

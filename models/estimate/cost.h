@@ -47,6 +47,12 @@
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
  * most kernels are shorter than that GEMM, whose blocks it waits for.
  *
+ * The host issues a kernel in the framework's host-launch. In a pipeline whose messages leave the node it takes
+ *   host-launch (1 + host-stall x tensor ranks x sequence ranks)
+ * (nanotron's grid: 10, 15, 24 and 54 ms a layer of 2, 4, 8 and 16 tensor ranks there, whatever the model, micro-batch and
+ * number of stages, where without a pipeline, or with one in a node, it is 5; threads of the adapters that take the
+ * hosts' processors are our reading of it).
+ *
  * The host: a copy to or from its memory is the launch and bytes / host rate; an optimizer that runs there moves its
  * bytes at an equal share of the node's host memory rate.
  *
@@ -137,6 +143,7 @@ typedef enum {
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
   double launch_s, host_launch_s, host_gather_s, host_step_s, collective_wait_s;
+  double host_issue_s, host_stall; /* host_launch_s of a layout is the first, longer by stall x ranks in some pipelines */
   gboolean host_runs_ahead; /* from step to step */
   gboolean simple_network;  /* nothing but Simple between nodes */
   gboolean shards_run_free;

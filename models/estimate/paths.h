@@ -23,6 +23,9 @@ void sp_paths_set (SpCost *cost, const SpCluster *cluster, const SpProgram *prog
 void sp_paths_set_work (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
 guint64 sp_paths_work_identity (const SpCost *cost);
 
+/* Whether some of a group's members are on another node than others. */
+gboolean sp_paths_leave_node (const SpCluster *cluster, const SpProgram *program, SpGroupId group);
+
 /* From the graph. FALSE: it is too large, or the cluster has fewer GPUs than the program has ranks. */
 gboolean sp_path_set_from_graph (const SpCluster *cluster, const SpProgram *program, SpGroupId group, SpPath *ret_fair,
                                  SpPath *ret_alone);

@@ -185,6 +185,9 @@ typedef struct {
   /* With sequence regions: what a split matrix reads is kept whole from forward to backward; FALSE: each tensor rank
    * keeps its rows and gathers them again for the weight's gradient (Megatron-LM). */
   gboolean keeps_whole;
+  /* The gather of a split matrix's input for its weights' gradient runs beside the product that makes the input's, and the
+   * sum of that over tensor ranks beside the weights'; FALSE: one after the other. Only with the layout's overlap. */
+  gboolean overlaps_tensor;
   /* Of ZeRO-3: the fp32 master's shard is what is gathered, in the parameters' type; no shard of these (FSDP2). */
   gboolean gathers_master;
   /* Of ZeRO-3: the embedding and the head stay gathered from their forward to the end of their backward, as the root
@@ -219,6 +222,10 @@ typedef struct {
   /* What a step takes beside its program, with idle GPUs: loading data, gradient norms, logging, an optimizer in a loop of
    * its own; 0. Only of whole steps. */
   SpQuantity host_step_s;
+  /* Of the host's time to issue a kernel, what it is held up for by each rank of a stage that its collectives wait for
+   * (tensor x sequence ranks, itself among them), where a pipeline's messages leave the node: threads that serve its
+   * adapters take turns with it, and ranks that wait for each other in every layer add up what they lose so; 0. */
+  SpQuantity host_stall;
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
@@ -231,6 +238,8 @@ typedef struct {
   /* Of ZeRO-2 and 3: bytes of device memory that a parameter's gradient moves in each micro-batch on its way to the
    * reduction: views put together, casts, scaling, copies into buckets. Elementwise kernels of the backward; 0. */
   SpQuantity shard_copies;
+  /* Bytes of gradients, in the parameters' type, that one call reduces once a step (DDP's buckets); 0: a layer's. */
+  SpQuantity gradient_bucket_bytes;
   /* The same of linear attention's kernels, forward and backward: those of another library, or of its authors; 0: 1. */
   SpQuantity linear_time, linear_backward_time;
   /* Attention's rate goes with (head size / 128)^this where no curve says how it goes; 0: it does not. */

@@ -2,6 +2,7 @@
 #include "models/strategies/strategies.h"
 #include "sim/op-cost.h"
 
+#include <math.h>
 #include <string.h>
 
 /*
@@ -213,6 +214,18 @@ sp_zero_write_copies (SpWriter *w)
   }
 }
 
+/* A reduction once a step, in the framework's buckets; ZeRO-2's and 3's own sizes are not known. */
+static void
+reduce (SpWriter *w, SpOpKind kind, const SpFlat *flat, guint8 out, guint flags)
+{
+  double bucket = w->framework->gradient_bucket_bytes.value;
+  double bytes = (double) w->block->buffers[flat->gradients].elements * sp_dtype_bytes (w->dtype);
+
+  data_collective (w, kind, flat->group, flat->gradients, out, flags);
+  if (bucket > 0 && !(flags & SP_OP_PER_MICRO_BATCH))
+    w->program->ops[w->program->n_ops - 1].batch = (gint32) MAX (1, ceil (bytes / bucket));
+}
+
 static void
 write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
 {
@@ -229,10 +242,10 @@ write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
   if (any && !each)
     write_mirror_sum (w, flat->gradients);
   if (any && stage (w, flat) > 0)
-    data_collective (w, SP_OP_REDUCE_SCATTER, flat->group, flat->gradients, flat->shard_gradients,
-                     each | (each && !flat->host_gradients && !frees_gradients (w) ? SP_OP_ACCUMULATE : 0));
+    reduce (w, SP_OP_REDUCE_SCATTER, flat, flat->shard_gradients,
+            each | (each && !flat->host_gradients && !frees_gradients (w) ? SP_OP_ACCUMULATE : 0));
   else if (any && shards (w, flat) > 1)
-    data_collective (w, SP_OP_ALL_REDUCE, flat->group, flat->gradients, flat->gradients, 0);
+    reduce (w, SP_OP_ALL_REDUCE, flat, flat->gradients, 0);
   if (any && stage (w, flat) > 0)
     write_replica_sum (w, flat->shard_gradients, flat->host_gradients ? each : 0);
   if (any && each)
