@@ -306,7 +306,8 @@ test_all_shipped (void)
                                                "lasp-local", "host-ahead", "glu", "attention-output", "gathers", "ends",
                                                "gradients", "autocast", "gradient-buckets", "attention-library",
                                                "sequence-gather", "gradient-sums", "network-protocol",
-                                               "shards", "state-dict",
+                                               "network-algorithm", "shards", "state-dict", "data-calls",
+                                               "tensor-backward",
                                                /* shapes of networks */
                                                "node", "gpus-per-switch", "switches-per-socket", "fabric",
                                                "nodes-per-leaf", "dims", "groups", "routers-per-group",

@@ -281,6 +281,8 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
     break;
   case SP_OP_ALL_REDUCE:
     price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
+    if (cost->ring_network && path->network)
+      break;
     price_tree (path, n_protocols, payload, &best);
     price_nvls (path, payload, 0, &best);
     break;
@@ -296,7 +298,8 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   }
   *ret_algorithm = best.algorithm; /* that of the formula, by which its bytes go over links */
   gboolean waited_for = !(op->flags & SP_OP_ASYNC) && op->stream != SP_STREAM_DATA;
-  double wait = waited_for ? cost->collective_wait_s : 0, total = cost->launch_s + best.total_s;
+  double late = path->network ? cost->network_wait_s * path->size : 0;
+  double wait = waited_for ? cost->collective_wait_s + late : 0, total = cost->launch_s + best.total_s;
   *ret_fixed_s = cost->launch_s + best.latency_s;
   if (curve->curve != NULL)
     total = curve_seconds (cost, curve, payload, ret_fixed_s);
@@ -517,11 +520,13 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
     .collective_wait_s = framework->collective_wait_s.value,
+    .network_wait_s = framework->network_wait_s.value,
     .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .time_of_bf16 = 1,
     .peak_flops_per_s = peak,
     .simple_network = cluster->simple_network,
+    .ring_network = cluster->ring_network,
     .slowdown = device->overlap_slowdown.value,
     .memory_slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,
@@ -610,7 +615,7 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
                                 &framework->linear_time,          &framework->linear_backward_time,
                                 &framework->attention_head_power, &framework->attention_causal_time,
                                 &framework->host_step_s,          &framework->host_stall,
-                                &framework->gradient_bucket_bytes };
+                                &framework->network_wait_s };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

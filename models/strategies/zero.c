@@ -2,7 +2,6 @@
 #include "models/strategies/strategies.h"
 #include "sim/op-cost.h"
 
-#include <math.h>
 #include <string.h>
 
 /*
@@ -127,6 +126,25 @@ data_collective (SpWriter *w, SpOpKind kind, SpGroupId group, guint8 in, guint8 
                        flags | (w->layout->overlap ? SP_OP_ASYNC : 0));
 }
 
+static gint32
+tensors_of (const SpBlock *block, guint flat)
+{
+  gint32 n = 0;
+
+  for (guint i = 0; i < block->n_weights; i++)
+    n += block->weights[i].flat == flat;
+  return n;
+}
+
+/* All of a block's, or tensor by tensor. */
+static void
+flat_collective (SpWriter *w, SpOpKind kind, guint index, guint8 in, guint8 out, guint flags)
+{
+  data_collective (w, kind, w->block->flats[index].group, in, out, flags);
+  if (w->framework->tensor_calls)
+    w->program->ops[w->program->n_ops - 1].batch = tensors_of (w->block, index);
+}
+
 /* In order with the collectives that it comes before or after. */
 static void
 host_copy (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
@@ -149,7 +167,7 @@ write_gather (SpWriter *w, const SpTied *tied)
         host_copy (w, SP_OP_FROM_HOST, shard, here, 0);
         shard = here;
       }
-      data_collective (w, SP_OP_ALL_GATHER, block->flats[i].group, shard, block->flats[i].parameters, 0);
+      flat_collective (w, SP_OP_ALL_GATHER, i, shard, block->flats[i].parameters, 0);
     }
   if (tied->shard)
     data_collective (w, SP_OP_ALL_GATHER, SP_GROUP_ZERO, tied->shard, tied->values, 0);
@@ -214,18 +232,6 @@ sp_zero_write_copies (SpWriter *w)
   }
 }
 
-/* A reduction once a step, in the framework's buckets; ZeRO-2's and 3's own sizes are not known. */
-static void
-reduce (SpWriter *w, SpOpKind kind, const SpFlat *flat, guint8 out, guint flags)
-{
-  double bucket = w->framework->gradient_bucket_bytes.value;
-  double bytes = (double) w->block->buffers[flat->gradients].elements * sp_dtype_bytes (w->dtype);
-
-  data_collective (w, kind, flat->group, flat->gradients, out, flags);
-  if (bucket > 0 && !(flags & SP_OP_PER_MICRO_BATCH))
-    w->program->ops[w->program->n_ops - 1].batch = (gint32) MAX (1, ceil (bytes / bucket));
-}
-
 static void
 write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
 {
@@ -242,10 +248,10 @@ write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
   if (any && !each)
     write_mirror_sum (w, flat->gradients);
   if (any && stage (w, flat) > 0)
-    reduce (w, SP_OP_REDUCE_SCATTER, flat, flat->shard_gradients,
-            each | (each && !flat->host_gradients && !frees_gradients (w) ? SP_OP_ACCUMULATE : 0));
+    flat_collective (w, SP_OP_REDUCE_SCATTER, index, flat->gradients, flat->shard_gradients,
+                     each | (each && !flat->host_gradients && !frees_gradients (w) ? SP_OP_ACCUMULATE : 0));
   else if (any && shards (w, flat) > 1)
-    reduce (w, SP_OP_ALL_REDUCE, flat, flat->gradients, 0);
+    flat_collective (w, SP_OP_ALL_REDUCE, index, flat->gradients, flat->gradients, 0);
   if (any && stage (w, flat) > 0)
     write_replica_sum (w, flat->shard_gradients, flat->host_gradients ? each : 0);
   if (any && each)
@@ -305,7 +311,7 @@ write_flat_optimizer (SpWriter *w, guint index)
   if (host && !w->block->buffers[updated].host)
     host_copy (w, SP_OP_FROM_HOST, flat->master, updated, SP_OP_AFTER_OPTIMIZER);
   if (stage (w, flat) == 1 || stage (w, flat) == 2)
-    data_collective (w, SP_OP_ALL_GATHER, flat->group, flat->shard_parameters, flat->parameters, SP_OP_AFTER_OPTIMIZER);
+    flat_collective (w, SP_OP_ALL_GATHER, index, flat->shard_parameters, flat->parameters, SP_OP_AFTER_OPTIMIZER);
 }
 
 static void
