@@ -77,6 +77,7 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "collective-wait", SP_UNIT_SECONDS, collective_wait_s),
   MAYBE (SpFramework, "network-wait", SP_UNIT_SECONDS, network_wait_s),
   MAYBE (SpFramework, "shard-copies", SP_UNIT_BYTES, shard_copies),
+  MAYBE (SpFramework, "shard-time", SP_UNIT_NUMBER, shard_time),
   MAYBE (SpFramework, "linear-time", SP_UNIT_NUMBER, linear_time),
   MAYBE (SpFramework, "linear-backward-time", SP_UNIT_NUMBER, linear_backward_time),
   MAYBE (SpFramework, "attention-causal-time", SP_UNIT_NUMBER, attention_causal_time),

@@ -303,6 +303,8 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   *ret_fixed_s = cost->launch_s + best.latency_s;
   if (curve->curve != NULL)
     total = curve_seconds (cost, curve, payload, ret_fixed_s);
+  if (sp_op_moves_shards (op))
+    total = *ret_fixed_s + (total - *ret_fixed_s) * cost->shard_time;
   *ret_fixed_s += wait;
   return total + wait;
 }
@@ -521,6 +523,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
     .collective_wait_s = framework->collective_wait_s.value,
     .network_wait_s = framework->network_wait_s.value,
+    .shard_time = framework->shard_time.value > 0 ? framework->shard_time.value : 1,
     .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .time_of_bf16 = 1,
@@ -615,7 +618,7 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
                                 &framework->linear_time,          &framework->linear_backward_time,
                                 &framework->attention_head_power, &framework->attention_causal_time,
                                 &framework->host_step_s,          &framework->host_stall,
-                                &framework->network_wait_s };
+                                &framework->network_wait_s,       &framework->shard_time };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

@@ -211,6 +211,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "collective-wait", SP_UNIT_SECONDS, 0, 1e-1, FIELD (collective_wait_s) },
   { "network-wait", SP_UNIT_SECONDS, 0, 1e-2, FIELD (network_wait_s) },
   { "shard-copies", SP_UNIT_BYTES, 0, 1000, FIELD (shard_copies) },
+  { "shard-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (shard_time) },
   { "linear-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_time) },
   { "linear-backward-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (linear_backward_time) },
   { "attention-causal-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_causal_time) },

@@ -244,6 +244,9 @@ typedef struct {
   /* Of ZeRO-2 and 3: bytes of device memory that a parameter's gradient moves in each micro-batch on its way to the
    * reduction: views put together, casts, scaling, copies into buckets. Elementwise kernels of the backward; 0. */
   SpQuantity shard_copies;
+  /* Of gathers and scatters of ZeRO's shards, beyond launch and latency, over a transfer at the cluster's rates (lists of
+   * tensors that are copied in and out, padding, adapters that stay idle); 0: 1. */
+  SpQuantity shard_time;
   /* The same of linear attention's kernels, forward and backward: those of another library, or of its authors; 0: 1. */
   SpQuantity linear_time, linear_backward_time;
   /* Attention's rate goes with (head size / 128)^this where no curve says how it goes; 0: it does not. */
