@@ -341,7 +341,9 @@ typedef struct {
   double flops; /* a count; of a long sequence it does not fit 64 bits */
   guint8 in[SP_MAX_IN];
   guint8 out[SP_MAX_OUT];
-  guint16 reach; /* in steps of the loop; of SP_GUARD_NEAR and SP_GUARD_NEAR_ENDS */
+  /* In steps of the loop, of SP_GUARD_NEAR and SP_GUARD_NEAR_ENDS. Of a gather or scatter of shards: layers that it may be
+   * away from its own; 0: one. */
+  guint16 reach;
 } SpOp;
 
 G_STATIC_ASSERT (sizeof (SpOp) == 80);

@@ -515,7 +515,6 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_issue_s = framework->host_eager ? framework->host_launch_s.value : 0,
     .host_stall = framework->host_stall.value,
     .host_runs_ahead = framework->host_runs_ahead,
-    .shards_run_free = framework->shards_run_free,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
     .host_step_s = framework->host_step_s.value,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),

@@ -150,7 +150,6 @@ typedef struct {
   gboolean host_runs_ahead; /* from step to step */
   gboolean simple_network;  /* nothing but Simple between nodes */
   gboolean ring_network;    /* and rings alone */
-  gboolean shards_run_free;
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
   double host_s_per_byte;        /* over PCIe */

@@ -141,8 +141,11 @@ static void
 flat_collective (SpWriter *w, SpOpKind kind, guint index, guint8 in, guint8 out, guint flags)
 {
   data_collective (w, kind, w->block->flats[index].group, in, out, flags);
+  SpOp *op = &w->program->ops[w->program->n_ops - 1];
   if (w->framework->tensor_calls)
-    w->program->ops[w->program->n_ops - 1].batch = tensors_of (w->block, index);
+    op->batch = tensors_of (w->block, index);
+  if (w->framework->shards_run_free && sp_op_moves_shards (op))
+    op->reach = G_MAXUINT16;
 }
 
 /* In order with the collectives that it comes before or after. */
@@ -357,6 +360,8 @@ size_flat (SpWriter *w, guint index)
     flat->shard_parameters = (parameters_on_host (w, flat) ? sp_write_host_buffer : sp_write_buffer) (
         w, SP_CLASS_PARAMETERS, at == 3 && is_master (w, index) ? SP_DTYPE_FP32 : w->dtype,
         at == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
+  if (w->framework->whole_state_dict)
+    sp_write_buffer (w, SP_CLASS_PARAMETERS, SP_DTYPE_FP32, SP_LIFE_CHECKPOINT, shard * parts);
   if (flat->frozen)
     return;
   if (at > 0) /* on its way to the host it is a part of what SYNC has to do */
