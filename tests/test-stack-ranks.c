@@ -130,7 +130,9 @@ static const char *const over_nodes[] = { "nodes=4", "data=2", "tensor=16", NULL
 static void
 test_network_wait (void)
 {
-  const SpOp waited = { .kind = SP_OP_ALL_GATHER, .group = SP_GROUP_TENSOR, .stream = SP_STREAM_TENSOR, .bytes = 1 << 24 };
+  const SpOp waited = {
+    .kind = SP_OP_ALL_GATHER, .group = SP_GROUP_TENSOR, .stream = SP_STREAM_TENSOR, .bytes = 1 << 24
+  };
   SpOp beside = waited, data = waited;
   g_auto (Case) c = { 0 }, inside = { 0 };
 
@@ -158,7 +160,9 @@ test_network_wait (void)
 static void
 test_calls (void)
 {
-  SpOp op = { .kind = SP_OP_ALL_REDUCE, .group = SP_GROUP_ZERO, .stream = SP_STREAM_DATA, .bytes = 1 << 26, .batch = 4 };
+  SpOp op = {
+    .kind = SP_OP_ALL_REDUCE, .group = SP_GROUP_ZERO, .stream = SP_STREAM_DATA, .bytes = 1 << 26, .batch = 4
+  };
   g_auto (Case) c = { 0 };
   guint n;
 

@@ -611,13 +611,20 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
     &cluster->oversubscription, &cluster->router_bytes_per_s, &cluster->global_bytes_per_s
   };
   /* those that a framework may leave out */
-  const SpQuantity *stack[] = { &framework->elementwise_time,     &framework->attention_time,
-                                &framework->gemm_time,            &framework->optimizer_time,
-                                &framework->shard_copies,         &framework->collective_wait_s,
-                                &framework->linear_time,          &framework->linear_backward_time,
-                                &framework->attention_head_power, &framework->attention_causal_time,
-                                &framework->host_step_s,          &framework->host_stall,
-                                &framework->network_wait_s,       &framework->shard_time };
+  const SpQuantity *stack[] = { &framework->elementwise_time,
+                                &framework->attention_time,
+                                &framework->gemm_time,
+                                &framework->optimizer_time,
+                                &framework->shard_copies,
+                                &framework->collective_wait_s,
+                                &framework->linear_time,
+                                &framework->linear_backward_time,
+                                &framework->attention_head_power,
+                                &framework->attention_causal_time,
+                                &framework->host_step_s,
+                                &framework->host_stall,
+                                &framework->network_wait_s,
+                                &framework->shard_time };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

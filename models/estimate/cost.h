@@ -146,7 +146,7 @@ typedef enum {
 typedef struct {
   double launch_s, host_launch_s, host_gather_s, host_step_s, collective_wait_s, network_wait_s;
   double shard_time; /* of gathers and scatters of shards, beyond what is fixed; 1 as a rule */
-  double host_issue_s, host_stall; /* host_launch_s of a layout is the first, longer by stall x ranks in some pipelines */
+  double host_issue_s, host_stall; /* what host_launch_s of a layout is made of */
   gboolean host_runs_ahead; /* from step to step */
   gboolean simple_network;  /* nothing but Simple between nodes */
   gboolean ring_network;    /* and rings alone */

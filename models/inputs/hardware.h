@@ -119,7 +119,7 @@ typedef struct {
   SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
   gboolean simple_network;  /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
-  gboolean ring_network;    /* `network-algorithm = ring`: no trees between nodes, nor reduction in switches; FALSE: any */
+  gboolean ring_network; /* `network-algorithm = ring`: no trees between nodes, nor reduction in switches; FALSE: any */
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
   GPtrArray *notes; /* char*: what was assumed in making it; NULL: none */

@@ -242,7 +242,8 @@ write_backward (SpWriter *w, Head *h)
   if (sp_tensor_overlaps (w))
     d_rows = sp_tensor_enter_backward (w, d_rows);
   if (learns)
-    sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, whole ? whole : whole_again (w, h), h->matrix);
+    sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, whole ? whole : whole_again (w, h),
+                           h->matrix);
   sp_write_bias_grad (w, w->rows, w->vocabulary, d_logits, h->bias);
   write_rows_backward (w, h, sp_tensor_overlaps (w) ? d_rows : sp_tensor_enter_backward (w, d_rows));
 }
