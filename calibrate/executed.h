@@ -22,11 +22,12 @@ typedef struct {
 } SpExecutedCommand;
 
 typedef struct {
-  char *program;         /* as the file names it */
-  GArray *step_s;        /* double, one a repeat; of the slowest rank */
-  GArray *issue_s;       /* the host's */
-  GArray *commands;      /* SpExecutedCommand; where they were written */
-  double op_s[SP_N_OPS]; /* of rank 0, all together */
+  char *program;              /* as the file names it */
+  GArray *step_s;             /* double, one a repeat; of the slowest rank */
+  GArray *issue_s;            /* the host's */
+  GArray *clock_hz, *power_w; /* double, one a repeat; 0: not said */
+  GArray *commands;           /* SpExecutedCommand; where they were written */
+  double op_s[SP_N_OPS];      /* of rank 0, all together */
   gint64 op_times[SP_N_OPS];
   double exposed_s;                /* while no kernel of it ran but communication was under way; 0: not said */
   gint64 payload_bytes[SP_N_AXES]; /* of the rank that hands over most */
@@ -35,7 +36,8 @@ typedef struct {
 } SpExecutedRun;
 
 typedef struct {
-  char *card;      /* "" where not said */
+  char *card;                         /* "" where not said */
+  double power_limit_w, max_clock_hz; /* 0: not said */
   char *attention; /* the library of softmax attention, or NULL: the quickest of seqpar's and cuDNN's */
   GPtrArray *runs;
 } SpExecuted;
@@ -46,6 +48,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpExecuted, sp_executed_free)
 
 /* The middle one; 0 of none. */
 double sp_executed_step_s (const SpExecutedRun *run);
+/* The middle ones of what the cards said; 0: nothing. */
+double sp_executed_clock_hz (const SpExecutedRun *run);
+double sp_executed_power_w (const SpExecutedRun *run);
 /* Of SpExecutedCommand: for how long the queue of kernels stood while communication was under way, from the end of one
  * kernel to the start of the next. Not in it: the usual gap between kernels (their median), and of each stall twice
  * events_s, what the two events around a transfer take. */

@@ -102,6 +102,7 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library
   set_kernels (cost, profile, library);
   cost->hop_s = hop != NULL ? hop->value[0].value : 0;
   cost->attention_library = library;
+  cost->power = sp_profile_find (profile, SP_CURVE_POWER, NULL, 0, 0);
   for (guint i = profile->curves->len; i-- > 0;) {
     const SpCurve *curve = profile->curves->pdata[i];
     if (curve->kind == SP_CURVE_KERNEL)
@@ -145,7 +146,8 @@ curve_seconds (const SpCost *cost, const SpCurve *curve, const SpOp *op)
                                 op->k,
                                 (gint64) MAX (op->batch, 1) * (gemm ? 1 : MAX (op->heads, 1)),
                                 (double) op->bytes,
-                                op->flops * (op->flags & SP_OP_FP8 ? cost->fp8_of_bf16 : 1) };
+                                op->flops * (op->flags & SP_OP_FP8 ? cost->fp8_of_bf16 : 1),
+                                cost->clock };
   double value[SP_CURVE_SLOTS];
 
   for (guint i = 0; i < SP_CURVE_SLOTS; i++)

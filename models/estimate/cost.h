@@ -54,6 +54,9 @@
  * number of stages, where without a pipeline, or with one in a node, it is 5; threads of the adapters that take the
  * hosts' processors are our reading of it).
  *
+ * Where the profile says what kernels draw ([power]), its kernels' curves hold at the highest clock, and those of a step's
+ * work are priced at the one that the card's limit leaves them: see clock.h. Nothing else knows of power.
+ *
  * The host: a copy to or from its memory is the launch and bytes / host rate; an optimizer that runs there moves its
  * bytes at an equal share of the node's host memory rate.
  *
@@ -94,7 +97,8 @@
  * for all-gather and reduce-scatter, where it saves nothing but steps.
  *
  * Known lies. Head sizes below 128 run attention slower than said where neither a curve nor the framework says how much
- * (USP's tables: 140 TFLOP/s at 32 where 128 reaches 185 on an A100). GEMM efficiency is that of the best library; no clock throttling. A collective starts when its last
+ * (USP's tables: 140 TFLOP/s at 32 where 128 reaches 185 on an A100). GEMM efficiency is that of the best
+ * library. A collective starts when its last
  * rank arrives. No contention between different collectives of one GPU.
  */
 
@@ -162,6 +166,9 @@ typedef struct {
   double hop_s; /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
   double stretch, memory_stretch; /* and of async communication, beyond its latency: beside kernels, as a rule, and
                                      beside the optimizer's, which memory bounds */
+  const SpCurve *power; /* NULL: nothing is held down */
+  double clock;         /* at which kernels are priced, over the highest: 1, but while a variant's work is */
+  double clocks[2];     /* of a variant's work: models/estimate/clock.h */
   gint32 sms;
   SpGemmShape gemm_shape;
   double gemm_s_per_byte;
