@@ -273,6 +273,7 @@ typedef struct {
 typedef struct {
   guint8 rows, whole, again; /* the input; the last two 0 until they are asked for */
   guint8 d_rows, d_whole;    /* the gradient of the output */
+  gboolean is_alone;         /* nothing is added to the gradient of the input before it is summed over tensor ranks */
 } SpPort;
 
 typedef struct {
@@ -299,6 +300,10 @@ guint8 sp_branch_again (SpWriter *w, SpPort *port);
 /* The same for the gradient of one weight: 0 where that is not taken. */
 guint8 sp_branch_again_for (SpWriter *w, SpPort *port, SpWeightSlots weight);
 guint8 sp_branch_d_whole (SpWriter *w, SpPort *port);
+/* The backward of a matrix of `width` that takes all of the branch's input: to the gradient of the input, with those of
+ * the matrix and its bias, in the order that the framework has them (overlaps_tensor). */
+SpRows sp_branch_input_backward (SpWriter *w, SpPort *port, gint32 width, guint8 d_out, SpWeightSlots weight,
+                                 SpWeightSlots bias);
 
 void sp_write_layer (SpWriter *w, const SpBranch *mixer, gpointer self);
 

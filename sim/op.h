@@ -157,7 +157,8 @@
  *                 size times as long, and this place's part counts
  * ZERO            out0[m,n] = 0
  *
- * Communication, over `group`; dtype is the buffers':
+ * Communication, over `group`; dtype is the buffers'. `batch` of a collective: in as many calls, one after the other,
+ * each of an equal part (0: one); it says when, and nothing of what comes out:
  * ALL_GATHER      in0 part -> out0 whole (parts in order of place)
  * REDUCE_SCATTER  in0 whole -> out0 part (SP_OP_ACCUMULATE: +=)
  * ALL_REDUCE      in0 -> out0 (may be the same slot); SP_OP_MAX takes the maximum
@@ -340,7 +341,9 @@ typedef struct {
   double flops; /* a count; of a long sequence it does not fit 64 bits */
   guint8 in[SP_MAX_IN];
   guint8 out[SP_MAX_OUT];
-  guint16 reach; /* in steps of the loop; of SP_GUARD_NEAR and SP_GUARD_NEAR_ENDS */
+  /* In steps of the loop, of SP_GUARD_NEAR and SP_GUARD_NEAR_ENDS. Of a gather or scatter of shards: layers that it may be
+   * away from its own; 0: one. */
+  guint16 reach;
 } SpOp;
 
 G_STATIC_ASSERT (sizeof (SpOp) == 80);

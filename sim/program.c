@@ -179,7 +179,7 @@ NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")
 NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff", "gathered", "summed", "step-end",
-       "always")
+       "always", "checkpoint")
 NAMES (sp_phase_name, SpPhase, SP_N_PHASES, "gather", "forward", "recompute", "backward", "sync", "optimizer")
 NAMES (sp_block_name, SpBlockKind, SP_N_BLOCK_KINDS, "embedding", "softmax", "linear", "head")
 NAMES (sp_scope_name, SpScope, SP_N_SCOPES, "step", "forward", "layer", "attention", "attention-forward")

@@ -167,6 +167,7 @@ typedef enum {
   SP_LIFE_STEP_END, /* from SYNC to the end of the step: shards of what else lives whole (reduced gradients, updated
                        parameters of ZeRO-1 and 2) */
   SP_LIFE_ALWAYS,
+  SP_LIFE_CHECKPOINT, /* outside the step, beside what lives ALWAYS: no op uses it */
   SP_N_LIVES
 } SpLife;
 

@@ -16,6 +16,7 @@ typedef struct {
   gint32 layers;     /* 0: the model's own; more of them repeat its kinds */
   gboolean lasp_local_after;
   gboolean eager; /* what an eager framework does otherwise: FSDP2 with ZeRO-3, DDP under autocast without ZeRO */
+  gboolean overlapped; /* tensor ranks' collectives of the backward beside its products */
   gboolean fp8;
   guint8 optimizer;
   gint32 lora_rank; /* and what else is not trained */
@@ -54,6 +55,13 @@ static const RehearseCase rehearse_cases[] = {
   { "eager-ddp", SMALL_GQA, 0, 32, 4, 2, LAYOUT (.data = 2, .zero = 0), .eager = TRUE },
   { "eager-ddp-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 0), .eager = TRUE },
   { "eager-ddp-tensor", SMALL_GPT, 0, 32, 4, 1, LAYOUT (.data = 2, .tensor = 2, .zero = 0), .eager = TRUE },
+  { "overlapped-regions", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 2), .overlapped = TRUE },
+  { "overlapped-bias", SMALL_GPT, 0, 32, 2, 1, LAYOUT (.tensor = 2, .sequence_regions = FALSE, .zero = 0), .overlapped = TRUE },
+  { "overlapped-parallel", SMALL_PARALLEL, 0, 32, 2, 1, LAYOUT (.tensor = 2), .overlapped = TRUE },
+  { "overlapped-sandwich", SMALL_SANDWICH, 0, 32, 2, 1, LAYOUT (.tensor = 2, .recompute = SP_RECOMPUTE_FULL), .overlapped = TRUE },
+  { "overlapped-linear", SMALL_HYBRID, 0, 32, 2, 1, LAYOUT (.tensor = 2, .lasp = 2, .ulysses = 2, .token_split = SP_TOKENS_CONTIGUOUS), .overlapped = TRUE },
+  { "overlapped-latent", SMALL_LATENT, 0, 32, 2, 1, LAYOUT (.tensor = 2), .overlapped = TRUE },
+  { "overlapped-zb-h1", SMALL_GQA, 0, 16, 5, 1, LAYOUT (.tensor = 2, .pipeline = 2, .schedule = ZB_H1), .overlapped = TRUE },
   { "zero-3-tied-kept", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3, .reshard = FALSE) },
   { "zero-3-tied", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.data = 4, .zero = 3) },
   { "offload-optimizer", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.zero = 0, .offload = SP_OFFLOAD_OPTIMIZER) },
@@ -511,6 +519,7 @@ rehearse_case_write_with (const RehearseCase *c, gboolean overlap, SpProgram *pr
   SpRun run = rehearse_case_run (c);
 
   framework.lasp_local_after = c->lasp_local_after;
+  framework.overlaps_tensor = c->overlapped;
   if (c->eager) {
     framework.glu_apart = framework.attention_copied = framework.gathers_master = framework.keeps_ends = TRUE;
     framework.frees_gradients = framework.keeps_whole = TRUE;

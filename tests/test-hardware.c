@@ -301,16 +301,15 @@ test_all_shipped (void)
       g_autoptr (GKeyFile) keys = g_key_file_new ();
       g_assert_true (g_key_file_load_from_file (keys, path, G_KEY_FILE_NONE, NULL));
       g_autofree char *group = g_key_file_get_start_group (keys);
-      static const char *const unsourced[] = { "name", "bf16", "nodes", "gpus-per-node", "device", "fused-attention",
-                                               "selective", "recompute-whole", "host", "fp32-logits", "loss-gradient",
-                                               "lasp-local", "host-ahead", "glu", "attention-output", "gathers", "ends",
-                                               "gradients", "autocast", "gradient-buckets", "attention-library",
-                                               "sequence-gather", "gradient-sums", "network-protocol",
-                                               "shards", "state-dict",
-                                               /* shapes of networks */
-                                               "node", "gpus-per-switch", "switches-per-socket", "fabric",
-                                               "nodes-per-leaf", "dims", "groups", "routers-per-group",
-                                               "nodes-per-router", NULL };
+      static const char *const unsourced[] = {
+        "name", "bf16", "nodes", "gpus-per-node", "device", "fused-attention", "selective", "recompute-whole", "host",
+        "fp32-logits", "loss-gradient", "lasp-local", "host-ahead", "glu", "attention-output", "gathers", "ends",
+        "gradients", "autocast", "gradient-buckets", "attention-library", "sequence-gather", "gradient-sums",
+        "network-protocol", "network-algorithm", "shards", "state-dict", "data-calls", "tensor-backward",
+        /* shapes of networks */
+        "node", "gpus-per-switch", "switches-per-socket", "fabric", "nodes-per-leaf", "dims", "groups",
+        "routers-per-group", "nodes-per-router", NULL
+      };
       g_auto (GStrv) names = g_key_file_get_keys (keys, group, NULL, NULL);
       for (guint k = 0; names[k] != NULL; k++) {
         g_autofree char *source = g_strconcat (names[k], ".source", NULL);

@@ -155,6 +155,16 @@ sums (const SpProgram *program, const SpLayout *layout)
   return (layout->zero >= 2) | shared << 1 | experts << 2 | layout->gradient_dtype << 3;
 }
 
+/* What the host needs for a kernel goes with the layout. */
+static guint64
+host_of (const SpCost *cost)
+{
+  guint64 bits;
+
+  memcpy (&bits, &cost->host_launch_s, sizeof bits);
+  return bits;
+}
+
 static void
 work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, const SpRun *run, gint32 variant,
           guint64 *key)
@@ -182,7 +192,7 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   memcpy (&key[6], &layout->expert_capacity, sizeof key[6]);
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
   key[6] = mixed (key[6], (guint64) layout->expert);
-  key[8] = mixed (blocks_of (program), trained (run));
+  key[8] = mixed (mixed (blocks_of (program), trained (run)), host_of (cost));
   key[9] = mixed (pair (layout->loss_chunks,
                         layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16 | sums (program, layout) << 17),
                   (guint64) layout->mlp_tiles ^ (guint64) (gsize) run->packing << 16);
@@ -207,7 +217,7 @@ state_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout,
   key[5] = paths[SP_GROUP_MIRROR].identity;
   key[6] = mixed (paths[SP_GROUP_EXPERT_DATA].identity, paths[SP_GROUP_REPLICA].identity);
   key[7] = pair (layout->expert, program->groups[SP_GROUP_EXPERT_DATA].size);
-  key[8] = mixed (blocks_of (program), trained (run));
+  key[8] = mixed (mixed (blocks_of (program), trained (run)), host_of (cost));
   key[9] = pair (run->optimizer, layout->offload | (program->micro_batches == 1) << 8);
 }
 

@@ -75,7 +75,7 @@ typedef struct {
   gint64 optimizer_bytes; /* workspace of the optimizer's list */
   gint64 host_bytes; /* ALWAYS in host memory */
   gint64 always_bytes, step_end_bytes;
-  gint64 weights;                    /* elements, whole */
+  gint64 checkpoint_bytes;           /* of parameters */
   gint64 gathered, summed;           /* parameters and gradients that live whole for a while */
   gint64 reduced;                    /* gradients' shards that an eager SYNC leaves while other backwards still run */
   gint64 held;                       /* of what is summed, beside the next backward, as an eager SYNC reads it */

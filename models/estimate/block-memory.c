@@ -245,9 +245,7 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
   ret->optimizer_bytes = optimizer_bytes (program, block);
   ret->gathered = ret->summed = ret->held = ret->tied_gathered = ret->tied_summed = 0;
   ret->sums = sp_block_sums (block);
-  ret->weights = 0;
-  for (guint i = 0; i < block->n_flats; i++)
-    ret->weights += block->buffers[block->flats[i].parameters].elements;
+  ret->checkpoint_bytes = 0;
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
     gint64 tied = buffer->tied ? buffer->elements * sp_dtype_bytes (buffer->dtype) : 0;
@@ -255,6 +253,8 @@ sp_block_state_memory (const SpProgram *program, const SpBlock *block, SpBlockSt
       ret->host_bytes += buffer->elements * sp_dtype_bytes (buffer->dtype);
     if (buffer->life == SP_LIFE_ALWAYS)
       ret->always[buffer->class] += buffer->bytes;
+    else if (buffer->life == SP_LIFE_CHECKPOINT)
+      ret->checkpoint_bytes += buffer->bytes;
     else if (buffer->life == SP_LIFE_STEP_END)
       ret->step_end[buffer->class] += buffer->bytes;
     else if (buffer->life == SP_LIFE_GATHERED) {

@@ -239,6 +239,16 @@ selected (const SpOp *op, guint flags, guint mask)
   return (op->flags & mask) == flags;
 }
 
+/* Whether the ranks of its group wait for each other in it, in the layer that it stands in. */
+static gboolean
+holds_up_layer (const SpOp *op)
+{
+  gboolean runs_free = sp_op_moves_shards (op) && op->reach > 0;
+
+  return op->group && sp_op_is_communication (op->kind) && op->kind != SP_OP_SEND && op->kind != SP_OP_RECEIVE &&
+         !runs_free;
+}
+
 /* Of a chain of two on place `of_two`, else on the place that does most. */
 static void
 list_time_at (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, guint flags,
@@ -283,7 +293,7 @@ list_time_at (const SpCost *cost, const SpProgram *program, const SpBlock *block
       walk_communication (&c, op, i, seconds);
     else
       walk_kernel (&c, op, seconds);
-    if (op->group && sp_op_is_communication (op->kind) && op->kind != SP_OP_SEND && op->kind != SP_OP_RECEIVE)
+    if (holds_up_layer (op))
       ret->groups |= 1u << op->group;
   }
   for (guint s = SP_STREAM_COMPUTE + 1; s < SP_N_STREAMS; s++)

@@ -256,8 +256,7 @@ curve_of (SpOpKind kind)
 /* --- communication by formulas ------------------------------------------------------------------------------------ */
 
 static double
-communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
-                       SpAlgorithm *ret_algorithm)
+call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm)
 {
   Price best = { .total_s = INFINITY };
   double payload = (double) op->bytes;
@@ -283,6 +282,8 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
     break;
   case SP_OP_ALL_REDUCE:
     price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
+    if (cost->ring_network && path->network)
+      break;
     price_tree (path, n_protocols, payload, &best);
     price_nvls (path, payload, 0, &best);
     break;
@@ -298,12 +299,30 @@ communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, d
   }
   *ret_algorithm = best.algorithm; /* that of the formula, by which its bytes go over links */
   gboolean waited_for = !(op->flags & SP_OP_ASYNC) && op->stream != SP_STREAM_DATA;
-  double wait = waited_for ? cost->collective_wait_s : 0, total = cost->launch_s + best.total_s;
+  double late = path->network ? cost->network_wait_s * path->size : 0;
+  double wait = waited_for ? cost->collective_wait_s + late : 0, total = cost->launch_s + best.total_s;
   *ret_fixed_s = cost->launch_s + best.latency_s;
   if (curve->curve != NULL)
     total = curve_seconds (cost, curve, payload, ret_fixed_s);
+  if (sp_op_moves_shards (op))
+    total = *ret_fixed_s + (total - *ret_fixed_s) * cost->shard_time;
   *ret_fixed_s += wait;
   return total + wait;
+}
+
+/* In as many calls as the op says. */
+static double
+communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
+                       SpAlgorithm *ret_algorithm)
+{
+  SpOp part = *op;
+
+  if (op->batch <= 1)
+    return call_seconds (cost, path, op, ret_fixed_s, ret_algorithm);
+  part.bytes /= op->batch;
+  double seconds = call_seconds (cost, path, &part, ret_fixed_s, ret_algorithm);
+  *ret_fixed_s *= op->batch;
+  return seconds * op->batch;
 }
 
 double
@@ -494,15 +513,17 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
 
   *cost = (SpCost){
     .launch_s = device->launch_s.value,
-    .host_launch_s = framework->host_eager ? framework->host_launch_s.value : 0,
+    .host_issue_s = framework->host_eager ? framework->host_launch_s.value : 0,
+    .host_stall = framework->host_stall.value,
     .host_runs_ahead = framework->host_runs_ahead,
-    .shards_run_free = framework->shards_run_free,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
     .host_step_s = framework->host_step_s.value,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
     .collective_wait_s = framework->collective_wait_s.value,
+    .network_wait_s = framework->network_wait_s.value,
+    .shard_time = framework->shard_time.value > 0 ? framework->shard_time.value : 1,
     .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .time_of_bf16 = 1,
@@ -510,12 +531,14 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .clocks = { 1, 1 },
     .peak_flops_per_s = peak,
     .simple_network = cluster->simple_network,
+    .ring_network = cluster->ring_network,
     .slowdown = device->overlap_slowdown.value,
     .memory_slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,
     .gemm_shape = SP_GEMM_SHAPE_DEFAULT,
   };
   cost->gemm_s_per_byte = cost->s_per_byte;
+  cost->host_launch_s = cost->host_issue_s;
   for (guint kind = 0; kind < SP_N_OPS; kind++) {
     double efficiency = efficiency_of (device, framework->attention_library, kind);
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
@@ -537,9 +560,21 @@ sp_cost_set_precision (SpCost *cost, const SpCluster *cluster, SpDtype precision
       precision == SP_DTYPE_FP32 ? device->peak_bf16_flops_per_s.value / device->peak_fp32_flops_per_s.value : 1;
 }
 
+static void
+set_host (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
+{
+  const SpGroup *groups = program->groups;
+  double stall = 0;
+
+  if (cost->host_stall > 0 && sp_paths_leave_node (cluster, program, SP_GROUP_PIPELINE))
+    stall = cost->host_stall * groups[SP_GROUP_TENSOR].size * groups[SP_GROUP_SEQUENCE].size;
+  cost->host_launch_s = cost->host_issue_s * (1 + stall);
+}
+
 void
 sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
 {
+  set_host (cost, cluster, program);
   sp_paths_set (cost, cluster, program);
   if (cost->fitted)
     sp_cost_set_group_curves (cost, cluster);
@@ -548,6 +583,7 @@ sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *prog
 void
 sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
 {
+  set_host (cost, cluster, program);
   sp_paths_set_work (cost, cluster, program);
   if (cost->fitted)
     sp_cost_set_group_curves (cost, cluster);
@@ -586,12 +622,20 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
     &cluster->oversubscription, &cluster->router_bytes_per_s, &cluster->global_bytes_per_s
   };
   /* those that a framework may leave out */
-  const SpQuantity *stack[] = { &framework->elementwise_time,     &framework->attention_time,
-                                &framework->gemm_time,            &framework->optimizer_time,
-                                &framework->shard_copies,         &framework->collective_wait_s,
-                                &framework->linear_time,          &framework->linear_backward_time,
-                                &framework->attention_head_power, &framework->attention_causal_time,
-                                &framework->host_step_s };
+  const SpQuantity *stack[] = { &framework->elementwise_time,
+                                &framework->attention_time,
+                                &framework->gemm_time,
+                                &framework->optimizer_time,
+                                &framework->shard_copies,
+                                &framework->collective_wait_s,
+                                &framework->linear_time,
+                                &framework->linear_backward_time,
+                                &framework->attention_head_power,
+                                &framework->attention_causal_time,
+                                &framework->host_step_s,
+                                &framework->host_stall,
+                                &framework->network_wait_s,
+                                &framework->shard_time };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

@@ -30,7 +30,8 @@
  * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
  * A collective that the next kernel waits for (those of shards and gradients apart) takes the framework's
- * collective-wait more than its transfer.
+ * collective-wait more than its transfer, and where its group leaves the node network-wait for each rank besides. One
+ * in several calls (framework: data-calls = tensor) takes as often the time of an equal part.
  *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
  * formulas do: GEMM, softmax attention and linear attention by their curve (of several libraries' the one that the
@@ -46,6 +47,12 @@
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
  * most kernels are shorter than that GEMM, whose blocks it waits for.
+ *
+ * The host issues a kernel in the framework's host-launch. In a pipeline whose messages leave the node it takes
+ *   host-launch (1 + host-stall x tensor ranks x sequence ranks)
+ * (nanotron's grid: 10, 15, 24 and 54 ms a layer of 2, 4, 8 and 16 tensor ranks there, whatever the model, micro-batch and
+ * number of stages, where without a pipeline, or with one in a node, it is 5; threads of the adapters that take the
+ * hosts' processors are our reading of it).
  *
  * Where the profile says what kernels draw ([power]), its kernels' curves hold at the highest clock, and those of a step's
  * work are priced at the one that the card's limit leaves them: see clock.h. Nothing else knows of power.
@@ -80,7 +87,8 @@
  *
  * The best of NCCL's protocols is taken: Simple (full rate), LL128 (120 of 128 bytes are data), LL (4 of 8), with their
  * step latencies relative to Simple as in NCCL's tuning table (nccl src/graph/tuning.cc: NVLink ring 0.6, 1.9, 3.4 us;
- * network 2.7, 4.0, 14 us). Sends use Simple, and so does all that leaves a node where the cluster says so (AWS's EFA).
+ * network 2.7, 4.0, 14 us). Sends use Simple, and so does all that leaves a node where the cluster says so (AWS's EFA);
+ * it may say too that nothing but rings leaves a node.
  *
  * NVLS, where the device has it (nvls = true) and the node is a switch: ports carry 1 + 1 / g of the payload each way, at
  * 0.85 of the link's reached rate (NCCL's nvlsEfficiency for Hopper; 8 H100 so give 269 GB/s of payload where 269 was
@@ -140,10 +148,12 @@ typedef enum {
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
-  double launch_s, host_launch_s, host_gather_s, host_step_s, collective_wait_s;
+  double launch_s, host_launch_s, host_gather_s, host_step_s, collective_wait_s, network_wait_s;
+  double shard_time; /* of gathers and scatters of shards, beyond what is fixed; 1 as a rule */
+  double host_issue_s, host_stall; /* what host_launch_s of a layout is made of */
   gboolean host_runs_ahead; /* from step to step */
   gboolean simple_network;  /* nothing but Simple between nodes */
-  gboolean shards_run_free;
+  gboolean ring_network;    /* and rings alone */
   double s_per_flop[SP_N_OPS]; /* of the class of kernel; 0 where memory alone bounds it */
   double s_per_byte;
   double host_s_per_byte;        /* over PCIe */

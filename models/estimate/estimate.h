@@ -22,7 +22,7 @@
  * a layer run beside the neighbouring layer's compute (which waits, at its end, for a SYNC of every micro-batch), the
  * first gather and the last sync in the open. A chain (a RECEIVE that is followed by a SEND to the next place) delays
  * its last place by all hops: once a slot, or once a layer where a collective of the layer spans the chain (gathers and
- * scatters that run free, shards = free, do not count; known lie: the simulator has each layer wait for them). A hop is
+ * scatters that may be many layers away, `reach`, do not count; known lie: the simulator has each layer wait for them). A hop is
  * the send and the kernels between the two, of which the chain's first place may have fewer.
  *
  * Step. One stage: the slots in turn. Several: a max-plus pass of the schedule over virtual stages x micro-batches, a

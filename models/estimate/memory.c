@@ -579,9 +579,19 @@ static const char *const last_moments[SP_N_BLOCK_KINDS] = {
   [SP_BLOCK_HEAD] = "last backward of the head",
 };
 
-/* States and the whole of their parameters in fp32, which the allocator takes apart from what a step leaves of it. */
+static gboolean
+has_checkpoint (const SpEstimateContext *e)
+{
+  gboolean has = FALSE;
+
+  for (guint b = 0; b < e->program->n_blocks; b++)
+    has |= e->state[b].checkpoint_bytes > 0;
+  return has;
+}
+
+/* States beside what lives as checkpoints are made, which the allocator takes apart from what a step leaves of it. */
 static void
-consider_state_dict (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret)
+consider_checkpoint (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret)
 {
   for (gint32 stage = 0; stage < e->program->stages; stage++) {
     SpMemory at = { .stage = stage, .moment = "checkpoint, parameters whole in fp32", .host_bytes = ret->host_bytes };
@@ -590,7 +600,7 @@ consider_state_dict (const SpEstimateContext *e, const SpFramework *framework, S
       sp_estimate_counts (e->program, sp_program_virtual_stage (e->program, stage, c), counts);
       for (guint b = 0; b < e->program->n_blocks; b++) {
         add_classes (&at, e->state[b].always, counts[b]);
-        at.by_class[SP_CLASS_PARAMETERS] += 4.0 * counts[b] * (double) e->state[b].weights;
+        at.by_class[SP_CLASS_PARAMETERS] += (double) counts[b] * (double) e->state[b].checkpoint_bytes;
       }
     }
     at.by_class[SP_CLASS_RESERVED] = framework->reserved_bytes.value;
@@ -625,8 +635,8 @@ sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, Sp
       framework->reserved_bytes.value + framework->allocator_slack.value * (double) best.bytes;
   ret->total_bytes = (double) best.bytes + ret->by_class[SP_CLASS_RESERVED];
   ret->host_bytes = sp_estimate_host_bytes (e) * (1 + framework->host_slack.value);
-  if (framework->whole_state_dict)
-    consider_state_dict (e, framework, ret);
+  if (has_checkpoint (e))
+    consider_checkpoint (e, framework, ret);
 }
 
 void

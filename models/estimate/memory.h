@@ -12,8 +12,7 @@
  *     blocks that it is done with,
  *   - the end of the step, with the shards that live then,
  *   - the optimizer's list of a block that needs workspace (Muon's), with the shards updated so far,
- *   - between steps, where the framework makes whole checkpoints (state-dict = whole), the parameters in fp32 (not
- *     simulated).
+ *   - between steps, where checkpoints are made, the CHECKPOINT buffers (not simulated).
  * Who is in flight follows from the schedule's slots, gone through in turn for as many micro-batches as make a
  * difference; a stage's chunks are counted apart. A backward in two parts leaves, until the second, what that reads: of
  * of the stash, and gradients of activations; and gradients that SYNC scatters live whole from the first to the second.

@@ -2,6 +2,7 @@
 #include "models/estimate/paths.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Closed forms: every GPU behind an NVSwitch, a network that only adapters limit, and nodes that hold whole digits (or
  * equal parts of one), so that all nodes have as many members of a group, in the same places. Where nodes and digits do
@@ -49,6 +50,15 @@ members_per_node (const SpProgram *program, const SpGroup *group, gint32 node)
   for (guint i = 0; i < group->n_digits; i++)
     inside *= values_inside (&program->digits[group->digits[i]], node);
   return MIN (inside, group->size);
+}
+
+gboolean
+sp_paths_leave_node (const SpCluster *cluster, const SpProgram *program, SpGroupId group)
+{
+  const SpGroup *of = &program->groups[group];
+
+  return of->size > 1 && program->world > cluster->gpus_per_node &&
+         members_per_node (program, of, cluster->gpus_per_node) < of->size;
 }
 
 /* From place to place a message leaves the node when all that a node holds of the digits before the first one that
@@ -347,8 +357,10 @@ sp_paths_set_pipeline (SpCost *cost, const SpCluster *cluster, const SpProgram *
 guint64
 sp_paths_work_identity (const SpCost *cost)
 {
-  guint64 hash = 1;
+  guint64 hash;
 
+  G_STATIC_ASSERT (sizeof hash == sizeof cost->host_launch_s);
+  memcpy (&hash, &cost->host_launch_s, sizeof hash);
   for (guint i = 0; i < G_N_ELEMENTS (work_groups); i++) {
     hash = (hash ^ cost->paths[work_groups[i]].identity) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
     hash ^= hash >> 29;

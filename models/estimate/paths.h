@@ -26,6 +26,9 @@ guint64 sp_paths_work_identity (const SpCost *cost);
 /* Of the pipeline alone. */
 void sp_paths_set_pipeline (SpCost *cost, const SpCluster *cluster, const SpProgram *program);
 
+/* Whether some of a group's members are on another node than others. */
+gboolean sp_paths_leave_node (const SpCluster *cluster, const SpProgram *program, SpGroupId group);
+
 /* From the graph. FALSE: it is too large, or the cluster has fewer GPUs than the program has ranks. */
 gboolean sp_path_set_from_graph (const SpCluster *cluster, const SpProgram *program, SpGroupId group, SpPath *ret_fair,
                                  SpPath *ret_alone);

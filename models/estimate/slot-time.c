@@ -65,10 +65,8 @@ group_digits (const SpProgram *program, guint group)
 static gboolean
 layer_spans_chain (const SpEstimateContext *e, guint block, const SpListTime *list)
 {
-  guint chain = group_digits (e->program, list->chain_group), groups = list->groups;
-
-  if (!e->cost->shards_run_free)
-    groups |= e->state[block].gather.groups | e->state[block].sync_each.groups;
+  guint chain = group_digits (e->program, list->chain_group);
+  guint groups = list->groups | e->state[block].gather.groups | e->state[block].sync_each.groups;
 
   for (guint g = 0; g < SP_N_GROUPS; g++)
     if (groups & 1u << g && (group_digits (e->program, g) & chain) == chain)

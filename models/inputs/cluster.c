@@ -252,15 +252,18 @@ set_defaults (SpCluster *c)
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
+/* What NCCL has between nodes. */
 static gboolean
-read_protocol (SpIni *ini, SpCluster *cluster, GError **error)
+read_network (SpIni *ini, SpCluster *cluster, GError **error)
 {
-  static const char *const words[] = { "any", "simple", NULL };
-  guint8 simple = 0;
+  static const char *const protocols[] = { "any", "simple", NULL }, *const algorithms[] = { "any", "ring", NULL };
+  guint8 simple = 0, rings = 0;
 
-  if (!sp_ini_choice (ini, "cluster", "network-protocol", SP_INI_OPTIONAL, words, &simple, error))
+  if (!sp_ini_choice (ini, "cluster", "network-protocol", SP_INI_OPTIONAL, protocols, &simple, error) ||
+      !sp_ini_choice (ini, "cluster", "network-algorithm", SP_INI_OPTIONAL, algorithms, &rings, error))
     return FALSE;
   cluster->simple_network = simple;
+  cluster->ring_network = rings;
   return TRUE;
 }
 
@@ -358,7 +361,7 @@ sp_cluster_parse (const char *path, const char *text, gsize length, GError **err
       !sp_read_quantities (ini, "cluster", optional_keys, G_N_ELEMENTS (optional_keys), SP_INI_OPTIONAL, cluster,
                            error) ||
       !sp_ini_string (ini, "cluster", "profile", SP_INI_OPTIONAL, &profile, error) ||
-      !read_protocol (ini, cluster, error) || !read_kinds (ini, cluster, error) || !sp_ini_finish (ini, error))
+      !read_network (ini, cluster, error) || !read_kinds (ini, cluster, error) || !sp_ini_finish (ini, error))
     return NULL;
   cluster->device = load_device (ini, path, device, error);
   if (cluster->device == NULL || !check_device (ini, cluster, error) ||
@@ -437,7 +440,8 @@ gboolean
 sp_cluster_has_key (const char *key)
 {
   static const char *const others[] = { "nodes",  "gpus-per-node", "device",           "node",
-                                        "fabric", "dims",          "network-protocol", NULL };
+                                        "fabric", "dims",          "network-protocol", "network-algorithm",
+                                        NULL };
   for (guint i = 0; i < G_N_ELEMENTS (kind_keys); i++)
     if (g_str_equal (kind_keys[i].key.key, key))
       return TRUE;

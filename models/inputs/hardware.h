@@ -91,6 +91,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpDevice, sp_device_free)
  *    profile: none; the file of a profile (profile.h), relative to the cluster's
  *    network-noise = 0
  *    network-protocol = any any | simple
+ *    network-algorithm = any any | ring
  *    host-memory = 0; host-rate: 88 % of the device's pcie-rate, else 25 GB/s, assumed: as copies reach it;
  *    host-memory-rate = 136 GB/s, assumed: two sockets of six channels, about half their peak */
 typedef struct {
@@ -118,6 +119,7 @@ typedef struct {
   SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
   gboolean simple_network;  /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
+  gboolean ring_network; /* `network-algorithm = ring`: no trees between nodes, nor reduction in switches; FALSE: any */
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
   GPtrArray *notes; /* char*: what was assumed in making it; NULL: none */
@@ -189,6 +191,9 @@ typedef struct {
   /* With sequence regions: what a split matrix reads is kept whole from forward to backward; FALSE: each tensor rank
    * keeps its rows and gathers them again for the weight's gradient (Megatron-LM). */
   gboolean keeps_whole;
+  /* The gather of a split matrix's input for its weights' gradient runs beside the product that makes the input's, and the
+   * sum of that over tensor ranks beside the weights'; FALSE: one after the other. Only with the layout's overlap. */
+  gboolean overlaps_tensor;
   /* Of ZeRO-3: the fp32 master's shard is what is gathered, in the parameters' type; no shard of these (FSDP2). */
   gboolean gathers_master;
   /* Of ZeRO-3: the embedding and the head stay gathered from their forward to the end of their backward, as the root
@@ -211,6 +216,8 @@ typedef struct {
    * (fairscale's FSDP), so that a place of a chain that is late holds up no other's layers; FALSE: each layer waits for
    * its own (PyTorch's FSDP). */
   gboolean shards_run_free;
+  /* What data ranks reduce, scatter and gather goes tensor by tensor, a call each; FALSE: a block at once. */
+  gboolean tensor_calls;
   /* Outside the step, as checkpoints are loaded or saved, the whole of a stage's parameters lies in fp32 on each GPU,
    * beside the states; FALSE: shards alone. */
   gboolean whole_state_dict;
@@ -223,6 +230,10 @@ typedef struct {
   /* What a step takes beside its program, with idle GPUs: loading data, gradient norms, logging, an optimizer in a loop of
    * its own; 0. Only of whole steps. */
   SpQuantity host_step_s;
+  /* Of the host's time to issue a kernel, what it is held up for by each rank of a stage that its collectives wait for
+   * (tensor x sequence ranks, itself among them), where a pipeline's messages leave the node: threads that serve its
+   * adapters take turns with it, and ranks that wait for each other in every layer add up what they lose so; 0. */
+  SpQuantity host_stall;
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
@@ -232,9 +243,14 @@ typedef struct {
   /* What a collective takes beyond its transfer where the next kernel waits for it (those of shards and gradients
    * apart): its streams' events, ranks that come late; 0. */
   SpQuantity collective_wait_s;
+  /* The same for each rank of a group that leaves the node, beside that: hosts that serve adapters come later. */
+  SpQuantity network_wait_s;
   /* Of ZeRO-2 and 3: bytes of device memory that a parameter's gradient moves in each micro-batch on its way to the
    * reduction: views put together, casts, scaling, copies into buckets. Elementwise kernels of the backward; 0. */
   SpQuantity shard_copies;
+  /* Of gathers and scatters of ZeRO's shards, beyond launch and latency, over a transfer at the cluster's rates (lists of
+   * tensors that are copied in and out, padding, adapters that stay idle); 0: 1. */
+  SpQuantity shard_time;
   /* The same of linear attention's kernels, forward and backward: those of another library, or of its authors; 0: 1. */
   SpQuantity linear_time, linear_backward_time;
   /* Attention's rate goes with (head size / 128)^this where no curve says how it goes; 0: it does not. */

@@ -215,9 +215,19 @@ write_chunks (SpWriter *w, Head *h, guint8 d_rows)
   sp_write_loop_end (w, loop);
 }
 
+/* The input of the output matrix for its gradient. */
+static guint8
+whole_again (SpWriter *w, const Head *h)
+{
+  return h->whole ? h->whole : sp_tensor_regather (w, h->rows);
+}
+
 static void
 write_backward (SpWriter *w, Head *h)
 {
+  gboolean learns = sp_weight_learns (h->matrix);
+  guint8 whole = 0;
+
   if (is_one_pass (w)) {
     guint8 d_rows = sp_write_temporary (w, (gint64) w->rows * w->hidden);
     write_chunks (w, h, d_rows);
@@ -226,12 +236,16 @@ write_backward (SpWriter *w, Head *h)
   }
   guint8 d_logits = write_loss (w, h, w->rows);
   guint8 d_rows = sp_write_temporary (w, (gint64) w->rows * w->hidden);
+  if (learns && sp_tensor_overlaps (w))
+    whole = whole_again (w, h);
   sp_write_linear_dgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, h->matrix, d_rows);
-  if (sp_weight_learns (h->matrix))
-    sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits,
-                           h->whole ? h->whole : sp_tensor_regather (w, h->rows), h->matrix);
+  if (sp_tensor_overlaps (w))
+    d_rows = sp_tensor_enter_backward (w, d_rows);
+  if (learns)
+    sp_write_linear_wgrad (w, w->rows, w->vocabulary, w->hidden, d_logits, whole ? whole : whole_again (w, h),
+                           h->matrix);
   sp_write_bias_grad (w, w->rows, w->vocabulary, d_logits, h->bias);
-  write_rows_backward (w, h, sp_tensor_enter_backward (w, d_rows));
+  write_rows_backward (w, h, sp_tensor_overlaps (w) ? d_rows : sp_tensor_enter_backward (w, d_rows));
 }
 
 static void

@@ -111,6 +111,22 @@ sp_branch_d_whole (SpWriter *w, SpPort *port)
   return port->d_whole;
 }
 
+SpRows
+sp_branch_input_backward (SpWriter *w, SpPort *port, gint32 width, guint8 d_out, SpWeightSlots weight,
+                          SpWeightSlots bias)
+{
+  SpRows d_in = { sp_write_temporary (w, (gint64) w->rows * w->hidden), TRUE };
+
+  if (sp_tensor_overlaps (w))
+    sp_branch_again_for (w, port, weight);
+  sp_write_linear_dgrad (w, w->rows, width, w->hidden, d_out, weight, d_in.slot);
+  if (sp_tensor_overlaps (w) && port->is_alone)
+    d_in = (SpRows){ sp_tensor_enter_backward (w, d_in.slot), FALSE };
+  sp_write_linear_wgrad (w, w->rows, width, w->hidden, d_out, sp_branch_again_for (w, port, weight), weight);
+  sp_write_bias_grad (w, w->rows, width, d_out, bias);
+  return d_in;
+}
+
 static guint8
 leave (SpWriter *w, SpRows out)
 {
@@ -148,6 +164,7 @@ forward_in_turn (SpWriter *w, Layer *layer, guint index, guint8 x)
   gint64 elements = (gint64) w->region_rows * w->hidden;
 
   part->port.rows = x;
+  part->port.is_alone = TRUE;
   if (has_norm_before (layer, index)) {
     sp_write_norm (w, &part->before, x, w->region_rows, w->hidden);
     part->port.rows = part->before.y;

@@ -105,11 +105,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
   op->out[0] = d_inputs;
   sp_write_op_done (w, op);
 
-  guint8 d_input = sp_write_temporary (w, (gint64) w->rows * w->hidden);
-  sp_write_linear_dgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, a->qkvu, d_input);
-  sp_write_linear_wgrad (w, w->rows, 4 * width (w), w->hidden, d_inputs, sp_branch_again_for (w, port, a->qkvu),
-                         a->qkvu);
-  return (SpRows){ d_input, TRUE };
+  return sp_branch_input_backward (w, port, 4 * width (w), d_inputs, a->qkvu, (SpWeightSlots){ 0 });
 }
 
 static const SpBranch attention = { write_weights, write_forward, write_backward };

@@ -78,13 +78,6 @@ write_down_backward (SpWriter *w, const SpMlp *mlp, gint32 rows, guint8 d_out)
   return d_up;
 }
 
-static void
-write_up_wgrad (SpWriter *w, const SpMlp *mlp, gint32 rows, guint8 d_up, guint8 x)
-{
-  sp_write_linear_wgrad (w, rows, up_width (w), w->hidden, d_up, x, mlp->up);
-  sp_write_bias_grad (w, rows, up_width (w), d_up, mlp->up_bias);
-}
-
 /* --- in tiles ------------------------------------------------------------------------------------------------------- */
 
 static void
@@ -124,7 +117,8 @@ write_tiles_backward (SpWriter *w, SpMlp *mlp, gint32 tiles, SpPort *port, guint
     sp_lora_narrow (w, mlp->down.lora, rows, mlp->act);
   guint8 d_up = write_down_backward (w, mlp, rows, sp_write_tile (w, d_whole));
   sp_write_linear_dgrad (w, rows, up_width (w), w->hidden, d_up, mlp->up, sp_write_tile (w, d_input));
-  write_up_wgrad (w, mlp, rows, d_up, x);
+  sp_write_linear_wgrad (w, rows, up_width (w), w->hidden, d_up, x, mlp->up);
+  sp_write_bias_grad (w, rows, up_width (w), d_up, mlp->up_bias);
   sp_write_loop_end (w, loop);
 }
 
@@ -164,10 +158,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
     return (SpRows){ d_input, TRUE };
   }
   guint8 d_up = write_down_backward (w, mlp, w->rows, sp_branch_d_whole (w, port));
-  guint8 d_input = sp_write_temporary (w, (gint64) w->rows * w->hidden);
-  sp_write_linear_dgrad (w, w->rows, up_width (w), w->hidden, d_up, mlp->up, d_input);
-  write_up_wgrad (w, mlp, w->rows, d_up, sp_branch_again_for (w, port, mlp->up));
-  return (SpRows){ d_input, TRUE };
+  return sp_branch_input_backward (w, port, up_width (w), d_up, mlp->up, mlp->up_bias);
 }
 
 const SpBranch sp_mlp_branch = { write_weights, write_forward, write_backward };

@@ -161,11 +161,7 @@ write_backward (SpWriter *w, gpointer self, SpPort *port)
 
   guint8 d_qkv = sp_write_temporary (w, rows * qkv_width (w));
   write_rope_backward (w, a, dq, dk, dv, du, d_qkv);
-  guint8 d_input = sp_write_temporary (w, rows * w->hidden);
-  sp_write_linear_dgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, a->qkv, d_input);
-  sp_write_linear_wgrad (w, w->rows, qkv_width (w), w->hidden, d_qkv, sp_branch_again_for (w, port, a->qkv), a->qkv);
-  sp_write_bias_grad (w, w->rows, qkv_width (w), d_qkv, a->qkv_bias);
-  return (SpRows){ d_input, TRUE };
+  return sp_branch_input_backward (w, port, qkv_width (w), d_qkv, a->qkv, a->qkv_bias);
 }
 
 static const SpBranch attention = { write_weights, write_forward, write_backward };

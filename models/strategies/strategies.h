@@ -74,6 +74,8 @@ guint8 sp_tensor_leave (SpWriter *w, guint8 partial);
 guint8 sp_tensor_leave_backward (SpWriter *w, guint8 d_rows);
 guint8 sp_tensor_enter_backward (SpWriter *w, guint8 d_partial);
 guint8 sp_tensor_regather (SpWriter *w, guint8 rows);
+/* Whether enter_backward and regather run beside the products of the backward, which then are written so. */
+gboolean sp_tensor_overlaps (const SpWriter *w);
 /* Whether the framework keeps what `rows` were gathered to, `whole`, so that nothing is gathered again; if so, it is
  * kept from here on. */
 gboolean sp_tensor_keeps (SpWriter *w, guint8 rows, guint8 whole);

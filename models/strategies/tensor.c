@@ -13,6 +13,18 @@ is_split (const SpWriter *w)
   return w->layout->tensor > 1;
 }
 
+gboolean
+sp_tensor_overlaps (const SpWriter *w)
+{
+  return is_split (w) && w->framework->overlaps_tensor && w->layout->overlap;
+}
+
+static guint
+beside_products (const SpWriter *w)
+{
+  return sp_tensor_overlaps (w) ? SP_OP_ASYNC : 0;
+}
+
 static void
 collective (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
 {
@@ -30,16 +42,16 @@ gather (SpWriter *w, guint8 rows, guint flags)
 }
 
 static guint8
-sum (SpWriter *w, guint8 partial)
+sum (SpWriter *w, guint8 partial, guint flags)
 {
   if (!is_split (w))
     return partial;
   if (!w->program->sequence_regions) {
-    collective (w, SP_OP_ALL_REDUCE, partial, partial, 0);
+    collective (w, SP_OP_ALL_REDUCE, partial, partial, flags);
     return partial;
   }
   guint8 rows = sp_write_temporary (w, w->block->buffers[partial].elements / w->layout->tensor);
-  collective (w, SP_OP_REDUCE_SCATTER, partial, rows, 0);
+  collective (w, SP_OP_REDUCE_SCATTER, partial, rows, flags);
   return rows;
 }
 
@@ -52,7 +64,7 @@ sp_tensor_enter (SpWriter *w, guint8 rows)
 guint8
 sp_tensor_leave (SpWriter *w, guint8 partial)
 {
-  return sum (w, partial);
+  return sum (w, partial, 0);
 }
 
 guint8
@@ -64,13 +76,13 @@ sp_tensor_leave_backward (SpWriter *w, guint8 d_rows)
 guint8
 sp_tensor_enter_backward (SpWriter *w, guint8 d_partial)
 {
-  return sum (w, d_partial);
+  return sum (w, d_partial, beside_products (w));
 }
 
 guint8
 sp_tensor_regather (SpWriter *w, guint8 rows)
 {
-  return gather (w, rows, SP_OP_WEIGHT);
+  return gather (w, rows, SP_OP_WEIGHT | beside_products (w));
 }
 
 gboolean

@@ -126,6 +126,28 @@ data_collective (SpWriter *w, SpOpKind kind, SpGroupId group, guint8 in, guint8 
                        flags | (w->layout->overlap ? SP_OP_ASYNC : 0));
 }
 
+static gint32
+tensors_of (const SpBlock *block, guint flat)
+{
+  gint32 n = 0;
+
+  for (guint i = 0; i < block->n_weights; i++)
+    n += block->weights[i].flat == flat;
+  return n;
+}
+
+/* All of a block's, or tensor by tensor. */
+static void
+flat_collective (SpWriter *w, SpOpKind kind, guint index, guint8 in, guint8 out, guint flags)
+{
+  data_collective (w, kind, w->block->flats[index].group, in, out, flags);
+  SpOp *op = &w->program->ops[w->program->n_ops - 1];
+  if (w->framework->tensor_calls)
+    op->batch = tensors_of (w->block, index);
+  if (w->framework->shards_run_free && sp_op_moves_shards (op))
+    op->reach = G_MAXUINT16;
+}
+
 /* In order with the collectives that it comes before or after. */
 static void
 host_copy (SpWriter *w, SpOpKind kind, guint8 in, guint8 out, guint flags)
@@ -148,7 +170,7 @@ write_gather (SpWriter *w, const SpTied *tied)
         host_copy (w, SP_OP_FROM_HOST, shard, here, 0);
         shard = here;
       }
-      data_collective (w, SP_OP_ALL_GATHER, block->flats[i].group, shard, block->flats[i].parameters, 0);
+      flat_collective (w, SP_OP_ALL_GATHER, i, shard, block->flats[i].parameters, 0);
     }
   if (tied->shard)
     data_collective (w, SP_OP_ALL_GATHER, SP_GROUP_ZERO, tied->shard, tied->values, 0);
@@ -229,10 +251,10 @@ write_flat_sync (SpWriter *w, guint index, guint8 copy_gradient)
   if (any && !each)
     write_mirror_sum (w, flat->gradients);
   if (any && stage (w, flat) > 0)
-    data_collective (w, SP_OP_REDUCE_SCATTER, flat->group, flat->gradients, flat->shard_gradients,
+    flat_collective (w, SP_OP_REDUCE_SCATTER, index, flat->gradients, flat->shard_gradients,
                      each | (each && !flat->host_gradients && !frees_gradients (w) ? SP_OP_ACCUMULATE : 0));
   else if (any && shards (w, flat) > 1)
-    data_collective (w, SP_OP_ALL_REDUCE, flat->group, flat->gradients, flat->gradients, 0);
+    flat_collective (w, SP_OP_ALL_REDUCE, index, flat->gradients, flat->gradients, 0);
   if (any && stage (w, flat) > 0)
     write_replica_sum (w, flat->shard_gradients, flat->host_gradients ? each : 0);
   if (any && each)
@@ -292,7 +314,7 @@ write_flat_optimizer (SpWriter *w, guint index)
   if (host && !w->block->buffers[updated].host)
     host_copy (w, SP_OP_FROM_HOST, flat->master, updated, SP_OP_AFTER_OPTIMIZER);
   if (stage (w, flat) == 1 || stage (w, flat) == 2)
-    data_collective (w, SP_OP_ALL_GATHER, flat->group, flat->shard_parameters, flat->parameters, SP_OP_AFTER_OPTIMIZER);
+    flat_collective (w, SP_OP_ALL_GATHER, index, flat->shard_parameters, flat->parameters, SP_OP_AFTER_OPTIMIZER);
 }
 
 static void
@@ -338,6 +360,8 @@ size_flat (SpWriter *w, guint index)
     flat->shard_parameters = (parameters_on_host (w, flat) ? sp_write_host_buffer : sp_write_buffer) (
         w, SP_CLASS_PARAMETERS, at == 3 && is_master (w, index) ? SP_DTYPE_FP32 : w->dtype,
         at == 3 ? SP_LIFE_ALWAYS : SP_LIFE_STEP_END, shard);
+  if (w->framework->whole_state_dict)
+    sp_write_buffer (w, SP_CLASS_PARAMETERS, SP_DTYPE_FP32, SP_LIFE_CHECKPOINT, shard * parts);
   if (flat->frozen)
     return;
   if (at > 0) /* on its way to the host it is a part of what SYNC has to do */
