@@ -43,8 +43,8 @@ typedef struct {
   GStringChunk *words;
 } Loop;
 
-static gboolean
-same_row (const SpMeasuredRow *a, const SpMeasuredRow *b)
+gboolean
+sp_kernel_same_row (const SpMeasuredRow *a, const SpMeasuredRow *b)
 {
   return a->op == b->op && g_str_equal (a->variant, b->variant) && g_str_equal (a->dtype, b->dtype) &&
          a->bytes == b->bytes && a->m == b->m && a->n == b->n && a->k == b->k && a->batch == b->batch &&
@@ -83,7 +83,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
     if (seconds[i] <= 0 || sp_rows_has (loop->rows, &rows[i]))
       continue;
     for (guint j = i; j < n; j++)
-      if (seconds[j] > 0 && same_row (&rows[i], &rows[j])) {
+      if (seconds[j] > 0 && sp_kernel_same_row (&rows[i], &rows[j])) {
         sum += seconds[j];
         alike++;
       }
