@@ -26,6 +26,9 @@
  *     of any other n / (n + half-tokens) (d / 128)^head-power x / (x + tail (ceil (x) - x)), n tokens: x waves of
  *       `wave` tokens of a head at once, of each of which `tail` is the same however full it is. wave = 0: none are seen.
  *   Bytes and FLOP as the program has them (sim/op.h).
+ * Slowdown of a program's kernel beside a transfer: slowdown + wave / waves, of the time that it takes alone. A transfer
+ *   holds some SMs, so that blocks which were to start together do not: they take so much of another wave. Of waves as
+ *   below; kernels that memory bounds, and those whose blocks are not known, have the first term alone.
  * Linear attention. launch + flops / (rate n / (n + half-tokens) (d / 128)^head-power): n tokens. FLOP 8 d^2 a token
  *   and head forward, 20 d^2 backward, as models/strategies/lasp.c counts them.
  *
@@ -76,6 +79,12 @@ typedef struct {
 
 /* `value` in the slots of SP_CURVE_KERNEL. */
 double sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes);
+
+/* Waves of a kernel's blocks over the SMs, 1 at least: of products tiles of 128 x 256 (of fewer than SMs K is split), of
+ * softmax attention 128 query rows of a head. INFINITY of others, whose blocks are not known. */
+double sp_curve_waves (gint32 sms, const SpKernelSizes *sizes);
+/* `value` in the slots of SP_CURVE_SLOWDOWN: the fraction by which the kernel takes longer. */
+double sp_curve_slowdown (const double *value, gint32 sms, const SpKernelSizes *sizes);
 
 /* One piece, and all of them; `growth` 0 costs no pow(). */
 double sp_curve_piece_s (const double *piece, double bytes);
