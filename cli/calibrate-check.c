@@ -280,7 +280,7 @@ add_spread (const char *what, Spread s, GString *out)
                           100 * s.median, 100 * s.p90, 100 * s.worst);
 }
 
-/* Runs whose communication is as exposed on each rank as it should be. */
+/* Runs whose communication is as exposed as it should be. */
 static void
 add_agreeing (const Compared *all, guint n, GString *out)
 {
@@ -292,8 +292,10 @@ add_agreeing (const Compared *all, guint n, GString *out)
     agree += communicates && all[i].exposed.measured_s >= 0 && all[i].exposed.agrees;
   }
   if (said > 0)
-    g_string_append_printf (out, "exposed communication: on every GPU within %g %% or %g us in %u of %u runs\n",
-                            100 * SP_EXPOSED_SHARE, 1e6 * SP_EXPOSED_LEAST_S, agree, said);
+    g_string_append_printf (
+        out,
+        "exposed communication, of a GPU in the mean and as the cards ran: within %g %% or %g us in %u of %u runs\n",
+        100 * SP_EXPOSED_SHARE, 1e6 * SP_EXPOSED_LEAST_S, agree, said);
 }
 
 static void

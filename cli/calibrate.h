@@ -76,7 +76,7 @@ typedef struct {
   double measured_s;
   double predicted_s; /* by cards that are alike */
   double as_ran_s;    /* by cards that differ as those of the run did: kernels of each as long, beside the quickest's */
-  gboolean agrees;    /* as it ran, on each GPU, within a tenth of what was measured or 50 us */
+  gboolean agrees;    /* that with what was measured, within a tenth or 50 us */
 } SpExposed;
 
 #define SP_EXPOSED_SHARE 0.1

@@ -38,13 +38,13 @@
  * shape that was measured or that a curve extends to: those in one node of a switch, or of the same number of ranks in
  * each of several nodes where siblings do not get in each other's way. Other groups and kernels keep the formulas. A
  * transfer takes two hops between streams more than its curve, which was timed without kernels around it: its own, or
- * those of any kernel ([launch.2x1.hop-all-gather], [launch.hop]). A kernel beside communication slows by what its kind was
- * measured to beside transfers, products and attention by their waves; where it was not, by the mean of a GEMM's if it
- * computes, of a copy's if memory alone bounds it. Async communication takes longer, beyond its latency, by its factor beside a GEMM, and the
- * gathers of updated parameters, which run beside the optimizer, by that beside a copy and what it waits there; a transfer
- * that was not timed beside anything by the mean of those that were. Messages of several tensors are as many equal parts.
- * The simulator still moves what is not latency over the cluster's links, at most as fast as the
- * curve says.
+ * those of any kernel ([launch.2x1.hop-all-gather], [launch.hop]). Messages of several tensors are as many equal parts at
+ * once. A kernel beside communication slows by what its kind was measured to beside transfers, products and attention by
+ * their waves; where it was not, by the mean of a GEMM's if it computes, of a copy's if memory alone bounds it. Async
+ * communication takes longer, beyond its latency, by its factor beside a GEMM; gathers of updated parameters, which run
+ * beside the optimizer, by that beside a copy and what they wait there; a transfer that was not timed beside anything by
+ * the mean of those that were. The simulator still moves what is not latency over the cluster's links, at most as fast as
+ * the curve says.
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
  * most kernels are shorter than that GEMM, whose blocks it waits for. So a small transfer beside one long kernel is taken
@@ -125,8 +125,7 @@ typedef struct {
 typedef struct {
   const SpCurve *curve; /* NULL: the formula */
   double steps, scale;
-  double
-      hop_s; /* from a stream to another: before and behind what the curve says of a transfer, which was timed alone */
+  double hop_s; /* from a stream to another: before and behind what the curve says, which was timed alone */
 } SpGroupCurve;
 
 typedef enum {
@@ -151,26 +150,24 @@ typedef struct {
   double host_kernel_s_per_byte; /* of the host's memory, a GPU's share of its processors */
   double peak_flops_per_s;
   double unaligned_time; /* of a product one of whose matrices has rows that are no multiple of 16 bytes; at least 1 */
-  double time_of_bf16;   /* of what FLOP bound, over that in bf16: 1, or in fp32 the ratio of the peaks */
-  double
-      fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
-  double slowdown; /* of kernels beside communication, as a rule, */
-  double slowdown_of[SP_N_OPS][2],
-      most_slowdown;               /* by kind of kernel, as sp_curve_slowdown() has it, and the largest, */
-  double hop_s[SP_N_GROUP_CURVES]; /* as in curves, */
-  double stretch[SP_N_GROUP_CURVES],
-      memory_stretch[SP_N_GROUP_CURVES];   /* and of async communication, beyond its latency:
-                                     beside kernels, as a rule, and beside the optimizer's, which memory bounds; */
-  double memory_wait_s[SP_N_GROUP_CURVES]; /* and until these give way to it */
+  double time_of_bf16; /* of what FLOP bound, over that in bf16: 1, or in fp32 the ratio of the peaks */
+  double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
+  double slowdown;                 /* of kernels beside communication, as a rule, */
+  double slowdown_of[SP_N_OPS][2]; /* by kind of kernel, as sp_curve_slowdown() has it, */
+  double most_slowdown;            /* and the largest of them */
+  double hop_s[SP_N_GROUP_CURVES]; /* as in curves */
+  double stretch[SP_N_GROUP_CURVES]; /* of async communication, beyond its latency: beside kernels, as a rule, */
+  double memory_stretch[SP_N_GROUP_CURVES]; /* and beside the optimizer's, which memory bounds */
+  double memory_wait_s[SP_N_GROUP_CURVES];  /* until these give way to it */
   gint32 sms;
   SpGemmShape gemm_shape;
   double gemm_s_per_byte;
   double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
-  double stack_time[SP_N_OPS];      /* of the framework's kernel over what is said here */
-  double causal_time;               /* the same of causal attention, beside that */
+  double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
+  double causal_time; /* the same of causal attention, beside that */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
-  const SpCurve *kernels[SP_N_OPS];   /* first of a profile's curves of the op; NULL: the above */
-  const char *attention_library;      /* whose of them are attention's; NULL: the quickest's. The framework's */
+  const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
+  const char *attention_library;    /* whose of them are attention's; NULL: the quickest's. The framework's */
   const SpCurve *to_host, *from_host; /* NULL: host_s_per_byte */
   gboolean fitted;                    /* transfers have curves */
   SpGroupCurve curves[SP_N_GROUPS][SP_N_GROUP_CURVES];

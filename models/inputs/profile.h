@@ -48,12 +48,12 @@ typedef enum {
   SP_CURVE_ALL_REDUCE,
   SP_CURVE_ALL_TO_ALL,
   SP_CURVE_BROADCAST,
-  SP_CURVE_BESIDE, /* a transfer beside a GEMM; variant: the transfer, TRANSFER-copy beside a copy */
-  SP_CURVE_SLOWDOWN, /* of a GEMM beside a transfer; variant: the transfer, TRANSFER-copy of a copy; of a program's kernels
-                        beside any transfer their op */
-  SP_CURVE_LAUNCH, /* the host's; variant: what is launched; hop: from a stream to another, on the device;
-                        hop-TRANSFER: for that transfer between kernels, over a captured batch's, one way */
-  SP_CURVE_MEMORY, /* variant: context, communicator */
+  SP_CURVE_BESIDE,   /* a transfer beside a GEMM; variant: the transfer, TRANSFER-copy beside a copy */
+  SP_CURVE_SLOWDOWN, /* of a GEMM beside a transfer; variant: the transfer, TRANSFER-copy of a copy; of a program's
+                        kernels beside any transfer their op */
+  SP_CURVE_LAUNCH,   /* the host's; variant: what is launched; hop: from a stream to another, on the device; hop-TRANSFER:
+                        what that takes more between kernels than in a captured batch, one way */
+  SP_CURVE_MEMORY,   /* variant: context, communicator */
   SP_N_CURVES
 } SpCurveKind;
 
@@ -83,7 +83,7 @@ enum {
   SP_KERNEL_TILE_128,
   SP_KERNEL_TILE_64
 };
-enum { SP_PIECE_LATENCY, SP_PIECE_GROWTH, SP_PIECE_RATE, SP_PIECE_SLOTS }; /* of each piece of a transfer */
+enum { SP_PIECE_LATENCY, SP_PIECE_GROWTH, SP_PIECE_RATE, SP_PIECE_SLOTS };      /* of each piece of a transfer */
 enum { SP_BESIDE_WAIT, SP_BESIDE_FACTOR };
 enum { SP_SLOWDOWN_BASE, SP_SLOWDOWN_WAVE }; /* the latter of a program's kernels alone */
 
@@ -110,7 +110,7 @@ typedef struct _SpCurve {
 typedef struct _SpProfile {
   char *name, *card;
   GPtrArray *comments; /* char *, owned: lines for the head of what is written; none of what was read */
-  GPtrArray *curves;   /* SpCurve *, owned */
+  GPtrArray *curves; /* SpCurve *, owned */
 } SpProfile;
 
 SpProfile *sp_profile_new (const char *name, const char *card);
