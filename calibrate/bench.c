@@ -97,7 +97,8 @@ time_size (Loop *loop, const SpBenchRow *row, guint size, Times *ret, GError **e
   sp_bench_numbers (&op, &program->numbers);
   g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, SP_ATTENTION_OWN, error);
   if (player == NULL || !sp_player_start_quick (player, error) ||
-      !sp_player_time_kernels (player, warm_s, seconds, error) || !write_samples (loop, recording, seconds, error))
+      !sp_player_time_kernels (player, warm_s, NULL, seconds, NULL, error) ||
+      !write_samples (loop, recording, seconds, error))
     return FALSE;
   *ret = times_of (seconds, count);
   return TRUE;

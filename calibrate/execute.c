@@ -10,6 +10,7 @@
 #include "calibrate/cudnn.h"
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
+#include "calibrate/sensor.h"
 #include "models/rehearse/rehearse.h"
 
 #define SEED 7 /* of token ids and, where they are drawn, parameters */
@@ -29,24 +30,56 @@ typedef struct {
   const SpProgram *program;
   const SpRecording *recording;
   SpPlayer *player;
+  SpSensor *sensor;
   FILE *out; /* of rank 0 */
 } Run;
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
 static const char columns[] =
-    "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s\n";
+    "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s,"
+    "clock_hz,power_w,temperature_c,throttle\n";
 
 static void
-write_row (const Run *run, int rank, const char *row, const char *name, gint64 layer, gint64 m, gint64 bytes,
-           gint64 repeat, double start_s, double end_s)
+write_cells (const Run *run, int rank, const char *row, const char *name, gint64 layer, gint64 m, gint64 bytes,
+             gint64 repeat, double start_s, double end_s)
 {
   g_autofree char *program = g_path_get_basename (run->file);
 
   fprintf (run->out, "%s,%d,%s,%s,,,", program, rank, row, name);
   fprintf (run->out,
-           "%" G_GINT64_FORMAT ",,,%" G_GINT64_FORMAT ",,,,,,%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%.9g,%.9g\n",
+           "%" G_GINT64_FORMAT ",,,%" G_GINT64_FORMAT ",,,,,,%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%.9g,%.9g",
            layer, m, bytes, repeat, start_s, end_s);
+}
+
+static void
+write_row (const Run *run, int rank, const char *row, const char *name, gint64 layer, gint64 m, gint64 bytes,
+           gint64 repeat, double start_s, double end_s)
+{
+  write_cells (run, rank, row, name, layer, m, bytes, repeat, start_s, end_s);
+  fputs (",,,,\n", run->out);
+}
+
+static void
+write_number (const Run *run, double value, int digits)
+{
+  fputc (',', run->out);
+  if (value > 0)
+    fprintf (run->out, "%.*g", digits, value);
+}
+
+/* Of what was timed, with what the card said meanwhile. */
+static void
+write_timed (const Run *run, int rank, const char *row, gint64 repeat, double start_s, double end_s,
+             const SpReading *reading)
+{
+  g_autofree char *throttle = sp_reading_throttle (reading);
+
+  write_cells (run, rank, row, "", 0, 0, 0, repeat, start_s, end_s);
+  write_number (run, reading->clock_hz, 5);
+  write_number (run, reading->power_w, 4);
+  write_number (run, reading->temperature_c, 3);
+  fprintf (run->out, ",%s\n", throttle);
 }
 
 static void
@@ -55,7 +88,7 @@ write_command (const Run *run, int rank, const Timed *t)
   g_autofree char *program = g_path_get_basename (run->file);
   const SpOp *op = &t->op;
 
-  fprintf (run->out, "%s,%d,command,%s,%s,%s,%d,%d,%s,%d,%d,%d,%d,%d,%d,%" G_GINT64_FORMAT ",,%.9g,%.9g\n", program,
+  fprintf (run->out, "%s,%d,command,%s,%s,%s,%d,%d,%s,%d,%d,%d,%d,%d,%d,%" G_GINT64_FORMAT ",,%.9g,%.9g,,,,\n", program,
            rank, sp_op_name (op->kind), t->queue < SP_N_STREAMS ? sp_stream_name (t->queue) : "pipeline-back",
            sp_phase_name (t->phase), t->layer, t->micro_batch, sp_group_name (op->group), op->m, op->n, op->k,
            op->batch, op->heads, op->kv_heads, op->bytes, t->start_s, t->end_s);
@@ -63,30 +96,50 @@ write_command (const Run *run, int rank, const Timed *t)
 
 /* --- what a run gives --------------------------------------------------------------------------------------------- */
 
+/* A step as a rank tells the others. */
+typedef struct {
+  double issue_s, step_s;
+  SpReading reading;
+} Step;
+
+/* What the card said in a step that ended now. One that is short counts with those before it, which were the same, but
+ * with nothing before since_us. */
+static SpReading
+read_sensor (const Run *run, double step_s, gint64 since_us)
+{
+  gint64 now_us = g_get_monotonic_time ();
+  gint64 from_us = now_us - MAX ((gint64) (step_s * G_USEC_PER_SEC), SP_SENSOR_LEAST_US);
+
+  return sp_sensor_mean (run->sensor, MAX (from_us, since_us), now_us);
+}
+
 static gboolean
 run_steps (Run *run, GError **error)
 {
   int size = sp_ranks_size (run->rank);
-  g_autofree double *all = g_new (double, 2 * size);
+  g_autofree Step *all = g_new0 (Step, size);
+  gint64 since_us = g_get_monotonic_time ();
   double warm_s = 0;
 
   for (int i = -run->execution->warm_up; i < run->execution->steps; i++) {
-    double mine[2];
+    Step mine = { 0 };
     /* Ranks start together: what one waits for another before the step is no part of it. */
-    if (!sp_ranks_gather (run->rank, mine, sizeof mine, all, error) ||
-        !sp_player_step (run->player, SP_TIMING_NONE, &mine[1], error))
+    if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error) ||
+        !sp_player_step (run->player, SP_TIMING_NONE, &mine.step_s, error))
       return FALSE;
-    mine[0] = sp_player_issue_s (run->player);
-    if (!sp_ranks_gather (run->rank, mine, sizeof mine, all, error))
+    mine.issue_s = sp_player_issue_s (run->player);
+    mine.reading = read_sensor (run, mine.step_s, since_us);
+    if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
       return FALSE;
     for (int r = 0; r < size; r++) {
-      mine[0] = MAX (mine[0], all[2 * r]);
-      mine[1] = MAX (mine[1], all[2 * r + 1]);
+      mine.issue_s = MAX (mine.issue_s, all[r].issue_s);
+      mine.step_s = MAX (mine.step_s, all[r].step_s);
+      sp_reading_join (&mine.reading, &all[r].reading);
     }
     if (run->out != NULL && i >= 0)
-      write_row (run, -1, "step", "", 0, 0, 0, i, mine[0], mine[1]);
+      write_timed (run, -1, "step", i, mine.issue_s, mine.step_s, &mine.reading);
     /* Once more before the first: the time is the same on all ranks, so all of them do. */
-    warm_s += mine[1];
+    warm_s += mine.step_s;
     if (i == -1 && warm_s < SP_PLAYER_WARM_S)
       i--;
   }
@@ -198,9 +251,7 @@ gather_commands (Run *run, GError **error)
 
   if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error) ||
       !sp_player_step (run->player, SP_TIMING_COMMANDS, &step_s, error) ||
-      !sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
-    return FALSE;
-  if (!gather_sums (run, error))
+      !sp_ranks_gather (run->rank, &n, sizeof n, counts, error) || !gather_sums (run, error))
     return FALSE;
   if (!run->execution->commands)
     return TRUE;
@@ -416,7 +467,8 @@ gboolean
 sp_execute_rank (SpRank *rank, gpointer data, GError **error)
 {
   const SpExecution *execution = data;
-  Run run = { .execution = execution, .rank = rank };
+  g_autoptr (SpSensor) sensor = sp_sensor_new (rank->local_rank);
+  Run run = { .execution = execution, .rank = rank, .sensor = sensor };
   gboolean good = TRUE;
 
   if (rank->rank == 0 && (run.out = open_output (execution, rank, error)) == NULL)

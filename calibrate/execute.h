@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: programs run for real, one after the other, and what they took, as a CSV.
  *
- *   # seqpar-executed: 1          the version, first; then date, card, driver, cuda, nccl, host,
+ *   # seqpar-executed: 1          the version, first; then date, card, driver, cuda, nccl, host, and of the card
+ *                               power_limit_w and max_clock_hz,
  *   # attention: quickest         whose softmax attention: seqpar, cudnn, or of both the quicker; older files: seqpar
- *   program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s
+ *   program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s,
+ *       clock_hz,power_w,temperature_c,throttle      (one line; older files end with end_s)
+ *
+ * The last four are of rows step and exposed: means over the step and at least 0.1 s of steps before it (as in
+ * calibrate/measured.h), of the step of all cards, of the other of rank 0's.
  *
  * Rows, by the column of that name:
  *   step      end_s = what a step took on the slowest rank, by repeat; start_s = what the host took to issue it

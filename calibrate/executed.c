@@ -27,17 +27,24 @@ enum {
   REPEAT,
   START,
   END,
-  N_COLUMNS
+  CLOCK,
+  POWER,
+  TEMPERATURE,
+  THROTTLE,
+  N_COLUMNS,
+  N_OLDER = CLOCK /* columns, of files before the last four */
 };
 
-static const char *const names[] = { "program",     "rank",  "row",    "name",    "queue", "phase", "layer",
-                                     "micro_batch", "group", "m",      "n",       "k",     "batch", "heads",
-                                     "kv_heads",    "bytes", "repeat", "start_s", "end_s", NULL };
+static const char *const names[] = { "program",       "rank",     "row",    "name",    "queue", "phase",    "layer",
+                                     "micro_batch",   "group",    "m",      "n",       "k",     "batch",    "heads",
+                                     "kv_heads",      "bytes",    "repeat", "start_s", "end_s", "clock_hz", "power_w",
+                                     "temperature_c", "throttle", NULL };
 G_STATIC_ASSERT (G_N_ELEMENTS (names) == N_COLUMNS + 1);
 
 typedef struct {
   const char *path;
   guint line;
+  guint n_columns; /* of this file */
   SpExecuted *into;
 } Reader;
 
@@ -49,6 +56,8 @@ run_free (gpointer data)
   g_free (run->program);
   g_array_unref (run->step_s);
   g_array_unref (run->issue_s);
+  g_array_unref (run->clock_hz);
+  g_array_unref (run->power_w);
   g_array_unref (run->ranks);
   g_free (run);
 }
@@ -74,6 +83,8 @@ run_of (SpExecuted *executed, const char *program)
   run->program = g_strdup (program);
   run->step_s = g_array_new (FALSE, FALSE, sizeof (double));
   run->issue_s = g_array_new (FALSE, FALSE, sizeof (double));
+  run->clock_hz = g_array_new (FALSE, FALSE, sizeof (double));
+  run->power_w = g_array_new (FALSE, FALSE, sizeof (double));
   run->ranks = g_array_new (FALSE, TRUE, sizeof (SpExecutedRank));
   g_ptr_array_add (executed->runs, run);
   return run;
@@ -146,17 +157,29 @@ read_exposed (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
   return rank != NULL && read_times (r, cells, &start_s, &rank->exposed_s, error);
 }
 
+/* What a card said; 0 where it did not, or the file has no such column. */
+static gboolean
+read_said (const Reader *r, char **cells, guint column, double *ret, GError **error)
+{
+  *ret = 0;
+  return column >= r->n_columns || *cells[column] == '\0' || sp_measured_number (cells[column], 0, 1e12, ret) ||
+         refuse (r, column, cells[column], "a number, 0 or more, or nothing", error);
+}
+
 static gboolean
 read_step (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
-  double issue_s, step_s;
+  double issue_s, step_s, clock_hz, power_w;
 
-  if (!read_times (r, cells, &issue_s, &step_s, error))
+  if (!read_times (r, cells, &issue_s, &step_s, error) || !read_said (r, cells, CLOCK, &clock_hz, error) ||
+      !read_said (r, cells, POWER, &power_w, error))
     return FALSE;
   if (step_s <= 0)
     return refuse (r, END, cells[END], "seconds above 0", error);
   g_array_append_val (run->step_s, step_s);
   g_array_append_val (run->issue_s, issue_s);
+  g_array_append_val (run->clock_hz, clock_hz);
+  g_array_append_val (run->power_w, power_w);
   return TRUE;
 }
 
@@ -213,9 +236,9 @@ read_row (const Reader *r, char **cells, GError **error)
                { "loss", NULL },      { "gradient", NULL } };
   guint n = g_strv_length (cells);
 
-  if (n != N_COLUMNS)
+  if (n != r->n_columns)
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "%u columns: expected %u", n,
-                             N_COLUMNS);
+                             r->n_columns);
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     if (g_str_equal (rows[i].row, cells[ROW]))
       return rows[i].read == NULL || rows[i].read (r, run_of (r->into, cells[PROGRAM]), cells, error);
@@ -224,9 +247,12 @@ read_row (const Reader *r, char **cells, GError **error)
 }
 
 static gboolean
-read_header (const Reader *r, char **cells, GError **error)
+read_header (Reader *r, char **cells, GError **error)
 {
-  for (guint c = 0; c < N_COLUMNS; c++)
+  guint n = g_strv_length (cells);
+
+  r->n_columns = n == N_OLDER ? N_OLDER : N_COLUMNS;
+  for (guint c = 0; c < r->n_columns; c++)
     if (cells[c] == NULL || !g_str_equal (cells[c], names[c]))
       return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "column %u is %s: expected %s", c + 1,
                                cells[c] != NULL ? cells[c] : "missing", names[c]);
@@ -237,6 +263,14 @@ static void
 read_comment (const char *line, SpExecuted *executed)
 {
   static const char card[] = "# card: ", attention[] = "# attention: ";
+  const struct {
+    const char *prefix;
+    double *to;
+  } numbers[] = { { "# power_limit_w: ", &executed->power_limit_w }, { "# max_clock_hz: ", &executed->max_clock_hz } };
+
+  for (guint i = 0; i < G_N_ELEMENTS (numbers); i++)
+    if (g_str_has_prefix (line, numbers[i].prefix))
+      sp_measured_number (line + strlen (numbers[i].prefix), 0, 1e12, numbers[i].to);
 
   if (g_str_has_prefix (line, card)) {
     g_free (executed->card);
@@ -293,13 +327,31 @@ compare (gconstpointer a, gconstpointer b)
   return x < y ? -1 : x > y;
 }
 
-double
-sp_executed_step_s (const SpExecutedRun *run)
+static double
+middle (const GArray *values)
 {
-  g_autoptr (GArray) sorted = g_array_copy (run->step_s);
+  g_autoptr (GArray) sorted = g_array_copy ((GArray *) values);
 
   g_array_sort (sorted, compare);
   return sorted->len > 0 ? g_array_index (sorted, double, sorted->len / 2) : 0;
+}
+
+double
+sp_executed_step_s (const SpExecutedRun *run)
+{
+  return middle (run->step_s);
+}
+
+double
+sp_executed_clock_hz (const SpExecutedRun *run)
+{
+  return middle (run->clock_hz);
+}
+
+double
+sp_executed_power_w (const SpExecutedRun *run)
+{
+  return middle (run->power_w);
 }
 
 const SpExecutedRank *

@@ -22,17 +22,19 @@ typedef struct {
 } SpExecutedRank;
 
 typedef struct {
-  char *program;   /* as the file names it */
-  GArray *step_s;  /* double, one a repeat; of the slowest rank */
-  GArray *issue_s; /* the host's */
-  GArray *ranks;   /* SpExecutedRank, up to the last that the file says something of */
+  char *program;              /* as the file names it */
+  GArray *step_s;             /* double, one a repeat; of the slowest rank */
+  GArray *issue_s;            /* the host's */
+  GArray *clock_hz, *power_w; /* double, one a repeat; 0: not said */
+  GArray *ranks;              /* SpExecutedRank, up to the last that the file says something of */
   gint64 payload_bytes[SP_N_AXES]; /* of the rank that hands over most */
   /* of the fullest rank */
   gint64 used_bytes, arena_bytes, context_bytes, communicator_bytes, communicators, scratch_bytes;
 } SpExecutedRun;
 
 typedef struct {
-  char *card;      /* "" where not said */
+  char *card;                         /* "" where not said */
+  double power_limit_w, max_clock_hz; /* 0: not said */
   char *attention; /* the library of softmax attention, or NULL: the quickest of seqpar's and cuDNN's */
   GPtrArray *runs;
 } SpExecuted;
@@ -43,6 +45,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpExecuted, sp_executed_free)
 
 /* The middle one; 0 of none. */
 double sp_executed_step_s (const SpExecutedRun *run);
+/* The middle ones of what the cards said; 0: nothing. */
+double sp_executed_clock_hz (const SpExecutedRun *run);
+double sp_executed_power_w (const SpExecutedRun *run);
 /* One that the file says nothing of has no times and a negative exposed_s. */
 const SpExecutedRank *sp_executed_rank (const SpExecutedRun *run, guint rank);
 

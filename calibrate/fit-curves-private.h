@@ -50,4 +50,9 @@ void sp_fit_set_value (SpCurve *curve, guint slot, double value, double error, c
 /* Of the forms that a kernel's curve may have the one of least loss + parameters x ln (points), refined in the end. */
 gboolean sp_fit_kernel (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights);
 
+/* --- fit-power.c -------------------------------------------------------------------------------------------------- */
+
+/* A SP_CURVE_POWER, of points that have power. FALSE: no law goes through them. */
+gboolean sp_fit_power (const SpPoints *points, SpCurve *curve);
+
 G_END_DECLS

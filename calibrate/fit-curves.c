@@ -59,7 +59,7 @@ core_s (const double *value, SpCurveKind kind, gint32 sms, const SpPoint *p)
 static SpKernelSizes
 sizes_of (const SpPoint *p)
 {
-  SpKernelSizes sizes = { p->kernel, p->m, p->n, p->k, 0, (double) p->bytes, p->flops };
+  SpKernelSizes sizes = { p->kernel, p->m, p->n, p->k, 0, (double) p->bytes, p->flops, p->clock };
 
   /* A GEMM's heads are strides. */
   sizes.heads = (gint64) ((sizes.op == SP_OP_GEMM ? 1 : sp_fit_or_one (p->heads)) * sp_fit_or_one (p->batch));

@@ -87,9 +87,19 @@ static SpPoint
 point_of (const Item *items, guint n)
 {
   const SpMeasuredRow *row = &items[0].row;
-  SpPoint point = { .op = row->op, .beside = row->beside, .variant = row->variant, .ranks = row->ranks,
-                    .nodes = row->nodes, .bytes = row->bytes, .m = row->m, .n = row->n, .k = row->k,
-                    .batch = row->batch, .heads = row->heads, .flops = row->flops, .sigma = LEAST_SIGMA,
+  SpPoint point = { .op = row->op,
+                    .beside = row->beside,
+                    .variant = row->variant,
+                    .ranks = row->ranks,
+                    .nodes = row->nodes,
+                    .bytes = row->bytes,
+                    .m = row->m,
+                    .n = row->n,
+                    .k = row->k,
+                    .batch = row->batch,
+                    .heads = row->heads,
+                    .flops = row->flops,
+                    .sigma = LEAST_SIGMA,
                     .file = items[0].file };
   g_autofree double *values = g_new (double, n);
   guint samples = 0;
@@ -152,15 +162,64 @@ takes (const SpMeasuredRow *row, SpLeftOut *ret_why)
   return *ret_why == SP_N_LEFT;
 }
 
-static void
-sort_points (SpPoints *points, GArray *items)
+/* What was measured at a clock that nobody wrote down counts as at the highest. */
+static double
+clock_of (const Item *items, guint n, const double *max_clock_hz)
 {
+  double sum = 0;
+
+  for (guint i = 0; i < n; i++) {
+    double most_hz = max_clock_hz[items[i].file];
+    sum += items[i].row.clock_hz > 0 && most_hz > 0 ? MIN (items[i].row.clock_hz / most_hz, 1) : 1;
+  }
+  return sum / n;
+}
+
+/* 0: not said, or of several cards. */
+static double
+max_clock_of (const SpMeasured *set)
+{
+  const char *text = sp_measured_field (set, "max_clock_hz");
+  double hz = 0;
+
+  return text != NULL && sp_measured_number (text, 1, 1e12, &hz) ? hz : 0;
+}
+
+static void
+add_work (SpPoints *points, const SpMeasuredRow *row, double max_clock_hz)
+{
+  if (row->time_s <= 0 || row->power_w <= 0 || row->clock_hz <= 0 || row->flops <= 0 || max_clock_hz <= 0)
+    return;
+  SpWorkPoint point = { .flops_per_s = row->flops / row->time_s,
+                        .bytes_per_s = (double) MAX (row->bytes, 0) / row->time_s,
+                        .power_w = row->power_w,
+                        .clock = MIN (row->clock_hz / max_clock_hz, 1),
+                        .held = strstr (row->throttle, "power-cap") != NULL };
+  g_array_append_val (points->work, point);
+}
+
+gboolean
+sp_points_have_power (const SpPoints *points)
+{
+  guint held = 0;
+
+  for (guint i = 0; i < points->work->len; i++)
+    held += sp_work_is_held (&g_array_index (points->work, SpWorkPoint, i));
+  return points->work->len >= SP_POWER_LEAST_POINTS && held >= SP_POWER_LEAST_POINTS / 3;
+}
+
+static void
+sort_points (SpPoints *points, GArray *items, const double *max_clock_hz)
+{
+  gboolean power = sp_points_have_power (points);
+
   g_array_sort (items, compare_items);
   for (guint i = 0, n; i < items->len; i += n) {
     const Item *first = &g_array_index (items, Item, i);
     for (n = 1; i + n < items->len && compare_rows (&first[n].row, &first->row) == 0; n++)
       ;
     SpPoint point = point_of (first, n);
+    point.clock = power && point.op == SP_MEASURED_KERNEL ? clock_of (first, n, max_clock_hz) : 1;
     g_array_append_val (points->points, point);
   }
 }
@@ -170,12 +229,16 @@ sp_points_new (SpMeasured *const *sets, guint n)
 {
   SpPoints *points = g_new0 (SpPoints, 1);
   g_autoptr (GArray) items = g_array_new (FALSE, FALSE, sizeof (Item));
+  g_autofree double *max_clock_hz = g_new (double, MAX (n, 1));
 
   points->points = g_array_new (FALSE, FALSE, sizeof (SpPoint));
   points->memory = g_array_new (FALSE, FALSE, sizeof (SpMeasuredRow));
+  points->work = g_array_new (FALSE, FALSE, sizeof (SpWorkPoint));
   points->published = g_new (const char *, n);
-  for (guint s = 0; s < n; s++)
+  for (guint s = 0; s < n; s++) {
     points->published[s] = sp_measured_field (sets[s], "published");
+    max_clock_hz[s] = max_clock_of (sets[s]);
+  }
   for (guint s = 0; s < n; s++)
     for (guint i = 0; i < sets[s]->rows->len; i++) {
       const SpMeasuredRow *row = &g_array_index (sets[s]->rows, SpMeasuredRow, i);
@@ -183,6 +246,8 @@ sp_points_new (SpMeasured *const *sets, guint n)
       points->n_rows++;
       if (row->op == SP_MEASURED_MEMORY && row->bytes > 0)
         g_array_append_val (points->memory, *row);
+      else if (row->op == SP_MEASURED_WORK)
+        add_work (points, row, max_clock_hz[s]);
       else if (takes (row, &why)) {
         Item item = { *row, s };
         g_array_append_val (items, item);
@@ -191,7 +256,7 @@ sp_points_new (SpMeasured *const *sets, guint n)
         points->partial[row->op] += why == SP_LEFT_PARTIAL;
       }
     }
-  sort_points (points, items);
+  sort_points (points, items, max_clock_hz);
   return points;
 }
 
@@ -202,6 +267,7 @@ sp_points_free (SpPoints *points)
     return;
   g_array_unref (points->points);
   g_array_unref (points->memory);
+  g_array_unref (points->work);
   g_free (points->published);
   g_free (points);
 }

@@ -21,12 +21,20 @@ typedef struct {
   SpMeasuredOp op, beside;
   const char *variant; /* the set's */
   gint64 ranks, nodes, bytes, m, n, k, batch, heads;
-  double flops;    /* of a kernel of a program */
-  SpOpKind kernel; /* its op, by its form; else SP_N_OPS */
+  double flops;          /* of a kernel of a program */
+  SpOpKind kernel;       /* its op, by its form; else SP_N_OPS */
   double seconds, sigma; /* relative */
+  double clock;          /* over the highest; of kernels of programs where points have power, else 1 */
   gint64 samples;
   guint file; /* the first that has it */
 } SpPoint;
+
+/* What a program's kernels did together, and at what power and clock. */
+typedef struct {
+  double flops_per_s, bytes_per_s, power_w;
+  double clock;  /* over the highest */
+  gboolean held; /* the card's power limit held it down */
+} SpWorkPoint;
 
 typedef enum {
   SP_LEFT_PARTIAL,
@@ -41,10 +49,22 @@ typedef enum {
 typedef struct {
   GArray *points;            /* SpPoint, sorted: op, variant, ranks, nodes, beside, m, n, k, ..., bytes */
   GArray *memory;            /* SpMeasuredRow of SP_MEASURED_MEMORY */
+  GArray *work;              /* SpWorkPoint */
   const char **published;    /* of each set what it is published by; NULL: it was measured */
   guint left_out[SP_N_LEFT]; /* rows; points of SP_LEFT_SMALL */
   guint partial[SP_MEASURED_N_OPS], n_rows;
 } SpPoints;
+
+/* Enough to say what power kernels draw, and where the card stops it: SP_POWER_LEAST_POINTS, some of which were held. */
+#define SP_POWER_LEAST_POINTS 12
+/* A limit that shows now and then lowers the clock by less than this. assumed */
+#define SP_POWER_HELD 0.97
+static inline gboolean
+sp_work_is_held (const SpWorkPoint *point)
+{
+  return point->held && point->clock < SP_POWER_HELD;
+}
+gboolean sp_points_have_power (const SpPoints *points);
 
 /* Borrows the words of the sets. */
 SpPoints *sp_points_new (SpMeasured *const *sets, guint n);

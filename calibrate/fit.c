@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "calibrate/fit-curves-private.h"
 #include "calibrate/fit.h"
 
 #include <math.h>
@@ -282,6 +283,29 @@ add_memory (const SpPoints *points, const char *source, SpProfile *profile)
 }
 
 static void
+add_power (const SpPoints *points, const char *source, SpFit *fit)
+{
+  if (points->work->len == 0)
+    return;
+  if (!sp_points_have_power (points)) {
+    g_ptr_array_add (fit->refused,
+                     g_strdup_printf ("power has %u programs, of which the card's limit held less than %u down, and "
+                                      "kernels' times stay as they were: at least %u are needed: seqpar-measure "
+                                      "kernels, with scenarios of longer sequences",
+                                      points->work->len, SP_POWER_LEAST_POINTS / 3, SP_POWER_LEAST_POINTS));
+    return;
+  }
+  SpCurve *curve = sp_profile_add (fit->profile, SP_CURVE_POWER, NULL);
+  if (sp_fit_power (points, curve)) {
+    set_sources (curve, source, NULL);
+    return;
+  }
+  g_ptr_array_remove_index (fit->profile->curves, fit->profile->curves->len - 1);
+  g_ptr_array_add (fit->refused, g_strdup ("power: no law of its kind goes through its programs, so that kernels count "
+                                           "as at the highest clock"));
+}
+
+static void
 add_notes (const SpPoints *points, const SpProfile *profile, SpFit *fit)
 {
   g_autoptr (GString) without = g_string_new (NULL);
@@ -334,6 +358,7 @@ sp_fit_points (const SpPoints *points, const SpFitGiven *given, const char *name
     add_wild (fit, curve, used, residuals, weights);
   }
   add_memory (points, source, fit->profile);
+  add_power (points, source, fit);
   sp_profile_link (fit->profile);
   add_notes (points, fit->profile, fit);
   return fit;

@@ -4,6 +4,8 @@
 #include <gio/gio.h>
 #include <string.h>
 
+#include "calibrate/sensor.h"
+
 int
 sp_gpu_count (GError **error)
 {
@@ -49,6 +51,7 @@ sp_gpu_describe (int device, SpMeasured *measured, GError **error)
   }
 #endif
   sp_measured_say (measured, "host", g_get_host_name ());
+  sp_sensor_describe (device, measured);
   return TRUE;
 }
 

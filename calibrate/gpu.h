@@ -17,7 +17,7 @@ gint64 sp_gpu_used_bytes (void);
 /* Errors name the call. NCCL's communicator is made where `nccl`; `bytes` is that of each of the two buffers. */
 SpGpu *sp_gpu_new (SpRank *rank, gboolean nccl, gsize bytes, GError **error);
 void sp_gpu_free (SpGpu *gpu);
-/* Fills in date, card, driver, cuda, nccl and host. */
+/* Fills in date, card, driver, cuda, nccl, host, and the limits that the card has. */
 gboolean sp_gpu_describe (int device, SpMeasured *measured, GError **error);
 /* In use on the card beside this program's buffers: contexts, libraries and their kernels, communicators. */
 gint64 sp_gpu_overhead_bytes (const SpGpu *gpu);

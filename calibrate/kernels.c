@@ -41,6 +41,8 @@ typedef struct {
   SpRank *rank;
   SpRows *rows;
   GStringChunk *words;
+  SpSensor *sensor;
+  const char *name; /* of the program */
 } Loop;
 
 gboolean
@@ -57,6 +59,55 @@ is_kernel (const SpCommand *command)
   return command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind);
 }
 
+/* What all of the program's kernels did together, in a row that says at what clock and power. */
+static SpMeasuredRow
+work_row (const Loop *loop, const SpPlayer *player, const SpRecording *recording, const double *seconds)
+{
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_WORK);
+  g_autofree char *word = sp_measured_word (loop->name);
+  g_autofree char *variant = g_strconcat (word, sp_player_uses_cudnn (player) ? "/cudnn" : "", NULL);
+
+  row.variant = g_string_chunk_insert_const (loop->words, variant);
+  row.ranks = row.nodes = 1;
+  row.bytes = 0;
+  for (guint i = 0; i < recording->commands->len; i++) {
+    const SpOp *op = &g_array_index (recording->commands, SpCommand, i).op;
+    if (seconds[i] <= 0)
+      continue;
+    row.bytes += op->bytes;
+    row.flops += op->flops;
+  }
+  return row;
+}
+
+/* Where the card says what it draws. */
+static gboolean
+add_work (Loop *loop, const SpPlayer *player, const SpRecording *recording, const double *seconds,
+          const SpPlayerPass *pass, int repeat, GError **error)
+{
+  SpMeasuredRow row = work_row (loop, player, recording, seconds);
+
+  row.repeat = repeat;
+  row.time_s = pass->time_s;
+  sp_reading_put (&pass->reading, &row, loop->words);
+  return row.power_w <= 0 || sp_rows_has (loop->rows, &row) || sp_rows_add (loop->rows, &row, error);
+}
+
+/* Of the commands from `first` on that are as that one. */
+static double
+mean_s (const SpMeasuredRow *rows, guint first, guint n, const double *seconds)
+{
+  double sum = 0;
+  guint alike = 0;
+
+  for (guint i = first; i < n; i++)
+    if (seconds[i] > 0 && sp_kernel_same_row (&rows[first], &rows[i])) {
+      sum += seconds[i];
+      alike++;
+    }
+  return sum / alike;
+}
+
 /* The program's kernels in their order; of those that are alike the mean. Those that the file has are passed over, and
  * nothing runs if it has them all. */
 static gboolean
@@ -65,6 +116,7 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   guint n = recording->commands->len;
   g_autofree double *seconds = g_new (double, MAX (n, 1));
   g_autofree SpMeasuredRow *rows = g_new (SpMeasuredRow, MAX (n, 1));
+  SpPlayerPass pass;
   gboolean any = FALSE;
 
   for (guint i = 0; i < n; i++) {
@@ -75,23 +127,17 @@ time_kernels (Loop *loop, SpPlayer *player, const SpRecording *recording, int re
   }
   if (!any)
     return TRUE;
-  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, seconds, error))
+  if (!sp_player_time_kernels (player, SP_PLAYER_WARM_S, loop->sensor, seconds, &pass, error))
     return FALSE;
   for (guint i = 0; i < n; i++) {
-    double sum = 0;
-    guint alike = 0;
     if (seconds[i] <= 0 || sp_rows_has (loop->rows, &rows[i]))
       continue;
-    for (guint j = i; j < n; j++)
-      if (seconds[j] > 0 && sp_kernel_same_row (&rows[i], &rows[j])) {
-        sum += seconds[j];
-        alike++;
-      }
-    rows[i].time_s = sum / alike;
+    rows[i].time_s = mean_s (rows, i, n, seconds);
+    sp_reading_put (&pass.reading, &rows[i], loop->words);
     if (!sp_rows_add (loop->rows, &rows[i], error))
       return FALSE;
   }
-  return TRUE;
+  return add_work (loop, player, recording, seconds, &pass, repeat, error);
 }
 
 /* What the card has in use beside what the player asked for: the context and what libraries have loaded. */
@@ -112,10 +158,11 @@ sweep_library (Loop *loop, const SpProgram *program, const SpRecording *recordin
                gboolean *ret_by_cudnn, GError **error)
 {
   g_autoptr (SpPlayer) player = sp_player_new (loop->rank, program, recording, TRUE, attention, error);
-  if (player == NULL || !sp_player_start_quick (player, error))
+  if (player == NULL)
     return FALSE;
   for (int repeat = 0; repeat < loop->sweep->repeats; repeat++)
-    if (!time_kernels (loop, player, recording, repeat, error))
+    /* From the start each time: a model that learns one batch for seconds ends with gradients of next to nothing. */
+    if (!sp_player_start_quick (player, error) || !time_kernels (loop, player, recording, repeat, error))
       return FALSE;
   *ret_by_cudnn = sp_player_uses_cudnn (player);
   return !last || add_context (loop, player, error);
@@ -163,8 +210,10 @@ sweep_program (Loop *loop, guint number, GError **error)
   gboolean last = number + 1 == execution->programs->len;
   g_autoptr (GHashTable) known =
       g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify) g_bytes_unref, NULL);
+  g_autofree char *name = g_path_get_basename (execution->files->pdata[number]);
   SpRolesPlaces places;
 
+  loop->name = name;
   sp_roles_places_init (&places, program);
   g_autoptr (SpRoles) roles = sp_roles_new_folded (program, &places, NULL);
   sp_roles_places_clear (&places);
@@ -190,9 +239,10 @@ sp_kernels_rank (SpRank *rank, gpointer data, GError **error)
     sp_measured_note (head, "softmax attention marked cudnn is by cuDNN %u.%u.%u", cudnn / 10000, cudnn / 100 % 100,
                       cudnn % 100);
   g_autoptr (SpRows) rows = sp_rows_open (sweep->execution->output, head, error);
-  Loop loop = { sweep, rank, rows, words };
   if (rows == NULL)
     return FALSE;
+  g_autoptr (SpSensor) sensor = sp_sensor_new (rank->local_rank);
+  Loop loop = { sweep, rank, rows, words, sensor, NULL };
   for (guint i = 0; i < sweep->execution->programs->len; i++)
     if (!sweep_program (&loop, i, error)) {
       g_prefix_error (error, "%s: ", (const char *) sweep->execution->files->pdata[i]);

@@ -2,7 +2,8 @@
 /* The sweep of programs' kernels on one GPU: all ops that compute, in the program's order, without what goes between
  * GPUs, as rows of a measured CSV: op "kernel", its form (sim/op-form.h) as the variant; of those alike in a program,
  * FLOP too, the mean. Of a program for several GPUs what one rank of each role runs (sim/roles.h), with the operands that
- * it has. Softmax attention by each library that is here, cuDNN's marked in its form, or by the one that is asked for. */
+ * it has; one more row, of op "work", says what they did together, where the card says at what power. Softmax attention
+ * by each library that is here, cuDNN's marked in its form, or by the one that is asked for. */
 #pragma once
 
 #include "calibrate/execute.h"

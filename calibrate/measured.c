@@ -15,7 +15,7 @@ G_DEFINE_QUARK (sp-measured-error-quark, sp_measured_error)
 const char *const sp_measured_op_names[] = {
   "", "gemm", "attention", "attention-backward", "linear-attention", "linear-attention-backward", "copy",
   "send-receive", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "p2p", "p2p-both", "kernel",
-  "launch", "memory", NULL
+  "work", "launch", "memory", NULL
 };
 G_STATIC_ASSERT (G_N_ELEMENTS (sp_measured_op_names) == SP_MEASURED_N_OPS + 1);
 const char *const sp_measured_statistic_names[] = { "sample", "mean", "min", "median", "max", NULL };
@@ -23,7 +23,7 @@ G_STATIC_ASSERT (G_N_ELEMENTS (sp_measured_statistic_names) == SP_STATISTIC_N + 
 const char *const sp_measured_mark_names[] = { "", "outlier", "wrong", "partial", NULL };
 G_STATIC_ASSERT (G_N_ELEMENTS (sp_measured_mark_names) == SP_MARK_N + 1);
 const char *const sp_measured_key_names[] = { "date", "card", "driver", "cuda", "nccl", "host", "source",
-                                               "published", NULL };
+                                               "published", "power_limit_w", "max_clock_hz", NULL };
 
 /* --- columns ------------------------------------------------------------------------------------------------------ */
 
@@ -61,8 +61,15 @@ static const Column columns[] = {
   { "bytes_per_s", REAL, AT (bytes_per_s) },
   { "mark", MARK, AT (mark) },
   { "flops", REAL, AT (flops) },
+  { "clock_hz", REAL, AT (clock_hz) },
+  { "power_w", REAL, AT (power_w) },
+  { "temperature_c", REAL, AT (temperature_c) },
+  { "throttle", WORD, AT (throttle) },
 };
 /* clang-format on */
+
+#define N_OLDEST 20 /* columns: the first version ended with mark, */
+#define N_OLDER 21  /* the next with flops */
 
 /* Whole numbers stay exact as doubles. A year in seconds and an exabyte a second are beyond any sense. */
 #define MOST_WHOLE (G_GINT64_CONSTANT (1) << 53)
@@ -198,7 +205,7 @@ sp_measured_number (const char *text, double min, double max, double *ret)
 SpMeasuredRow
 sp_measured_row (SpMeasuredOp op)
 {
-  SpMeasuredRow row = { .op = op, .variant = "", .dtype = "" };
+  SpMeasuredRow row = { .op = op, .variant = "", .dtype = "", .throttle = "" };
   for (guint i = 0; i < G_N_ELEMENTS (columns); i++)
     if (columns[i].kind == WHOLE)
       G_STRUCT_MEMBER (gint64, &row, columns[i].offset) = SP_MEASURED_EMPTY;
@@ -237,6 +244,7 @@ sp_measured_add (SpMeasured *measured, const SpMeasuredRow *row)
   SpMeasuredRow copy = *row;
   copy.variant = g_string_chunk_insert_const (measured->words, row->variant);
   copy.dtype = g_string_chunk_insert_const (measured->words, row->dtype);
+  copy.throttle = g_string_chunk_insert_const (measured->words, row->throttle);
   g_array_append_val (measured->rows, copy);
 }
 
@@ -465,8 +473,10 @@ read_header (Reader *r, char **cells, GError **error)
                              shown, c < G_N_ELEMENTS (columns) ? names[c] : "no more");
   }
   guint n = r->n_columns = g_strv_length (cells);
-  return n + 1 >= G_N_ELEMENTS (columns) || sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line,
-                                                              "the column %s is missing", columns[n].name);
+  r->into->is_old = n < G_N_ELEMENTS (columns);
+  return !r->into->is_old || n == N_OLDEST || n == N_OLDER ||
+         sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "the column %s is missing",
+                           columns[n].name);
 }
 
 /* "# key: value" */
@@ -491,12 +501,10 @@ read_comment (const Reader *r, const char *line, GError **error)
   int i = sp_measured_index (key, sp_measured_key_names);
   if (i < 0 || colon == NULL) {
     const char *near = sp_measured_nearest (key, sp_measured_key_names);
-    g_autofree char *shown = sp_measured_shown (key);
+    g_autofree char *shown = sp_measured_shown (key), *all = g_strjoinv (", ", (char **) sp_measured_key_names);
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line,
-                             "\"%s\" is no key of a comment: expected note, %s%s%s", shown,
-                             near ? "or " : "date, card, driver, cuda, nccl, host, source or published",
-                             near ? near : "",
-                             near ? ", the nearest" : "");
+                             "\"%s\" is no key of a comment: expected note, %s%s%s", shown, near ? "or " : all,
+                             near ? near : "", near ? ", the nearest" : "");
   }
   if (r->into->fields[i] != NULL)
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "%s is said twice", key);

@@ -6,9 +6,10 @@
  * the fit reads it; so this file needs GLib alone.
  *
  *   # seqpar-measured: 1          the version, first; then any of date, card, driver, cuda, nccl, host, source,
- *   # published: README of X      (the publication that the figures are of, where nobody here measured them), note
+ *   # published: README of X      (the publication that the figures are of, where nobody here measured them),
+ *   # power_limit_w: 700          the card's, max_clock_hz the highest of its SMs, and note
  *   op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,
- *       bytes_per_s,mark,flops       (one line; older files end with mark)
+ *       bytes_per_s,mark,flops,clock_hz,power_w,temperature_c,throttle (one line; older files end with mark or flops)
  *
  * Bytes are payload: the full buffer of an all-gather and a reduce-scatter, the buffer of an all-reduce, a rank's
  * buffer of an all-to-all, the message of a send. GEMM is C[m,n] = A[m,k] B[k,n]; attention has m queries, n keys and
@@ -16,6 +17,9 @@
  * the memory bus and FLOP, as the program has them (sim/op.h). `from` and `to` are GPUs. `beside` is what ran at the
  * same time: a transfer beside a GEMM has that GEMM's m, n and k, a GEMM beside a transfer the transfer's bytes; a copy
  * beside a transfer has the transfer's bytes and its own as m, and so has a transfer beside a copy the copy's.
+ * clock_hz (of the SMs), power_w and temperature_c are the card's means while that was timed over and over, throttle
+ * what held its clock down meanwhile (calibrate/sensor.h): of several cards the lowest clock, the most power and the
+ * highest temperature. Empty where they did not say.
  * A transfer of variant groups-N ran in N groups of so many ranks at once. A launch of variant hop is the device's, from one
  * stream to another. A row has a time, or a rate where its source gives no time, or both; one of memory may have bytes alone.
  *
@@ -48,6 +52,7 @@ typedef enum {
   SP_MEASURED_P2P,
   SP_MEASURED_P2P_BOTH, /* both ways at once; the rate is their sum */
   SP_MEASURED_KERNEL,   /* any other op of a program: `variant` begins with its name */
+  SP_MEASURED_WORK,     /* kernels one after another, together: their bytes, FLOP and time */
   SP_MEASURED_LAUNCH,
   SP_MEASURED_MEMORY,
   SP_MEASURED_N_OPS
@@ -74,6 +79,8 @@ typedef struct {
   gint64 ranks, nodes, from, to, bytes, m, n, k, batch, heads, kv_heads, repeat;
   double time_s, bytes_per_s; /* 0 where empty */
   double flops;               /* of a kernel, as its program counts them */
+  double clock_hz, power_w, temperature_c;
+  const char *throttle; /* as variant */
 } SpMeasuredRow;
 
 /* All empty, one sample of `op`. */
@@ -84,6 +91,7 @@ typedef struct {
   GPtrArray *notes; /* char * */
   char **fields;    /* by sp_measured_key_names; NULL where not said */
   GStringChunk *words;
+  gboolean is_old; /* read from a file that lacks the last columns */
 } SpMeasured;
 
 /* NULL-terminated, in the order of the enums and of `fields`. */

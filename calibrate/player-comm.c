@@ -288,6 +288,78 @@ copy_alone (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GEr
   return from.data == to.data || CUDA (sp_dev_copy (command->out[0].elements, from, to, stream));
 }
 
+/* --- alone -------------------------------------------------------------------------------------------------------- */
+
+static gboolean
+copy_bytes (char *to, const char *from, gint64 bytes, cudaStream_t stream, GError **error)
+{
+  return to == from || bytes == 0 || CUDA (cudaMemcpyAsync (to, from, (gsize) bytes, cudaMemcpyDeviceToDevice, stream));
+}
+
+/* A block, and then all that is there again. */
+static gboolean
+fill_random (SpPlayer *player, const SpOperand *out, cudaStream_t stream, GError **error)
+{
+  char *to = sp_player_data (player, out);
+  gboolean half = out->dtype == SP_DTYPE_BF16;
+  gint64 bytes = bytes_of (out), done = MIN (bytes, SP_QUICK_NUMBERS * (half ? 2 : 4));
+
+  if (!copy_bytes (to, player->numbers[half ? 0 : 1], done, stream, error))
+    return FALSE;
+  for (gint64 more; done < bytes; done += more) {
+    more = MIN (done, bytes - done);
+    if (!copy_bytes (to + done, to, more, stream, error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+/* What this rank would send, if it is as much; a pipeline's first message has no such thing. */
+static gboolean
+receive_alone (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error)
+{
+  for (guint i = 0; i < 2; i++) {
+    const SpOperand *in = &command->in[i], *out = &command->out[i];
+    if (command->from < 0 || out->storage < 0)
+      continue;
+    gboolean same = in->storage >= 0 && in->dtype == out->dtype && in->elements == out->elements;
+    if (!(same ? copy_bytes (sp_player_data (player, out), sp_player_data (player, in), bytes_of (out), stream, error)
+               : fill_random (player, out, stream, error)))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+gboolean
+sp_player_stand_in (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error)
+{
+  const SpOperand *in = &command->in[0], *out = &command->out[0];
+  char *from = sp_player_data (player, in), *to = sp_player_data (player, out);
+  gint64 part = bytes_of (in);
+
+  if (sp_op_is_host_copy (command->op.kind) || command->size <= 1)
+    return sp_player_communicate (player, command, stream, error);
+  switch (command->op.kind) {
+  case SP_OP_ALL_GATHER:
+    for (gint64 i = 0; i < command->size; i++)
+      if (!copy_bytes (to + i * part, from, part, stream, error))
+        return FALSE;
+    return TRUE;
+  case SP_OP_REDUCE_SCATTER: {
+    SpDevTensor whole = sp_player_tensor (player, in), sum = sp_player_tensor (player, out);
+    return command->op.flags & SP_OP_ACCUMULATE ? CUDA (sp_dev_accumulate (out->elements, whole, sum, stream))
+                                                : CUDA (sp_dev_copy (out->elements, whole, sum, stream));
+  }
+  case SP_OP_ALL_REDUCE:
+  case SP_OP_ALL_TO_ALL:
+    return copy_bytes (to, from, part, stream, error);
+  default:
+    return receive_alone (player, command, stream, error);
+  }
+}
+
+/* --- a command ---------------------------------------------------------------------------------------------------- */
+
 gboolean
 sp_player_communicate (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error)
 {

@@ -10,6 +10,8 @@
 
 #define COMMAND(player, i) (&g_array_index ((player)->recording->commands, SpCommand, i))
 
+#define SP_QUICK_NUMBERS (1 << 20)
+
 struct _SpPlayer {
   SpRank *rank;
   const SpProgram *program;
@@ -23,6 +25,7 @@ struct _SpPlayer {
   char *added[SP_N_QUEUES]; /* where a reduce-scatter that adds puts its part first */
   void *workspace;          /* of GEMMs */
   double *loss;             /* on the device */
+  char *numbers[2];         /* random ones, SP_QUICK_NUMBERS in bf16 and in fp32; of a player that is alone */
   SpGemms *gemms;
   SpCudnn *cudnn;            /* NULL: not asked for, or not there */
   const SpCudnnPlan **plans; /* of commands that cuDNN plays; else NULL */
@@ -87,6 +90,8 @@ gboolean sp_player_prepare_times (SpPlayer *player, GError **error);
 
 gboolean sp_player_connect (SpPlayer *player, GError **error);
 void sp_player_disconnect (SpPlayer *player);
+/* Of a player that is alone: its own numbers, or random ones, where communication would leave what others sent. */
+gboolean sp_player_stand_in (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
 gboolean sp_player_communicate (SpPlayer *player, const SpCommand *command, cudaStream_t stream, GError **error);
 /* Has NCCL or another rank failed? */
 gboolean sp_player_fine (gpointer player, GError **error);

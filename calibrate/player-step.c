@@ -292,37 +292,80 @@ sp_player_step (SpPlayer *player, SpTiming timing, double *ret_s, GError **error
 
 /* --- kernels alone ------------------------------------------------------------------------------------------------ */
 
-/* Which of the recording's commands are kernels of COMPUTE, at most so many of them from *next on. */
-static guint
-take_kernels (const SpPlayer *player, guint *next, guint most, guint *numbers)
-{
-  guint n = 0;
+enum { PASSES = 3, FIRST_LEAD = 64, WARM_LEAD = 16 };
 
-  for (; *next < player->recording->commands->len && n < most; (*next)++) {
-    const SpCommand *command = COMMAND (player, *next);
-    if (command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind))
-      numbers[n++] = *next;
-  }
-  return n;
+/* Commands one after another, behind a lead of so many: as many as the host can issue ahead of the card. */
+typedef struct {
+  guint first, end, kernels, lead;
+  double plain_s[PASSES], timed_s;
+} Part;
+
+static gboolean
+is_kernel (const SpCommand *command)
+{
+  return command->queue == SP_STREAM_COMPUTE && !sp_op_is_communication (command->op.kind);
 }
 
-/* The kernels once, behind a lead. ret_late: the card may have come to wait for the host. */
+static GArray *
+parts_of (const SpPlayer *player)
+{
+  enum { MOST_KERNELS = 256 };
+  GArray *parts = g_array_new (FALSE, FALSE, sizeof (Part));
+  Part part = { .lead = FIRST_LEAD };
+
+  for (guint i = 0; i < player->recording->commands->len; i++) {
+    gboolean kernel = is_kernel (COMMAND (player, i));
+    if (kernel && part.kernels == MOST_KERNELS) {
+      part.end = i;
+      g_array_append_val (parts, part);
+      part = (Part){ .first = i, .lead = FIRST_LEAD };
+    }
+    part.kernels += kernel;
+  }
+  part.end = player->recording->commands->len;
+  if (part.kernels > 0)
+    g_array_append_val (parts, part);
+  return parts;
+}
+
+/* Whether something stands in for communication between the kernel and the next. */
 static gboolean
-play_pass (SpPlayer *player, const guint *numbers, guint n, gboolean timed, guint count, gboolean *ret_late,
-           double *ret_s, GError **error)
+is_followed_by_others (const SpPlayer *player, const Part *part, guint kernel)
+{
+  return kernel + 1 < part->end && !is_kernel (COMMAND (player, kernel + 1));
+}
+
+/* In the order of commands, which needs no other queue. */
+static gboolean
+issue_part (SpPlayer *player, const Part *part, gboolean timed, GError **error)
+{
+  cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
+
+  for (guint i = part->first; i < part->end; i++) {
+    const SpCommand *command = COMMAND (player, i);
+    if (!is_kernel (command)) {
+      if (player->is_alone && !sp_player_stand_in (player, command, stream, error))
+        return FALSE;
+      continue;
+    }
+    if ((timed && !CUDA (cudaEventRecord (player->starts[i], stream))) ||
+        !sp_player_kernel (command) (player, command, stream, error) ||
+        (timed && is_followed_by_others (player, part, i) && !CUDA (cudaEventRecord (player->stops[i], stream))))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+/* Once, behind a lead of `count`. ret_late: the card may have come to wait for the host. */
+static gboolean
+play_once (SpPlayer *player, const Part *part, gboolean timed, guint count, gboolean *ret_late, double *ret_s,
+           GError **error)
 {
   cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
   float ms = 0;
 
-  if (!lead (player, count, error) || !CUDA (cudaEventRecord (player->begin, stream)))
-    return FALSE;
-  for (guint i = 0; i < n; i++) {
-    const SpCommand *command = COMMAND (player, numbers[i]);
-    if ((timed && !CUDA (cudaEventRecord (player->starts[numbers[i]], stream))) ||
-        !sp_player_kernel (command) (player, command, stream, error))
-      return FALSE;
-  }
-  if (!CUDA (cudaEventRecord (player->ends[0], stream)))
+  if (!lead (player, count, error) || !CUDA (cudaEventRecord (player->begin, stream)) ||
+      !issue_part (player, part, timed, error) || !CUDA (cudaEventRecord (player->ends[0], stream)))
     return FALSE;
   *ret_late = cudaEventQuery (player->begin) == cudaSuccess;
   if (!sp_wait_event (player->ends[0], sp_player_fine, player, error) || !sp_ranks_check (player->rank, TRUE, error) ||
@@ -335,17 +378,16 @@ play_pass (SpPlayer *player, const guint *numbers, guint n, gboolean timed, guin
 /* Again with a longer lead where the card may have come to wait for the host. Known lie: with the longest lead it is
  * taken as it is. */
 static gboolean
-play_kernels (SpPlayer *player, const guint *numbers, guint n, gboolean timed, guint *most_lead, double *ret_s,
-              GError **error)
+play_part (SpPlayer *player, Part *part, gboolean timed, double *ret_s, GError **error)
 {
   enum { LONGEST = 1 << 14 };
 
   for (gboolean late = TRUE; late;) {
-    if (!play_pass (player, numbers, n, timed, *most_lead, &late, ret_s, error))
+    if (!play_once (player, part, timed, part->lead, &late, ret_s, error))
       return FALSE;
-    late = late && *most_lead < LONGEST;
+    late = late && part->lead < LONGEST;
     if (late)
-      *most_lead *= 2;
+      part->lead *= 2;
   }
   return TRUE;
 }
@@ -354,21 +396,23 @@ play_kernels (SpPlayer *player, const guint *numbers, guint n, gboolean timed, g
  * of the host's clock, and on as long as passes of a quarter of that differ from those before by more than half a
  * percent. The lead stays short: a host that is late once must not make thousands of passes wait. */
 static gboolean
-warm_up (SpPlayer *player, const guint *numbers, guint n, double least_s, GError **error)
+warm_up (SpPlayer *player, const GArray *parts, double least_s, GError **error)
 {
-  enum { MOST_TIMES = 4, LEAD = 16 };
+  enum { MOST_TIMES = 4 };
   const double settled = 0.005;
-  double window_s = 0, before_s = 0, pass_s;
+  double window_s = 0, before_s = 0, part_s;
   gint64 start_us = g_get_monotonic_time (), window_us = start_us;
   guint passes = 0;
   gboolean late;
 
   for (double all_s = 0; all_s < MOST_TIMES * least_s;) {
-    if (!play_pass (player, numbers, n, FALSE, LEAD, &late, &pass_s, error))
-      return FALSE;
+    for (guint i = 0; i < parts->len; i++) {
+      if (!play_once (player, &g_array_index (parts, Part, i), FALSE, WARM_LEAD, &late, &part_s, error))
+        return FALSE;
+      window_s += part_s;
+    }
     gint64 now_us = g_get_monotonic_time ();
     all_s = (double) (now_us - start_us) * 1e-6;
-    window_s += pass_s;
     passes++;
     if ((double) (now_us - window_us) * 1e-6 < least_s / 4)
       continue;
@@ -382,42 +426,58 @@ warm_up (SpPlayer *player, const guint *numbers, guint n, double least_s, GError
   return TRUE;
 }
 
+/* Of the last pass, which was timed. */
 static gboolean
-time_chunk (SpPlayer *player, const guint *numbers, guint n, double warm_s, double *seconds, GError **error)
+read_part (const SpPlayer *player, const Part *part, double *seconds, GError **error)
 {
-  enum { PASSES = 3, FIRST_LEAD = 64 };
-  double plain_s[PASSES], timed_s;
-  guint most_lead = FIRST_LEAD;
+  double events_s = MAX (part->timed_s - part->plain_s[PASSES / 2], 0) / part->kernels;
 
-  if (!warm_up (player, numbers, n, warm_s, error))
-    return FALSE;
-  for (guint i = 0; i < PASSES; i++)
-    if (!play_kernels (player, numbers, n, FALSE, &most_lead, &plain_s[i], error))
-      return FALSE;
-  if (!play_kernels (player, numbers, n, TRUE, &most_lead, &timed_s, error))
-    return FALSE;
-  qsort (plain_s, PASSES, sizeof *plain_s, compare_seconds);
-  double events_s = MAX (timed_s - plain_s[PASSES / 2], 0) / n;
-  for (guint i = 0; i < n; i++) {
+  for (guint i = part->first; i < part->end; i++) {
+    guint next = i + 1;
     float ms = 0;
-    if (!CUDA (cudaEventElapsedTime (&ms, player->starts[numbers[i]],
-                                     i + 1 < n ? player->starts[numbers[i + 1]] : player->ends[0])))
+    if (!is_kernel (COMMAND (player, i)))
+      continue;
+    cudaEvent_t end = next == part->end                         ? player->ends[0]
+                      : is_followed_by_others (player, part, i) ? player->stops[i]
+                                                                : player->starts[next];
+    if (!CUDA (cudaEventElapsedTime (&ms, player->starts[i], end)))
       return FALSE;
-    seconds[numbers[i]] = MAX (ms * 1e-3 - events_s, ms * 1e-4); /* 0 is no kernel */
+    seconds[i] = MAX (ms * 1e-3 - events_s, ms * 1e-4); /* 0 is no kernel */
   }
+  return TRUE;
+}
+
+static gboolean
+time_parts (SpPlayer *player, GArray *parts, double *seconds, double *ret_s, GError **error)
+{
+  *ret_s = 0;
+  for (guint pass = 0; pass <= PASSES; pass++)
+    for (guint i = 0; i < parts->len; i++) {
+      Part *part = &g_array_index (parts, Part, i);
+      double *to = pass < PASSES ? &part->plain_s[pass] : &part->timed_s;
+      if (!play_part (player, part, pass == PASSES, to, error))
+        return FALSE;
+      if (pass < PASSES)
+        continue;
+      qsort (part->plain_s, PASSES, sizeof *part->plain_s, compare_seconds);
+      *ret_s += part->plain_s[PASSES / 2];
+      if (!read_part (player, part, seconds, error))
+        return FALSE;
+    }
   return TRUE;
 }
 
 gboolean
 sp_player_time_again (SpPlayer *player, const SpCommand *command, double *ret_s, GError **error)
 {
-  enum { TIMES = 4, FIRST_LEAD = 64 };
-  guint number = (guint) (command - COMMAND (player, 0)), most_lead = FIRST_LEAD;
+  enum { TIMES = 4 };
+  guint number = (guint) (command - COMMAND (player, 0));
+  Part part = { .first = number, .end = number + 1, .kernels = 1, .lead = FIRST_LEAD };
 
   *ret_s = INFINITY;
   for (guint i = 0; i < TIMES; i++) {
     double s = 0;
-    if (!play_kernels (player, &number, 1, FALSE, &most_lead, &s, error))
+    if (!play_part (player, &part, FALSE, &s, error))
       return FALSE;
     *ret_s = i > 0 ? MIN (*ret_s, s) : *ret_s; /* the first loads the kernel */
   }
@@ -425,19 +485,24 @@ sp_player_time_again (SpPlayer *player, const SpCommand *command, double *ret_s,
 }
 
 gboolean
-sp_player_time_kernels (SpPlayer *player, double warm_s, double *seconds, GError **error)
+sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds, SpPlayerPass *ret_pass,
+                        GError **error)
 {
-  enum { CHUNK = 256 };
-  guint numbers[CHUNK], next = 0, n;
+  g_autoptr (GArray) parts = parts_of (player);
+  SpPlayerPass pass = { 0 };
 
   for (guint i = 0; i < player->recording->commands->len; i++)
     seconds[i] = 0;
-  if (!sp_player_prepare_times (player, error))
+  if (!sp_player_prepare_times (player, error) ||
+      !warm_up (player, parts, player->is_warm ? MIN (warm_s, STAY_WARM_S) : warm_s, error))
     return FALSE;
-  while ((n = take_kernels (player, &next, CHUNK, numbers)) > 0) {
-    if (!time_chunk (player, numbers, n, player->is_warm ? MIN (warm_s, STAY_WARM_S) : warm_s, seconds, error))
-      return FALSE;
-    player->is_warm = TRUE;
-  }
+  player->is_warm = TRUE;
+  gint64 from_us = g_get_monotonic_time () - (gint64) (STAY_WARM_S * G_USEC_PER_SEC);
+  if (!time_parts (player, parts, seconds, &pass.time_s, error))
+    return FALSE;
+  if (sensor != NULL)
+    pass.reading = sp_sensor_mean (sensor, from_us, g_get_monotonic_time ());
+  if (ret_pass != NULL)
+    *ret_pass = pass;
   return TRUE;
 }

@@ -58,6 +58,9 @@ allocate (SpPlayer *player, GError **error)
   for (guint q = 0; q < SP_N_QUEUES; q++)
     if (added[q] > 0 && !take (player, &player->added[q], added[q], error))
       return FALSE;
+  for (guint i = 0; i < 2 && player->is_alone; i++)
+    if (!take (player, &player->numbers[i], SP_QUICK_NUMBERS * (i == 0 ? 2 : 4), error))
+      return FALSE;
   return (r->host_arena_bytes == 0 ||
           CUDA (cudaMallocHost ((void **) &player->host_arena, (gsize) r->host_arena_bytes))) &&
          take (player, &player->scratch, MAX (player->scratch_bytes, 256), error) &&
@@ -179,6 +182,8 @@ sp_player_free (SpPlayer *player)
   cudaFree (player->scratch);
   cudaFree (player->workspace);
   cudaFree (player->loss);
+  cudaFree (player->numbers[0]);
+  cudaFree (player->numbers[1]);
   for (guint i = 0; i < player->recording->gradients->len; i++)
     g_free (player->gradients[i]);
   g_free (player->gradients);
@@ -257,8 +262,6 @@ sp_player_start (SpPlayer *player, guint64 seed, GError **error)
   return TRUE;
 }
 
-enum { QUICK = 1 << 20 };
-
 /* A block again and again: whole blocks, so that what follows a number is the same everywhere. */
 static gboolean
 fill_quick (char *at, gint64 bytes, const guint8 *block, gint64 block_bytes, GError **error)
@@ -278,7 +281,7 @@ draw_quick (guint16 *half, float *single)
 {
   g_autoptr (GRand) random = g_rand_new_with_seed (1);
 
-  for (guint i = 0; i < QUICK; i++) {
+  for (guint i = 0; i < SP_QUICK_NUMBERS; i++) {
     double value = g_rand_double_range (random, -0.03, 0.03);
     half[i] = to_bf16 (value);
     single[i] = (float) value;
@@ -288,8 +291,8 @@ draw_quick (guint16 *half, float *single)
 gboolean
 sp_player_fill_inputs (SpPlayer *player, const SpCommand *command, GError **error)
 {
-  g_autofree guint16 *half = g_new (guint16, QUICK);
-  g_autofree float *single = g_new (float, QUICK);
+  g_autofree guint16 *half = g_new (guint16, SP_QUICK_NUMBERS);
+  g_autofree float *single = g_new (float, SP_QUICK_NUMBERS);
 
   draw_quick (half, single);
   for (guint i = 0; i < SP_MAX_IN; i++) {
@@ -298,7 +301,7 @@ sp_player_fill_inputs (SpPlayer *player, const SpCommand *command, GError **erro
     if (in->storage >= 0 &&
         !fill_quick (sp_player_data (player, in), in->elements * (gint64) sp_dtype_bytes (in->dtype),
                      is_half ? (guint8 *) half : (guint8 *) single,
-                     QUICK * (gint64) (is_half ? sizeof *half : sizeof *single), error))
+                     SP_QUICK_NUMBERS * (gint64) (is_half ? sizeof *half : sizeof *single), error))
       return FALSE;
   }
   return TRUE;
@@ -307,13 +310,16 @@ sp_player_fill_inputs (SpPlayer *player, const SpCommand *command, GError **erro
 gboolean
 sp_player_start_quick (SpPlayer *player, GError **error)
 {
-  g_autofree guint16 *half = g_new (guint16, QUICK);
-  g_autofree float *single = g_new (float, QUICK);
+  g_autofree guint16 *half = g_new (guint16, SP_QUICK_NUMBERS);
+  g_autofree float *single = g_new (float, SP_QUICK_NUMBERS);
 
   draw_quick (half, single);
-  /* Where others' numbers would be, of which there are none alone: what a kernel reads decides how fast it is. */
+  /* Whatever is read before it is written, as all that a benchmark's kernel reads. */
   if (player->is_alone &&
-      !fill_quick (player->arena, player->recording->arena_bytes, (guint8 *) half, QUICK * sizeof *half, error))
+      (!fill_quick (player->arena, player->recording->arena_bytes, (guint8 *) half, SP_QUICK_NUMBERS * sizeof *half,
+                    error) ||
+       !CUDA (cudaMemcpy (player->numbers[0], half, SP_QUICK_NUMBERS * sizeof *half, cudaMemcpyDefault)) ||
+       !CUDA (cudaMemcpy (player->numbers[1], single, SP_QUICK_NUMBERS * sizeof *single, cudaMemcpyDefault))))
     return FALSE;
   if (!clear_always (player, error))
     return FALSE;
@@ -323,7 +329,7 @@ sp_player_start_quick (SpPlayer *player, GError **error)
     SpOperand all = { start->storage, s->dtype, 0, 0 };
     gboolean is_half = s->dtype == SP_DTYPE_BF16;
     if (!fill_quick (sp_player_data (player, &all), s->bytes, is_half ? (guint8 *) half : (guint8 *) single,
-                     QUICK * (gint64) (is_half ? sizeof *half : sizeof *single), error))
+                     SP_QUICK_NUMBERS * (gint64) (is_half ? sizeof *half : sizeof *single), error))
       return FALSE;
   }
   return TRUE;

@@ -12,6 +12,7 @@
  */
 
 #include "calibrate/ranks.h"
+#include "calibrate/sensor.h"
 #include "models/rehearse/recording.h"
 #include "sim/op-form.h"
 
@@ -50,13 +51,28 @@ typedef enum { SP_TIMING_NONE, SP_TIMING_WAITS, SP_TIMING_COMMANDS } SpTiming;
 gboolean sp_player_step (SpPlayer *player, SpTiming timing, double *ret_s, GError **error);
 /* The kernels of COMPUTE one after another as a step runs them, without what is between GPUs: seconds of each, what lies
  * between one and the next among it, as they are when no event is recorded between them; 0 of other commands. Caches
- * are as the kernels before leave them. They run for warm_s of the host's clock first, and on until the time of a pass has
- * settled, at most four times that: until libraries have loaded their kernels, and the card's clock is what its power
- * allows in the long run. After a quarter second it is not: on an H200 products of 2,048 x 32,000 with 10,240 rows, whose
- * passes are short, then ran at 941 TFLOP/s, with 40,960 to 81,920 rows at 680 to 760. That a second is enough for a start
- * is assumed. Where the player's kernels ran so before, a tenth of a second keeps the card as warm. */
+ * are as the kernels before leave them.
+ *
+ * Of a player that is alone something stands in for communication and is not timed: copies of this rank's own numbers, or
+ * random ones where a message would come. What kernels read decides how much power they draw, and so how fast they are:
+ * on an H200 those of a ZeRO-3 step, on whatever lay where the gathered parameters should have been, drew 530 W at
+ * 1.98 GHz, where those of other steps were held to 1.5 to 1.8 GHz by the card's 700 W.
+ *
+ * They run for warm_s of the host's clock first, and on until the time of a pass has settled, at most four times that: until
+ * libraries have loaded their kernels, and the card's clock is what its power allows in the long run. After a quarter
+ * second it is not: on an H200 products of 2,048 x 32,000 with 10,240 rows, whose passes are short, then ran at 941
+ * TFLOP/s, with 40,960 to 81,920 rows at 680 to 760. That a second is enough for a start is assumed. Where the player's
+ * kernels ran so before, a tenth of a second keeps the card as warm.
+ *
+ * `ret_pass` (or NULL): what they took together, what stands in for communication among it, and what `sensor` (or NULL)
+ * heard from the last tenth of a second of the warm-up on. */
 #define SP_PLAYER_WARM_S 1.0
-gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, double *seconds, GError **error);
+typedef struct {
+  double time_s;
+  SpReading reading;
+} SpPlayerPass;
+gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds,
+                                 SpPlayerPass *ret_pass, GError **error);
 
 /* Of the last step with SP_TIMING_WAITS, by the op that was waited for: how long COMPUTE stood, and how often it waited,
  * for what was over too. */

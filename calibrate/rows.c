@@ -20,6 +20,8 @@ key_of (const SpMeasuredRow *row)
   GString *text = g_string_new (NULL);
 
   key.time_s = key.bytes_per_s = 0;
+  key.clock_hz = key.power_w = key.temperature_c = 0;
+  key.throttle = "";
   key.mark = SP_MARK_NONE;
   if (key.op == SP_MEASURED_MEMORY)
     key.bytes = SP_MEASURED_EMPTY;
@@ -64,6 +66,9 @@ read_rows (SpRows *rows, const SpMeasured *head, gsize *ret_length, GError **err
   g_autoptr (SpMeasured) before = sp_measured_parse (rows->path, text, length, error);
   if (before == NULL)
     return FALSE;
+  if (before->is_old)
+    return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, rows->path, 0,
+                             "has the columns of an older seqpar-measure: give another file with -o");
   const char *old = sp_measured_field (before, "card"), *new = sp_measured_field (head, "card");
   if (g_strcmp0 (old, new) != 0)
     return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, rows->path, 0,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A measured CSV that grows: a row is appended and flushed as it comes, so that a run cut short keeps what it has.
  * Opening a file that is there resumes it: its samples count as done, a last line without its end is cut off, and a file
- * of another card is refused. Only samples are written: statistics are the reader's. */
+ * of another card, or with the columns of an older version, is refused. Only samples are written: statistics are the
+ * reader's. */
 #pragma once
 
 #include "calibrate/measured.h"

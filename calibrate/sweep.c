@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calibrate/rows.h"
+#include "calibrate/sensor.h"
 
 static void
 shuffle (GArray *points, guint32 seed)
@@ -26,6 +27,8 @@ typedef struct {
   SpRank *rank;
   SpGpu *gpu;
   SpRows *rows; /* of rank 0 */
+  SpSensor *sensor;
+  GStringChunk *words;
   gint64 end_us;
   gboolean stop;
 } Loop;
@@ -96,25 +99,34 @@ measure_memory (const Loop *loop, int ranks, int nodes, GError **error)
   return add_memory (loop, "context", 1, 1, rest, error);
 }
 
+/* A point as a rank tells the others. */
+typedef struct {
+  double time_s;
+  SpReading reading;
+  gboolean partial;
+} Timed;
+
 static gboolean
 time_point (Loop *loop, SpMeasuredRow *row, GError **error)
 {
   int size = sp_ranks_size (loop->rank);
-  g_autofree double *all = g_new (double, 2 * size);
-  double mine[2] = { 0 };
-  gboolean partial = FALSE;
+  g_autofree Timed *all = g_new0 (Timed, size);
+  gint64 start_us = g_get_monotonic_time ();
+  Timed mine = { 0 };
 
-  if (!sp_gpu_time (loop->gpu, row, &mine[0], &partial, error))
+  if (!sp_gpu_time (loop->gpu, row, &mine.time_s, &mine.partial, error))
     return FALSE;
-  mine[1] = partial;
-  if (!sp_ranks_gather (loop->rank, mine, sizeof mine, all, error))
+  mine.reading = sp_sensor_mean (loop->sensor, start_us, g_get_monotonic_time ());
+  if (!sp_ranks_gather (loop->rank, &mine, sizeof mine, all, error))
     return FALSE;
   for (int i = 0; i < size; i++) {
-    mine[0] = MAX (mine[0], all[2 * i]);
-    mine[1] = MAX (mine[1], all[2 * i + 1]);
+    mine.time_s = MAX (mine.time_s, all[i].time_s);
+    mine.partial = mine.partial || all[i].partial;
+    sp_reading_join (&mine.reading, &all[i].reading);
   }
-  row->time_s = mine[0];
-  row->mark = mine[1] > 0 ? SP_MARK_PARTIAL : SP_MARK_NONE;
+  row->time_s = mine.time_s;
+  row->mark = mine.partial ? SP_MARK_PARTIAL : SP_MARK_NONE;
+  sp_reading_put (&mine.reading, row, loop->words);
   return loop->rows == NULL || sp_rows_add (loop->rows, row, error);
 }
 
@@ -155,7 +167,9 @@ sp_sweep_rank (SpRank *rank, gpointer data, GError **error)
     return FALSE;
   g_autoptr (SpRows) rows = NULL;
   g_autoptr (GArray) points = sp_sweep_points (sweep, size, nodes);
-  Loop loop = { .sweep = sweep, .rank = rank, .gpu = gpu };
+  g_autoptr (SpSensor) sensor = sp_sensor_new (rank->local_rank);
+  g_autoptr (GStringChunk) words = g_string_chunk_new (64);
+  Loop loop = { .sweep = sweep, .rank = rank, .gpu = gpu, .sensor = sensor, .words = words };
   if (rank->rank == 0) {
     loop.rows = rows = open_rows (sweep, rank, error);
     if (rows == NULL)

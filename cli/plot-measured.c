@@ -5,6 +5,7 @@
 #include "cli/calibrate.h"
 #include "cli/plot.h"
 #include "cli/validate.h"
+#include "models/estimate/clock.h"
 #include "models/inputs/ini.h"
 #include "models/writer.h"
 #include "models/inputs/csv.h"
@@ -111,17 +112,19 @@ append_priced (const SpScenario *s, const SpEstimator *estimator, const SpProgra
                const char *rest, const char *subject)
 {
   g_autoptr (GHashTable) seen = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  g_autofree double *clocks = sp_clock_of_ops (&estimator->cost, program);
+  SpCost at = estimator->cost;
   gboolean first = TRUE;
 
   for (guint i = 0; i < program->n_ops; i++) {
     const SpOp *op = &program->ops[i];
+    at.clock = clocks[i];
     if (sp_op_is_communication (op->kind) || op->flops <= 0 || op->bytes <= 0)
       continue;
     char *key = g_strdup_printf ("%d %.0f %.0f", op->kind, (double) op->flops, (double) op->bytes);
     if (!g_hash_table_add (seen, key))
       continue;
-    append_kernel (text, "priced", family_of (op->kind), (double) op->flops, (double) op->bytes,
-                   sp_cost_op (&estimator->cost, op));
+    append_kernel (text, "priced", family_of (op->kind), (double) op->flops, (double) op->bytes, sp_cost_op (&at, op));
     g_string_append_printf (text, ",%.9g,%.9g%s\n", s->cluster->device->peak_bf16_flops_per_s.value,
                             s->cluster->device->memory_bytes_per_s.value, first ? subject : rest);
     first = FALSE;

@@ -26,7 +26,7 @@ static const char script[] = "#!/bin/sh\n"
                              "case $command in\n"
                              "  gpus) printf 'gpus: %s\\ncard: %s\\nnccl: %s\\n' \"$GPUS\" \"$CARD\" \"$NCCL\" ;;\n"
                              "  sweep) take '$4 == 1 && $1 != \"gemm\"' measured/h200x2.csv ;;\n"
-                             "  kernels) take '$2 ~ /^norm/' measured/h200x2-kernels.csv ;;\n"
+                             "  kernels) take '$2 ~ /^norm/' measured/h200-kernels.csv ;;\n"
                              "  execute) { grep '^#\\|^program,' \"$SEQPAR_DATA/executed/h200x2.csv\"\n"
                              "    grep \"^$program,\" \"$SEQPAR_DATA/executed/h200x2.csv\"; } > \"$output\" ;;\n"
                              "esac\n";

@@ -19,7 +19,7 @@ number_of (JsonObject *object, const char *name)
 static void
 test_chain (void)
 {
-  g_autofree char *sweep = shipped ("measured", "h200x2.csv"), *kernels = shipped ("measured", "h200x2-kernels.csv");
+  g_autofree char *sweep = shipped ("measured", "h200x2.csv"), *kernels = shipped ("measured", "h200-kernels.csv");
   g_autofree char *executed = shipped ("executed", "h200x2.csv"), *beside = shipped ("measured", "h200x2-beside.csv");
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonParser) parser = json_parser_new ();
@@ -56,7 +56,8 @@ test_chain (void)
   g_assert_cmpfloat (number_of (all, "time_median_error"), <=, 0.05);
   g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.15);
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
-  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 20);
+  /* Not more: cards of another machine ran at clocks 3 % lower in the middle, 8 % at most, which no curve knows. */
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 15);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), <=, 34);
 
   /* A profile of another card is no error, but said. Its name is found from where the command runs. */
@@ -98,8 +99,7 @@ test_four (void)
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
 }
 
-/* One H200 with later kernels than the pair's, cuDNN's attention among them: kernels that were warmed up until their time
- * had settled, and 16 runs. At worst it is 16 %: long attention, which draws more power than the sweep's mix of kernels. */
+/* One H200 by itself, 16 runs of another card and day: at clocks of 0.75 to 1 of the highest, 5 % at worst. */
 static void
 test_one (void)
 {
@@ -120,45 +120,46 @@ test_one (void)
   g_assert_true (g_file_get_contents (written, &made, NULL, NULL));
   g_assert_true (g_file_get_contents (path, &profile, NULL, NULL));
   assert_same_profile (made, profile);
-  g_auto (Run) check = run_cli ("calibrate", "check", "one.ini", executed, "--json", "--tolerance", "6%");
+  g_auto (Run) check = run_cli ("calibrate", "check", "one.ini", executed, "--json", "--tolerance", "4%");
   g_assert_cmpint (check.status, ==, 0);
   json_parser_load_from_data (parser, check.out, -1, &error);
   g_assert_no_error (error);
   JsonObject *all = json_node_get_object (json_parser_get_root (parser));
   g_assert_cmpuint (json_array_get_length (json_object_get_array_member (all, "runs")), ==, 16);
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
+  g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.06);
 }
 
-/* The shipped profile has seqpar's attention alone, so runs with another's are refused; where there is no attention in
+/* The profile of four has seqpar's attention alone, so runs with another's are refused; where there is no attention in
  * them, they are not. */
 static void
 test_attention (void)
 {
   static const char *const cudnn[] = { "softmax attention of its runs is cudnn",
-                                       "the profile 2 H200 of one node has timed seqpar alone",
+                                       "the profile 4 H200 of one node has timed seqpar alone",
                                        "seqpar-measure kernels", NULL };
   static const char *const both[] = { "the quicker of seqpar and cudnn", "execute with --attention seqpar", NULL };
-  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *scenarios = shipped ("executed", "."), *text = NULL;
+  g_autofree char *executed = shipped ("executed", "h200x4.csv"), *scenarios = shipped ("executed", "."), *text = NULL;
   g_autofree char *path = g_build_filename (folder, "other.csv", NULL);
 
   g_assert_true (g_file_get_contents (executed, &text, NULL, NULL));
   const char *behind = strchr (text, '\n') + 1;
   g_autofree char *of_cudnn = g_strconcat ("# seqpar-executed: 1\n# attention: cudnn\n", behind, NULL);
   g_assert_true (g_file_set_contents (path, of_cudnn, -1, NULL));
-  g_auto (Run) other = run_cli ("calibrate", "check", "h200-1x2", path, "--scenarios", scenarios);
+  g_auto (Run) other = run_cli ("calibrate", "check", "h200-1x4", path, "--scenarios", scenarios);
   assert_refused (&other, 1, cudnn);
   g_autofree char *quickest = g_strconcat ("# seqpar-executed: 1\n# attention: quickest\n", behind, NULL);
   g_assert_true (g_file_set_contents (path, quickest, -1, NULL));
-  g_auto (Run) quick = run_cli ("calibrate", "check", "h200-1x2", path, "--scenarios", scenarios);
+  g_auto (Run) quick = run_cli ("calibrate", "check", "h200-1x4", path, "--scenarios", scenarios);
   assert_refused (&quick, 1, both);
   g_autoptr (GString) linear = g_string_new ("# seqpar-executed: 1\n# attention: cudnn\n");
   g_auto (GStrv) lines = g_strsplit (behind, "\n", -1);
   for (guint i = 0; lines[i] != NULL; i++)
-    if (g_str_has_prefix (lines[i], "program,") || g_str_has_prefix (lines[i], "l350m-16k-recompute"))
+    if (g_str_has_prefix (lines[i], "program,") || g_str_has_prefix (lines[i], "l350m-16k-lasp4-v2-zero1"))
       g_string_append_printf (linear, "%s\n", lines[i]);
   g_assert_true (g_file_set_contents (path, linear->str, -1, NULL));
   g_auto (Run) without =
-      run_cli ("calibrate", "check", "h200-1x2", path, "--scenarios", scenarios, "--tolerance", "50%");
+      run_cli ("calibrate", "check", "h200-1x4", path, "--scenarios", scenarios, "--tolerance", "50%");
   g_assert_cmpint (without.status, ==, 0);
 }
 

@@ -7,6 +7,11 @@
   "# seqpar-executed: 1\n# card: A card\n"                                                                             \
   "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s\n"
 
+#define SAID_HEAD                                                                                                      \
+  "# seqpar-executed: 1\n# power_limit_w: 700\n"                                                                       \
+  "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s,"   \
+  "clock_hz,power_w,temperature_c,throttle\n"
+
 /* Two runs; of the first the middle of three steps, the fullest rank and what most hands over; of the second no rank says
  * anything. */
 static const char text[] = HEAD "a.prog,-1,step,,,,0,,,0,,,,,,0,0,0.001,0.3\n"
@@ -56,6 +61,31 @@ test_read (void)
   g_assert_cmpfloat (sp_executed_rank (b, 0)->exposed_s, <, 0);
 }
 
+/* The same file with what the card said of two steps out of three. */
+static void
+test_card (void)
+{
+  static const char said[] = SAID_HEAD "# max_clock_hz: 1980000000\n"
+                                       "a.prog,-1,step,,,,0,,,0,,,,,,0,0,0.001,0.3,1.5e9,690,60,sw-power-cap\n"
+                                       "a.prog,-1,step,,,,0,,,0,,,,,,0,1,0.001,0.1,,,,\n"
+                                       "a.prog,-1,step,,,,0,,,0,,,,,,0,2,0.001,0.2,1.4e9,650,61,\n"
+                                       "a.prog,0,payload,ring,,,0,,,0,,,,,,4096,0,0,0,,,,\n";
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpExecuted) executed = sp_executed_parse ("a.csv", said, strlen (said), &error);
+
+  g_assert_no_error (error);
+  g_assert_true (executed->power_limit_w == 700 && executed->max_clock_hz == 1.98e9);
+  const SpExecutedRun *run = executed->runs->pdata[0];
+  g_assert_cmpfloat (sp_executed_step_s (run), ==, 0.2);
+  g_assert_cmpfloat (sp_executed_clock_hz (run), ==, 1.4e9);
+  g_assert_cmpfloat (sp_executed_power_w (run), ==, 650);
+  g_assert_cmpint (run->payload_bytes[SP_AXIS_RING], ==, 4096);
+
+  g_autoptr (SpExecuted) older = sp_executed_parse ("a.csv", text, strlen (text), &error);
+  g_assert_no_error (error);
+  g_assert_true (older->power_limit_w == 0 && sp_executed_power_w (older->runs->pdata[0]) == 0);
+}
+
 /* Whose attention it was: of older files ours. */
 static void
 test_attention (void)
@@ -86,6 +116,8 @@ static const struct {
   { HEAD "a,0,stop,,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: row = \"stop\"", "step" },
   { HEAD "a,0,step,,,,0,,,0,,,,,,0,0,0,nan\n", "a.csv:4: end_s = \"nan\"", "seconds" },
   { HEAD "a,0,step,,,,0,,,0,,,,,,0,0,0,0\n", "a.csv:4: end_s = \"0\"", "above 0" },
+  { SAID_HEAD "a,0,step,,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: 19 columns", "23" },
+  { SAID_HEAD "a,0,step,,,,0,,,0,,,,,,0,0,0,1,fast,,,\n", "a.csv:4: clock_hz = \"fast\"", "number" },
   { HEAD "a,0,op,nrom,,,0,,,1,,,,,,0,0,0,1\n", "a.csv:4: name = \"nrom\"", "op" },
   { HEAD "a,0,op,norm,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: m = \"0\"", "from 1" },
   { HEAD "a,0,payload,wing,,,0,,,0,,,,,,1,0,0,0\n", "a.csv:4: name = \"wing\"", "axis" },
@@ -113,6 +145,7 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/executed/attention", test_attention);
+  g_test_add_func ("/executed/card", test_card);
   g_test_add_func ("/executed/read", test_read);
   g_test_add_func ("/executed/wrong", test_wrong);
   return g_test_run ();

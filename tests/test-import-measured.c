@@ -277,7 +277,8 @@ rows_text (const SpMeasured *measured)
   GString *text = g_string_new (NULL);
   g_autoptr (GString) csv = g_string_new (NULL);
   sp_measured_write (measured, csv);
-  g_auto (GStrv) lines = g_strsplit (strstr (csv->str, "mark,flops\n") + 11, "\n", -1);
+  const char *columns = strstr (csv->str, "\nop,") + 1;
+  g_auto (GStrv) lines = g_strsplit (strchr (columns, '\n') + 1, "\n", -1);
   for (guint i = 0; lines[i] != NULL && *lines[i] != '\0'; i++) {
     g_auto (GStrv) c = g_strsplit (lines[i], ",", -1);
     g_string_append_printf (text, "%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s%s;", c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7],

@@ -6,18 +6,27 @@
 
 #define HEADER                                                                                                         \
   "op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,bytes_per_s,"  \
+  "mark,flops,clock_hz,power_w,temperature_c,throttle\n"
+/* Without the columns that came last, and without the one before them. */
+#define OLDER_HEADER                                                                                                   \
+  "op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,bytes_per_s,"  \
   "mark,flops\n"
-/* Without the column that came last. */
 #define OLD_HEADER                                                                                                     \
   "op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,bytes_per_s,"  \
   "mark\n"
+#define BETWEEN_HEADER                                                                                                 \
+  "op,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,statistic,repeat,time_s,bytes_per_s,"  \
+  "mark,flops,clock_hz\n"
 #define FIRST "# seqpar-measured: 1\n"
-#define ROW "gemm,cublaslt,bf16,1,1,,,,128,2048,5632,,,,all-reduce,sample,3,3.99e-05,,outlier,\n"
+#define ROW                                                                                                            \
+  "gemm,cublaslt,bf16,1,1,,,,128,2048,5632,,,,all-reduce,sample,3,3.99e-05,,outlier,,1.755e+09,698.4,61.5,"            \
+  "sw-power-cap+sw-thermal\n"
 
 static void
 test_row (void)
 {
-  const char *text = FIRST "# card: NVIDIA H100\n# note: one\n# note: two\n" HEADER ROW;
+  const char *text = FIRST "# card: NVIDIA H100\n# power_limit_w: 700\n# max_clock_hz: 1980000000\n# note: one\n"
+                           "# note: two\n" HEADER ROW;
   g_autoptr (GError) error = NULL;
   g_autoptr (SpMeasured) measured = sp_measured_parse ("a.csv", text, strlen (text), &error);
   g_assert_no_error (error);
@@ -32,10 +41,38 @@ test_row (void)
   g_assert_cmpint (row->bytes, ==, SP_MEASURED_EMPTY);
   g_assert_cmpint (row->repeat, ==, 3);
   g_assert_true (row->time_s == 39.9 / 1e6 && row->bytes_per_s == 0);
+  g_assert_true (row->clock_hz == 1.755e9 && row->power_w == 698.4 && row->temperature_c == 61.5);
+  g_assert_cmpstr (row->throttle, ==, "sw-power-cap+sw-thermal");
+  g_assert_false (measured->is_old);
   g_assert_cmpstr (sp_measured_field (measured, "card"), ==, "NVIDIA H100");
+  g_assert_cmpstr (sp_measured_field (measured, "power_limit_w"), ==, "700");
   g_autoptr (GString) out = g_string_new (NULL);
   sp_measured_write (measured, out);
   g_assert_cmpstr (out->str, ==, text);
+}
+
+/* Files of both older versions: what they lack is empty. */
+static void
+test_older (void)
+{
+  static const struct {
+    const char *text;
+    double flops;
+  } files[] = {
+    { FIRST OLD_HEADER "gemm,,,,,,,,,,,,,,,mean,,1,,\n", 0 },
+    { FIRST OLDER_HEADER "kernel,norm,,,,,,,,,,,,,,mean,,1,,,5\n", 5 },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (files); i++) {
+    g_autoptr (GError) error = NULL;
+    g_autoptr (SpMeasured) measured = sp_measured_parse ("a.csv", files[i].text, strlen (files[i].text), &error);
+    g_assert_no_error (error);
+    g_assert_true (measured->is_old);
+    const SpMeasuredRow *row = &g_array_index (measured->rows, SpMeasuredRow, 0);
+    g_assert_true (row->time_s == 1 && row->flops == files[i].flops);
+    g_assert_true (row->clock_hz == 0 && row->power_w == 0 && row->temperature_c == 0);
+    g_assert_cmpstr (row->throttle, ==, "");
+  }
 }
 
 /* Any row, any double: the same bits come back. */
@@ -55,6 +92,8 @@ test_round_trip (void)
     row.dtype = i % 3 ? "bf16" : "";
     row.from = g_rand_int_range (rand, -1, 8);
     row.bytes = g_rand_int_range (rand, -1, G_MAXINT);
+    row.clock_hz = i % 4 ? g_rand_double_range (rand, 1e8, 3e9) : 0;
+    row.throttle = i % 4 == 1 ? "sw-power-cap" : "";
     row.time_s = i % 5 ? g_rand_double_range (rand, 1e-9, 10) : 0;
     row.bytes_per_s = i % 5 ? 0 : g_rand_double_range (rand, 1, 1e12);
     sp_measured_add (measured, &row);
@@ -73,6 +112,7 @@ test_round_trip (void)
     const SpMeasuredRow *a = &g_array_index (read->rows, SpMeasuredRow, i);
     const SpMeasuredRow *b = &g_array_index (measured->rows, SpMeasuredRow, i);
     g_assert_true (a->time_s == b->time_s && a->bytes_per_s == b->bytes_per_s);
+    g_assert_true (a->clock_hz == b->clock_hz && g_str_equal (a->throttle, b->throttle));
     g_assert_true (a->op == b->op && a->beside == b->beside && a->bytes == b->bytes && a->from == b->from);
   }
   sp_measured_write (read, twice);
@@ -91,6 +131,7 @@ static const struct {
   { "column", FIRST "op,varient\n", "a.csv:2: \"varient\"", "variant?" },
   { "order", FIRST "op,dtype\n", "a.csv:2: column 2", "variant" },
   { "missing", FIRST "op,variant\n", "a.csv:2: ", "dtype is missing" },
+  { "between", FIRST BETWEEN_HEADER, "a.csv:2: ", "power_w is missing" },
   { "short", FIRST OLD_HEADER "gemm,,\n", "a.csv:3: 3 columns", "20" },
   { "op", FIRST OLD_HEADER "all-reduse,,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: op = \"all-reduse\"", "mean all-reduce?" },
   { "no-op", FIRST OLD_HEADER ",,,,,,,,,,,,,,,mean,,1,,\n", "a.csv:3: op = \"\"", "gemm" },
@@ -129,6 +170,7 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/measured/row", test_row);
+  g_test_add_func ("/measured/older", test_older);
   g_test_add_func ("/measured/round-trip", test_round_trip);
   for (guint i = 0; i < G_N_ELEMENTS (wrong); i++) {
     g_autofree char *path = g_strconcat ("/measured/wrong/", wrong[i].name, NULL);

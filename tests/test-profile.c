@@ -19,6 +19,7 @@
   "tail = 0.5\n"
 #define OURS "[kernel.attention.causal.7.3]\nlaunch = 10 us\nrate = 100 TFLOP/s\n"
 #define CUDNN "[kernel.attention.causal.cudnn.7.3]\nlaunch = 30 us\nrate = 400 TFLOP/s\n"
+#define POWER "[power]\nidle = 60 W\nflop = 1.5 pJ\nbyte = 90 pJ\nlimit = 0.7 kW\n"
 #define HEAD "[profile]\nname = test\n"
 
 static SpProfile *
@@ -35,10 +36,10 @@ test_read (void)
   g_autoptr (GError) error = NULL;
   g_autoptr (SpProfile) profile =
       parse (HEAD ALL_GATHER SECOND GEMM "[all-gather.2x1.ring-ll]\nbegin-1 = 1 B\nend-1 = 2 B\n"
-                                         "latency-1 = 1 us\ngrowth-1 = 0\nrate-1 = 1 GB/s\n",
+                                         "latency-1 = 1 us\ngrowth-1 = 0\nrate-1 = 1 GB/s\n" POWER,
              &error);
   g_assert_no_error (error);
-  g_assert_cmpuint (profile->curves->len, ==, 3);
+  g_assert_cmpuint (profile->curves->len, ==, 4);
   const SpCurve *curve = sp_profile_find (profile, SP_CURVE_ALL_GATHER, NULL, 2, 1);
   g_assert_cmpuint (curve->n_slots, ==, 6);
   g_assert_cmpint (curve->value[0].provenance, ==, SP_MEASURED);
@@ -50,6 +51,9 @@ test_read (void)
   g_assert_nonnull (sp_profile_find (profile, SP_CURVE_ALL_GATHER, "ring-ll", 2, 1));
   g_autofree char *name = sp_curve_name (profile->curves->pdata[2]);
   g_assert_cmpstr (name, ==, "all-gather.2x1.ring-ll");
+  const SpCurve *power = sp_profile_find (profile, SP_CURVE_POWER, NULL, 0, 0);
+  g_assert_true (power->value[SP_POWER_IDLE].value == 60 && power->value[SP_POWER_FLOP].value == 1.5e-12);
+  g_assert_true (power->value[SP_POWER_LIMIT].value == 700);
   g_autoptr (GString) out = g_string_new (NULL);
   g_autoptr (GString) again = g_string_new (NULL);
   sp_profile_write (profile, out);
@@ -72,6 +76,8 @@ static const struct {
   { HEAD GEMM "launch.error = -1 us\n", { "launch.error = \"-1 us\"", "from 0 to 100 ms" } },
   { HEAD GEMM "tial = 1\n", { "tial", "unknown key", "did you mean tail?" } },
   { HEAD GEMM "to = 5\nfrom = 6\n", { "[gemm] to = \"5\"", "at least what from says" } },
+  { HEAD "[power]\nidle = 60\n", { "[power] idle = \"60\"", "expected a power", "W" } },
+  { HEAD "[power]\nidle = 60 W\nflop = 1 pj\n", { "[power] flop = \"1 pj\"", "expected an energy", "pJ" } },
   { HEAD ALL_GATHER "correlation = 2\n", { "correlation = \"2\"", "expected 1 numbers from -1 to 1" } },
   { HEAD ALL_GATHER "correlation = 0.1, 0.2\n", { "correlation", "of the 2 values" } },
   { HEAD ALL_GATHER "begin-2 = 1 MiB\n", { "begin-2 = \"1 MiB\"", "more than end-1" } },

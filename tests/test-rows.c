@@ -44,7 +44,8 @@ test_resume (void)
   g_assert_true (sp_rows_add (rows, &memory, &error));
   g_autofree char *text = NULL;
   g_assert_true (g_file_get_contents (path, &text, NULL, NULL));
-  g_assert_nonnull (strstr (text, "\nall-gather,out-of-place,bf16,2,1,,,4096,64,64,64,,,,gemm,sample,0,1.25e-06,,,\n"));
+  g_assert_nonnull (
+      strstr (text, "\nall-gather,out-of-place,bf16,2,1,,,4096,64,64,64,,,,gemm,sample,0,1.25e-06,,,,,,,\n"));
 
   /* Cut short in the next row: the whole rows are done, the half one is not, and is gone. */
   g_autofree char *cut =
@@ -59,6 +60,11 @@ test_resume (void)
   g_autofree char *left = NULL;
   g_assert_true (g_file_get_contents (path, &left, NULL, NULL));
   g_assert_cmpstr (left, ==, text);
+
+  /* What the card said of itself is no part of what was done. */
+  SpMeasuredRow warm = first;
+  warm.clock_hz = 1.5e9, warm.power_w = 700, warm.temperature_c = 60, warm.throttle = "sw-power-cap";
+  g_assert_true (sp_rows_has (again, &warm));
 
   g_assert_null (sp_rows_open (path, b, &error));
   g_assert_nonnull (strstr (error->message, "a.csv: was measured on \"A\", this is \"B\""));
@@ -89,6 +95,15 @@ test_refused (void)
   g_autofree char *left = NULL;
   g_assert_true (g_file_get_contents (path, &left, NULL, NULL));
   g_assert_cmpstr (left, ==, "a letter\nto nobody\n");
+  g_clear_error (&error);
+
+  /* So is one with fewer columns, in which rows of today would be none. */
+  static const char old[] =
+      "# seqpar-measured: 1\n# card: A\nop,variant,dtype,ranks,nodes,from,to,bytes,m,n,k,batch,heads,kv_heads,beside,"
+      "statistic,repeat,time_s,bytes_per_s,mark,flops\n";
+  g_assert_true (g_file_set_contents (path, old, -1, NULL));
+  g_assert_null (sp_rows_open (path, a, &error));
+  g_assert_nonnull (strstr (error->message, "a.csv: has the columns of an older seqpar-measure"));
   g_remove (path);
   g_rmdir (folder);
 }

@@ -163,6 +163,7 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library
 {
   set_kernels (cost, profile, library);
   cost->attention_library = library;
+  cost->power = sp_profile_find (profile, SP_CURVE_POWER, NULL, 0, 0);
   for (guint i = profile->curves->len; i-- > 0;) {
     const SpCurve *curve = profile->curves->pdata[i];
     if (curve->kind == SP_CURVE_KERNEL)
@@ -204,7 +205,8 @@ sp_cost_kernel_sizes (const SpCost *cost, const SpOp *op)
                           op->k,
                           (gint64) MAX (op->batch, 1) * (gemm ? 1 : MAX (op->heads, 1)),
                           (double) op->bytes,
-                          op->flops * (op->flags & SP_OP_FP8 ? cost->fp8_of_bf16 : 1) };
+                          op->flops * (op->flags & SP_OP_FP8 ? cost->fp8_of_bf16 : 1),
+                          cost->clock };
 }
 
 static double

@@ -112,7 +112,8 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
   if (cost->kernels[op->kind] != NULL)
     return stack * sp_cost_kernel_by_curve (cost, op);
   double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
-  double memory = op->bytes * s_per_byte, compute = op->flops * cost->s_per_flop[op->kind] * cost->time_of_bf16;
+  double memory = op->bytes * s_per_byte;
+  double compute = op->flops * cost->s_per_flop[op->kind] * cost->time_of_bf16 / cost->clock;
 
   if (op->flags & SP_OP_FP8)
     compute *= cost->fp8_of_bf16;
@@ -526,6 +527,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .time_of_bf16 = 1,
+    .clock = 1,
+    .clocks = { 1, 1 },
     .peak_flops_per_s = peak,
     .simple_network = cluster->simple_network,
     .slowdown = device->overlap_slowdown.value,

@@ -50,6 +50,9 @@
  * most kernels are shorter than that GEMM, whose blocks it waits for. So a small transfer beside one long kernel is taken
  * to be hidden, which in fact begins when that gives way.
  *
+ * Where the profile says what kernels draw ([power]), its kernels' curves hold at the highest clock, and those of a step's
+ * work are priced at the one that the card's limit leaves them: see clock.h. Nothing else knows of power.
+ *
  * The host: a copy to or from its memory is the launch and bytes / host rate; an optimizer that runs there moves its
  * bytes at an equal share of the node's host memory rate.
  *
@@ -89,7 +92,8 @@
  * for all-gather and reduce-scatter, where it saves nothing but steps.
  *
  * Known lies. Head sizes below 128 run attention slower than said where neither a curve nor the framework says how much
- * (USP's tables: 140 TFLOP/s at 32 where 128 reaches 185 on an A100). GEMM efficiency is that of the best library; no clock throttling. A collective starts when its last
+ * (USP's tables: 140 TFLOP/s at 32 where 128 reaches 185 on an A100). GEMM efficiency is that of the best
+ * library. A collective starts when its last
  * rank arrives. No contention between different collectives of one GPU.
  */
 
@@ -159,6 +163,9 @@ typedef struct {
   double stretch[SP_N_GROUP_CURVES]; /* of async communication, beyond its latency: beside kernels, as a rule, */
   double memory_stretch[SP_N_GROUP_CURVES]; /* and beside the optimizer's, which memory bounds */
   double memory_wait_s[SP_N_GROUP_CURVES];  /* until these give way to it */
+  const SpCurve *power; /* NULL: nothing is held down */
+  double clock;         /* at which kernels are priced, over the highest: 1, but while a variant's work is */
+  double clocks[2];     /* of a variant's work: models/estimate/clock.h */
   gint32 sms;
   SpGemmShape gemm_shape;
   double gemm_s_per_byte;

@@ -126,7 +126,17 @@ sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes)
     memory += (sizes->bytes - cached) / value[SP_KERNEL_MEMORY_RATE];
   if (value[SP_KERNEL_RATE] > 0 && sizes->flops > 0)
     compute += sizes->flops / (value[SP_KERNEL_RATE] * kernel_use (value, sms, sizes));
+  if (sizes->clock > 0)
+    compute /= sizes->clock;
   return value[SP_KERNEL_LAUNCH] + MAX (compute, memory) + value[SP_KERNEL_SERIAL] * MIN (compute, memory);
+}
+
+double
+sp_curve_power_clock (const double *value, double flops_per_s, double bytes_per_s, double power_w)
+{
+  double left_w = power_w - value[SP_POWER_IDLE] - value[SP_POWER_BYTE] * bytes_per_s;
+
+  return left_w > 0 ? sqrt (left_w / (value[SP_POWER_FLOP] * flops_per_s)) : 0;
 }
 
 /* --- transfers ---------------------------------------------------------------------------------------------------- */
@@ -258,6 +268,7 @@ sp_curve_scale_s (SpCurve *curve, double factor)
     scale (curve, factor, &(guint){ 0 }, 1, NULL, 0);
     break;
   case SP_CURVE_MEMORY:
+  case SP_CURVE_POWER: /* which has no time */
     break;
   default:
     for (guint i = 0; i < curve->n_slots; i += SP_PIECE_SLOTS)

@@ -25,7 +25,13 @@
  *       the longest (Graham's bound); l is its time in that share's: SMs / blocks, twice that where causal;
  *     of any other n / (n + half-tokens) (d / 128)^head-power x / (x + tail (ceil (x) - x)), n tokens: x waves of
  *       `wave` tokens of a head at once, of each of which `tail` is the same however full it is. wave = 0: none are seen.
- *   Bytes and FLOP as the program has them (sim/op.h).
+ *   Bytes and FLOP as the program has them (sim/op.h). All of this at the highest clock of the SMs: at `clock` of it c is
+ *   longer by 1 / clock, and m the same.
+ * Power. Kernels together draw idle + flop clock^2 FLOP / s + byte bytes / s, flop being at the highest clock: energy goes
+ *   with the square of the voltage, and that with the clock, more or less. On two H200, whose steps ran at 0.75 to 1 of
+ *   their highest clock, the clock that goes with a measured power comes out so to 4 % (standard deviation); exponents of 1
+ *   and 3 do worse, and a second energy for FLOP of linear attention no better. limit is what is drawn, on the mean, where
+ *   the card holds the clock down.
  * Slowdown of a program's kernel beside a transfer: slowdown + wave / waves, of the time that it takes alone. A transfer
  *   holds some SMs, so that blocks which were to start together do not: they take so much of another wave. Of waves as
  *   below; kernels that memory bounds, and those whose blocks are not known, have the first term alone.
@@ -75,6 +81,7 @@ typedef struct {
   SpOpKind op;
   gint64 m, n, k, heads; /* heads of all batches */
   double bytes, flops;
+  double clock; /* over the highest; 0 is 1 too */
 } SpKernelSizes;
 
 /* `value` in the slots of SP_CURVE_KERNEL. */
@@ -85,6 +92,9 @@ double sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *
 double sp_curve_waves (gint32 sms, const SpKernelSizes *sizes);
 /* `value` in the slots of SP_CURVE_SLOWDOWN: the fraction by which the kernel takes longer. */
 double sp_curve_slowdown (const double *value, gint32 sms, const SpKernelSizes *sizes);
+/* `value` in the slots of SP_CURVE_POWER: the clock over the highest at which kernels of such rates draw that power; may be
+ * above 1, or 0 where they would draw more at any. */
+double sp_curve_power_clock (const double *value, double flops_per_s, double bytes_per_s, double power_w);
 
 /* One piece, and all of them; `growth` 0 costs no pow(). */
 double sp_curve_piece_s (const double *piece, double bytes);

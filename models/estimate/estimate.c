@@ -3,6 +3,7 @@
 
 #include "models/layers/families.h"
 #include "models/estimate/block-cache.h"
+#include "models/estimate/clock.h"
 #include "models/estimate/serial.h"
 #include "models/trained.h"
 #include "models/writer.h"
@@ -201,13 +202,6 @@ sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const Sp
 }
 
 static void
-price_work (const SpEstimator *estimator, const SpProgram *program, gint32 variant, SpBlockWork *ret)
-{
-  for (guint b = 0; b < program->n_blocks; b++)
-    sp_block_work (&estimator->cost, program, &program->variants[variant].blocks[b], &ret[b]);
-}
-
-static void
 price_state (const SpEstimator *estimator, const SpProgram *program, SpBlockState *ret)
 {
   for (guint b = 0; b < program->n_blocks; b++)
@@ -225,7 +219,7 @@ sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpR
   sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
   price_state (estimator, program, state);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    price_work (estimator, program, v, work[v]);
+    estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work[v]);
     e.pipe[v] = program->variants[v].pipe_send;
   }
   sp_estimate_finish (estimator, &e, run, ret);
@@ -257,9 +251,10 @@ price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layou
     price_state (estimator, program, state->blocks);
   for (gint32 v = 0; v < program->n_variants; v++) {
     if (!hit[v]) {
-      price_work (estimator, program, v, works[v]->blocks);
+      works[v]->clock = sp_clock_price (&estimator->cost, program, v, works[v]->blocks);
       works[v]->pipe = program->variants[v].pipe_send;
     }
+    estimator->cost.clocks[v] = works[v]->clock;
     e->work[v] = works[v]->blocks;
     e->pipe[v] = works[v]->pipe;
   }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/serial.h"
 
+#include "models/estimate/clock.h"
+
 #include "sim/op-place.h"
 #include "sim/walk.h"
 
@@ -106,15 +108,18 @@ walker_init (Walker *w, const SpCost *cost, const SpProgram *program, gint32 nod
     w->rank[p] = places > 1 ? sp_program_member (program, SP_GROUP_SEQUENCE, 0, p) : 0;
   for (guint g = 0; g < SP_N_GROUPS; g++)
     map_group (w, g);
+  g_autofree double *clocks = sp_clock_of_ops (cost, program);
+  SpCost at = *cost;
   w->seconds = g_new (double, program->n_ops);
   w->near = g_new0 (double, program->n_ops);
   w->at_first = g_new (double, program->n_ops);
   w->at_last = g_new (double, program->n_ops);
   for (guint i = 0; i < program->n_ops; i++) {
     const SpOp *op = &program->ops[i];
-    w->seconds[i] = sp_cost_op (cost, op);
-    w->at_first[i] = sp_cost_op_at (cost, op, 0);
-    w->at_last[i] = sp_cost_op_at (cost, op, program->groups[op->group].size - 1);
+    at.clock = clocks[i];
+    w->seconds[i] = sp_cost_op (&at, op);
+    w->at_first[i] = sp_cost_op_at (&at, op, 0);
+    w->at_last[i] = sp_cost_op_at (&at, op, program->groups[op->group].size - 1);
     if (op->kind == SP_OP_SEND) {
       w->near[i] = sp_cost_message (cost, op, TRUE, FALSE, NULL);
       map_hops (w, op->group);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/block-cost.h"
+#include "models/estimate/clock.h"
 #include "models/estimate/memory.h"
 #include "models/inputs/profile.h"
 #include "models/trained.h"
@@ -163,10 +164,12 @@ list (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhas
   guint n;
   const SpOp *ops = sp_program_segment (program, block, phase, &n);
   SpListTime time;
+  SpCost at = *cost;
 
   if (n == 0)
     return;
-  sp_block_list_time (cost, program, block, phase, 0, 0, &time);
+  at.clock = sp_clock_of (cost, phase, 0);
+  sp_block_list_time (&at, program, block, phase, 0, 0, &time);
   g_string_append_printf (out, "  %s: step %.6g ms, serial %.6g ms, kernels %.6g ms", sp_phase_name (phase),
                           time.step * 1e3, time.serial * 1e3, time.compute * 1e3);
   if (time.data_async > 0)
@@ -177,7 +180,7 @@ list (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhas
     g_string_append_printf (out, ", the chain's last place starts %.6g ms late", time.chain * 1e3);
   g_string_append_c (out, '\n');
   for (guint i = 0; i < n; i++)
-    op_line (cost, block, &ops[i], out);
+    op_line (&at, block, &ops[i], out);
 }
 
 static void
@@ -196,6 +199,18 @@ blocks (const SpCost *cost, const SpProgram *program, GString *out)
     for (guint phase = 0; phase < SP_N_PHASES; phase++)
       list (cost, program, block, phase, out);
   }
+}
+
+static void
+clock_line (const SpCost *cost, GString *out)
+{
+  if (cost->power == NULL)
+    return;
+  const SpQuantity *value = cost->power->value;
+  g_string_append_printf (out, "  kernels of the work at %.3f of the highest clock: %.4g W + %.4g pJ a FLOP x clock^2 + ",
+                          cost->clocks[0], value[SP_POWER_IDLE].value, value[SP_POWER_FLOP].value * 1e12);
+  g_string_append_printf (out, "%.4g pJ a byte stay within %.4g W\n", value[SP_POWER_BYTE].value * 1e12,
+                          value[SP_POWER_LIMIT].value);
 }
 
 static void
@@ -222,6 +237,7 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
 
   sp_scope_flops (e->arch, program, run, e->convention, &full, &causal);
   schedule (program, out);
+  clock_line (&e->cost, out);
   g_string_append_printf (
       out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
       r->step_time_s, r->compute_s, r->exposed_communication_s, r->bubble_s, r->host_s, r->idle_s);

@@ -53,6 +53,8 @@ typedef enum {
   SP_UNIT_COUNT,
   SP_UNIT_NUMBER,
   SP_UNIT_GPU_HOURS,
+  SP_UNIT_WATTS,
+  SP_UNIT_JOULES,
   SP_UNIT_TRAINED_TOKENS /* of a whole training, in powers of 1,000 */
 } SpUnit;
 

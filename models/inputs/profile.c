@@ -53,6 +53,9 @@ static const Kind kinds[SP_N_CURVES] = {
     { { "slowdown", SP_UNIT_FRACTION, -1, 100 }, { "wave", SP_UNIT_FRACTION, 0, 100 } } },
   [SP_CURVE_LAUNCH] = { "launch", FALSE, SP_UNIT_NUMBER, { { "time", SP_UNIT_SECONDS, 0, 10 } } },
   [SP_CURVE_MEMORY] = { "memory", FALSE, SP_UNIT_NUMBER, { { "bytes", SP_UNIT_BYTES, 0, 0x1p50 } } },
+  [SP_CURVE_POWER] = { "power", FALSE, SP_UNIT_WATTS,
+    { { "idle", SP_UNIT_WATTS, 0, 1e5 }, { "flop", SP_UNIT_JOULES, 1e-16, 1e-6 }, { "byte", SP_UNIT_JOULES, 0, 1e-6 },
+      { "limit", SP_UNIT_WATTS, 1, 1e5 } } },
 };
 /* clang-format on */
 
@@ -64,6 +67,7 @@ static const struct {
   [SP_UNIT_BYTES] = { 1, " B" },       [SP_UNIT_BYTES_PER_S] = { 1e9, " GB/s" },
   [SP_UNIT_SECONDS] = { 1e-6, " us" }, [SP_UNIT_FLOPS_PER_S] = { 1e12, " TFLOP/s" },
   [SP_UNIT_FRACTION] = { 1, "" },      [SP_UNIT_NUMBER] = { 1, "" },
+  [SP_UNIT_WATTS] = { 1, " W" },       [SP_UNIT_JOULES] = { 1e-12, " pJ" },
 };
 
 const char *

@@ -22,7 +22,7 @@
  * What a kernel's group leaves out is 0, which is no part of its formula.
  * A group says of the curve, in fractions of time: median, p90 and worst (residuals), scatter (their robust
  * standard deviation); points, left-out; chi-square (reduced); from and to, the range of validity: bytes of payload,
- * or FLOP of a kernel (its bytes where it has none); correlation: of its fitted parameters in the order of the file,
+ * FLOP of a kernel (its bytes where it has none), or watts; correlation: of its fitted parameters in the order of the file,
  * the lower triangle row by row
  * without the diagonal, where any is not 0.
  *
@@ -54,6 +54,7 @@ typedef enum {
   SP_CURVE_LAUNCH,   /* the host's; variant: what is launched; hop: from a stream to another, on the device; hop-TRANSFER:
                         what that takes more between kernels than in a captured batch, one way */
   SP_CURVE_MEMORY,   /* variant: context, communicator */
+  SP_CURVE_POWER,    /* what kernels draw, and the most that the card lets them */
   SP_N_CURVES
 } SpCurveKind;
 
@@ -86,6 +87,7 @@ enum {
 enum { SP_PIECE_LATENCY, SP_PIECE_GROWTH, SP_PIECE_RATE, SP_PIECE_SLOTS };      /* of each piece of a transfer */
 enum { SP_BESIDE_WAIT, SP_BESIDE_FACTOR };
 enum { SP_SLOWDOWN_BASE, SP_SLOWDOWN_WAVE }; /* the latter of a program's kernels alone */
+enum { SP_POWER_IDLE, SP_POWER_FLOP, SP_POWER_BYTE, SP_POWER_LIMIT };
 
 #define SP_CURVE_MAX_PIECES 3
 #define SP_CURVE_SLOTS 13 /* of kernels; pieces have 9 */

@@ -41,6 +41,9 @@ static const struct {
   [SP_UNIT_NUMBER] = { "a number", NULL, FALSE, { { "", 1, 1 } } },
   [SP_UNIT_GPU_HOURS] = { "GPU time such as 20000 GPU-hours or 800 GPU-days", NULL, FALSE,
     { { "GPU-hours", 1, 1 }, { "GPU-days", 24, 1 } } },
+  [SP_UNIT_WATTS] = { "a power such as 700 W", NULL, FALSE, { { "W", 1, 1 }, { "kW", 1e3, 1 } } },
+  [SP_UNIT_JOULES] = { "an energy such as 1.5 pJ", NULL, FALSE,
+    { { "J", 1, 1 }, { "mJ", 1, 1e3 }, { "uJ", 1, 1e6 }, { "nJ", 1, 1e9 }, { "pJ", 1, 1e12 } } },
   [SP_UNIT_TRAINED_TOKENS] = { "tokens such as 300B or 15T (10^9, 10^12)", NULL, FALSE,
     { { "T", 1e12, 1 }, { "B", 1e9, 1 }, { "", 1, 1 } } },
 };

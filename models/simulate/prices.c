@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/simulate/simulate.h"
 
+#include "models/estimate/clock.h"
+
 static gboolean
 is_message (const SpOp *op)
 {
@@ -49,9 +51,13 @@ price_of (const SpCost *cost, const SpOp *op)
 void
 sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpProgram *program)
 {
+  g_autofree double *clocks = sp_clock_of_ops (cost, program);
+  SpCost at = *cost;
+
   *prices = (SpProgramPrices){ .ops = g_new (SpOpPrice, program->n_ops), .algorithms = g_new (guint8, program->n_ops) };
   for (guint i = 0; i < program->n_ops; i++) {
-    prices->ops[i] = price_of (cost, &program->ops[i]);
+    at.clock = clocks[i];
+    prices->ops[i] = price_of (&at, &program->ops[i]);
     prices->algorithms[i] = prices->ops[i].algorithm;
   }
   for (gint32 v = 0; v < program->n_variants; v++)

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The clock that a card's power limit leaves to a step's kernels.
+ *
+ * A card whose kernels would draw more than its limit lowers the clock of its SMs until they do not, on the mean over tens
+ * of milliseconds, which is many kernels. So all kernels of a variant's work (FORWARD, RECOMPUTE and BACKWARD of all layers)
+ * have one clock f, at most 1:
+ *   idle + (flop f^2 FLOP + byte bytes) / seconds = limit        (curves.h, [power] of a profile)
+ * FLOP and bytes of one micro-batch through all of the model's layers, by the program; seconds of their lists in turn at
+ * that clock, with the communication that their kernels wait for. What FLOP bound takes 1 / f as long, what memory bounds
+ * the same; so f is looked for. It is settled once for a variant: prices are the same in all readers and at all times.
+ *
+ * Known lies. One clock for all stages of a pipeline, and no bubble, nor what a reduction holds up, is time in which a card
+ * cools; communication draws no more than idling does. GATHER, SYNC and OPTIMIZER are at the highest clock: memory bounds
+ * them, but for Muon. A step longer than the card's control has phases with clocks of their own. Of kernels without a curve
+ * the formulas are at the highest clock. Uncertainty of the law is in no interval.
+ *
+ * Without [power] the clock is 1, and all is as if this were not there.
+ */
+
+#include "models/estimate/block-cost.h"
+
+G_BEGIN_DECLS
+
+/* Prices the work of a variant's blocks and says at what clock; cost->clock is as before. */
+double sp_clock_price (SpCost *cost, const SpProgram *program, gint32 variant, SpBlockWork *ret);
+
+/* Of a list of a variant, as the estimate priced it last; cost->clocks says. */
+static inline double
+sp_clock_of (const SpCost *cost, SpPhase phase, gint32 variant)
+{
+  gboolean work = phase == SP_PHASE_FORWARD || phase == SP_PHASE_RECOMPUTE || phase == SP_PHASE_BACKWARD;
+
+  return work ? cost->clocks[variant] : 1;
+}
+
+/* The variant that a micro-batch is of: the last one's is the second, where there are two. */
+static inline gint32
+sp_clock_variant (const SpProgram *program, gint32 micro_batch)
+{
+  return program->n_variants == 2 && micro_batch == program->micro_batches - 1;
+}
+
+/* Of each of the program's ops; free it. */
+double *sp_clock_of_ops (const SpCost *cost, const SpProgram *program);
+
+G_END_DECLS
