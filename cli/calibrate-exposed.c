@@ -63,7 +63,8 @@ sp_compare_exposed (SpEstimator *estimator, const SpProgram *program, const SpSc
   for (guint r = 0; r < (guint) program->world; r++) {
     const SpExecutedRank *rank = sp_executed_rank (run, r);
     double as_ran_s = exposed_of_rank (&as_ran, r);
-    if (rank->exposed_s < 0)
+    /* 0 of older files is not said. */
+    if (rank->exposed_s < 0 || (rank->exposed_s == 0 && exposed_of_rank (simulated, r) > 0))
       continue;
     ret->measured_s += rank->exposed_s;
     ret->predicted_s += exposed_of_rank (simulated, r);
