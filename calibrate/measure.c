@@ -340,6 +340,8 @@ parse (Options *o, int *argc, char ***argv, GError **error)
     g_option_context_add_main_entries (context, executes ? execute : sweeps ? sweep : benches ? bench : kernels, NULL);
   if (!g_option_context_parse (context, argc, argv, error))
     return FALSE;
+  if (g_strcmp0 (o->sweep.output, "-") == 0)
+    return fail (error, "-o -: the name of a CSV was expected");
   gboolean counts = *argc == 2 && g_str_equal ((*argv)[1], "gpus");
   return executes || times || benches || counts || (sweeps && *argc == 2) ||
          fail (error,

@@ -68,10 +68,12 @@ SpScenario *sp_cli_load_scenario (const char *name, char **sets, GError **error)
 gboolean sp_cli_check_layout (const SpScenario *scenario, GError **error);
 gint32 sp_cli_gpus (const SpCluster *cluster);
 
-/* Refuses to write over a file that was read, and over a link that leads nowhere. A NULL path is none. Before the work,
- * for a command that writes more than one file. */
+/* Refuses to write over a file that was read, over a link that leads nowhere, and "-", which is never a file's name. A
+ * NULL path is none. Before the work, for a command that writes more than one file. */
 gboolean sp_cli_check_output (const char *path, GError **error);
-/* Checks that, writes under a temporary name and renames; refuses what is there and no regular file. */
+/* Of a command that writes its one result to stdout where it is given no path: NULL or "-". */
+gboolean sp_cli_is_stdout (const char *path);
+/* Checks the first, writes under a temporary name and renames; refuses what is there and no regular file. */
 gboolean sp_cli_write_file (const char *path, const GString *text, GError **error);
 
 /* --- calibrate-all.c, calibrate-check.c, calibrate-fit.c ------------------------------------------------------------ */

@@ -300,7 +300,8 @@ differences_text (const GPtrArray *differences)
 
   for (guint i = 0; i < differences->len; i++) {
     const SpKeyDifference *d = differences->pdata[i];
-    g_string_append_printf (out, "%s%s = %s", i > 0 ? ", " : "", d->key, d->other != NULL ? d->other : "left out");
+    g_string_append_printf (out, "%s%s = %s", i > 0 ? ", " : "", sp_key_difference_name (d),
+                            d->other != NULL ? d->other : "left out");
   }
   return g_strdup (out->str);
 }
@@ -318,7 +319,7 @@ add_differences (const SpExplanation *e, GString *out)
   sp_table_cell (table, e->other_name);
   for (guint i = 0; i < differences->len; i++) {
     const SpKeyDifference *d = differences->pdata[i];
-    sp_table_cell (table, d->key);
+    sp_table_cell (table, sp_key_difference_name (d));
     sp_table_cell (table, d->mine != NULL ? d->mine : "-");
     sp_table_cell (table, d->other != NULL ? d->other : "-");
   }

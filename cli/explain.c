@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar explain SCENARIO|RUNFILE: a layout beside the best one, and what makes it fit. */
 #include "cli/explain.h"
+#include "cli/exported.h"
+#include "cli/progress.h"
 #include "models/inputs/ini.h"
 #include "models/inputs/run-files/run-file.h"
 
 #define MOST_CHANGES 10
-#define MOST_EXPORTED 10 /* of the plan, the best that a format has words for */
 
 typedef struct {
   char **files, **sets;
@@ -34,7 +35,8 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "model", 0, 0, G_OPTION_ARG_FILENAME, &o->model, "Of a run file: config.json, our own INI, or a shipped name",
       "FILE" },
     { "cluster", 0, 0, G_OPTION_ARG_FILENAME, &o->cluster, "Of a run file: INI, or a shipped name", "FILE" },
-    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export, "The best layout as a run file, and nothing else", "NAME" },
+    { "export", 0, 0, G_OPTION_ARG_STRING, &o->export,
+      "The best layout that a run file of it can say, and nothing else", "NAME" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
     { "mfu-convention", 0, 0, G_OPTION_ARG_STRING, &o->convention, "seqpar, megatron, palm or llm-foundry", "NAME" },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->files, NULL, "SCENARIO|RUNFILE" },
@@ -116,27 +118,22 @@ estimate (const SpScenario *scenario, SpMfuConvention convention, SpExplainSide 
   ret->scenario = *scenario;
 }
 
-/* The best that the format has words for. */
-static gboolean export(const SpScenario *scenario, const SpPlan *plan, const char *format, GString *out, GError **error)
+/* The best that the format can say, and what that costs: against the best of all, and against the user's own. */
+static gboolean
+write_export (const SpScenario *mine, const SpPlan *plan, SpEstimator *estimator, const SpPlanQuestion *question,
+              const Options *o, SpCliProgress *progress, GString *out, GError **error)
 {
-  g_autoptr (GPtrArray) lost = g_ptr_array_new_with_free_func (g_free);
+  g_autoptr (SpPlanExport) exported = sp_plan_export (estimator, mine, question, o->export, TRUE, error);
+  SpExplainSide own;
 
-  if (plan->entries->len == 0)
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: no layout fits, so there is none to export", scenario->path);
-  for (guint i = 0; i < plan->entries->len; i++) {
-    const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, i);
-    SpScenario best = sp_scenario_with (scenario, &entry->layout, &entry->run, 0);
-    g_autoptr (GError) cause = NULL;
-    if (sp_run_file_export (&best, format, out, lost, &cause)) {
-      if (i > 0)
-        g_ptr_array_insert (lost, 0, g_strdup_printf ("note: layout %u of the plan", i + 1));
-      sp_cli_notes (lost);
-      return TRUE;
-    }
-    if (i + 1 == plan->entries->len)
-      g_propagate_error (error, g_steal_pointer (&cause));
-  }
-  return FALSE;
+  const SpPlanEntry *best = sp_plan_best (plan);
+
+  if (exported == NULL)
+    return FALSE;
+  estimate (mine, estimator->convention, &own);
+  sp_cli_note_export (exported, best != NULL ? best->estimate.step_time_s : 0, &own.estimate);
+  g_string_append_len (out, exported->text->str, (gssize) exported->text->len);
+  return TRUE;
 }
 
 static gboolean
@@ -153,12 +150,17 @@ explain (Options *o, SpMfuConvention convention, GString *out, GError **error)
     return sp_cli_usage (error, "%s goes with a run file; a scenario has its own", o->model ? "--model" : "--cluster");
   sp_estimator_init (&estimator, mine->arch, mine->cluster, mine->framework, convention);
   SpPlanQuestion question = sp_explain_question (mine);
-  question.top = o->export != NULL ? MOST_EXPORTED : 1;
+  SpCliProgress progress;
+  sp_cli_progress_begin (&progress, &question);
   g_autoptr (SpPlan) plan = against == NULL ? sp_explain_plan (&estimator, mine, &question, error) : NULL;
+  if (plan != NULL && o->export != NULL) {
+    gboolean written = write_export (mine, plan, &estimator, &question, o, &progress, out, error);
+    sp_cli_progress_end (&progress);
+    return written;
+  }
+  sp_cli_progress_end (&progress);
   if (against == NULL && plan == NULL)
     return FALSE;
-  if (o->export != NULL)
-    return export(mine, plan, o->export, out, error);
 
   estimate (mine, convention, &e.mine);
   e.has_other = against != NULL || plan->entries->len > 0;

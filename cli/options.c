@@ -175,10 +175,18 @@ sp_cli_check_layout (const SpScenario *scenario, GError **error)
 }
 
 gboolean
+sp_cli_is_stdout (const char *path)
+{
+  return path == NULL || g_str_equal (path, "-");
+}
+
+gboolean
 sp_cli_check_output (const char *path, GError **error)
 {
   if (path == NULL)
     return TRUE;
+  if (g_str_equal (path, "-"))
+    return sp_cli_usage (error, "\"-\" is no file's name here: expected one");
   if (sp_was_read (path))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: it is a file that this reads", path);
   /* A rename would replace a link to nothing, or around in a circle, by a file. */

@@ -2,16 +2,15 @@
 /* seqpar plan: the layouts that fit, best first. */
 #include "cli/plan.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
-#include "models/inputs/run-files/run-file.h"
+#include "cli/exported.h"
+#include "cli/progress.h"
 
 /* --- as a run file ------------------------------------------------------------------------------------------------ */
 
+/* The best that the format can say. */
 static gboolean
-export_entry (const SpPlanOptions *o, SpPlanInput *q, const SpPlanEntry *entry, GString *out, GPtrArray *lost,
-              GError **error)
+add_export (const SpPlanOptions *o, SpPlanInput *q, SpEstimator *estimator, SpCliProgress *progress, GString *out,
+            GError **error)
 {
   g_autofree char *model = sp_find_model (o->model, error);
   char none[] = "none";
@@ -24,52 +23,21 @@ export_entry (const SpPlanOptions *o, SpPlanInput *q, const SpPlanEntry *entry, 
     .arch = q->arch,
     .cluster = q->cluster,
     .framework = q->framework,
-    .layout = entry->layout,
-    .run = entry->run,
+    .layout = q->question.base,
+    .run = q->question.run,
   };
-  return sp_run_file_export (&scenario, o->export, out, lost, error);
-}
-
-/* The best of those listed whose degrees the format has words for. */
-static gboolean
-add_export (const SpPlanOptions *o, SpPlanInput *q, const SpPlan *plan, GString *out, GError **error)
-{
-  g_autoptr (GError) first = NULL;
-  g_autoptr (GPtrArray) lost = g_ptr_array_new_with_free_func (g_free);
-  if (plan->entries->len == 0)
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "no layout fits, so there is none to export");
-  for (guint i = 0; i < plan->entries->len; i++) {
-    const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, i);
-    g_autoptr (GError) cause = NULL;
-    if (export_entry (o, q, entry, out, lost, &cause)) {
-      if (i > 0)
-        g_ptr_array_insert (
-            lost, 0, g_strdup_printf ("note: layout %u of the plan; of the better ones, %s", i + 1, first->message));
-      sp_cli_notes (lost);
-      return TRUE;
-    }
-    if (first == NULL)
-      first = g_steal_pointer (&cause);
-  }
-  g_propagate_error (error, g_steal_pointer (&first));
-  return FALSE;
-}
-
-/* --- progress ----------------------------------------------------------------------------------------------------- */
-
-#define MICROSECONDS 1000000
-
-/* One line on a terminal, written over itself at most once a second; `data` is when it was last. */
-static void
-show_progress (gint64 done, gint64 all, gpointer data)
-{
-  gint64 now = g_get_monotonic_time (), *last = data;
-  if (now < *last + MICROSECONDS)
-    return;
-  *last = now;
-  g_autofree char *looked_at = sp_text_count ((double) done);
-  g_autofree char *of = sp_text_count ((double) all);
-  fprintf (stderr, "\rsearching: %s of %s layouts\033[K", looked_at, of);
+  q->question.simulate = 0; /* of the estimate both are the best */
+  g_autoptr (SpPlan) plan = sp_plan (estimator, &q->question, error);
+  if (plan == NULL)
+    return FALSE;
+  const SpPlanEntry *best = sp_plan_best (plan);
+  g_autoptr (SpPlanExport) exported = sp_plan_export (estimator, &scenario, &q->question, o->export, FALSE, error);
+  sp_cli_progress_end (progress);
+  if (exported == NULL)
+    return FALSE;
+  sp_cli_note_export (exported, best != NULL ? best->estimate.step_time_s : 0, NULL);
+  g_string_append_len (out, exported->text->str, (gssize) exported->text->len);
+  return TRUE;
 }
 
 gboolean
@@ -85,29 +53,26 @@ sp_command_plan (char **args, GString *out, GError **error)
 
   SpEstimator estimator;
   sp_estimator_init (&estimator, q.arch, q.cluster, q.framework, q.convention);
-  gboolean terminal = isatty (STDERR_FILENO);
-  gint64 last = 0;
-  if (terminal) {
-    q.question.progress = show_progress;
-    q.question.progress_data = &last;
-  }
+  SpCliProgress progress;
   SpPlanAskFunc ask = sp_plan_ask_find (&options);
+  sp_cli_progress_begin (&progress, &q.question);
   if (ask != NULL) {
     const SpPlanAsked asked = { &options, &q, &estimator };
     gboolean answered = ask (&asked, out, error);
-    if (terminal)
-      fputs ("\r\033[K", stderr);
+    sp_cli_progress_end (&progress);
     return answered;
   }
+  if (options.export != NULL) {
+    gboolean exported = add_export (&options, &q, &estimator, &progress, out, error);
+    sp_cli_progress_end (&progress);
+    return exported;
+  }
   g_autoptr (SpPlan) plan = sp_plan (&estimator, &q.question, error);
-  if (terminal)
-    fputs ("\r\033[K", stderr);
+  sp_cli_progress_end (&progress);
   if (plan == NULL)
     return FALSE;
   if (options.json)
     return sp_plan_json (&estimator, plan, out, error);
-  if (options.export != NULL)
-    return add_export (&options, &q, plan, out, error);
   sp_plan_text (&q, &estimator, plan, out);
   return TRUE;
 }

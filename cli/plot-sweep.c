@@ -141,7 +141,7 @@ sp_plot_sweep (const SpPlotQuestion *q, const SpKind *kind, GError **error)
   g_auto (GStrv) axes = q->axes != NULL ? g_strdupv (q->axes) : own_axes (q, kind, error);
   g_autoptr (SpSweep) sweep = axes != NULL ? sp_sweep_new (q->input, q->sets, axes, error) : NULL;
 
-  if (sweep == NULL)
+  if (sweep == NULL || (q->axes != NULL && !sp_sweep_check_sets (sweep, error)))
     return NULL;
   sweep->simulates = q->simulates;
   sp_sweep_prepare (sweep);

@@ -33,6 +33,27 @@ refuse (const char *text, GError **error, const char *format, ...)
   return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--sweep %s: %s", shown, what);
 }
 
+/* --- keys --------------------------------------------------------------------------------------------------------- */
+
+/* Of "key" or "group.key". FALSE: no scenario has it. */
+static gboolean
+find_key (const char *name, const char **ret_group, const char **ret_key)
+{
+  for (guint i = 0; sp_scenario_key (i, ret_group, ret_key, NULL); i++) {
+    g_autofree char *whole = g_strconcat (*ret_group, ".", *ret_key, NULL);
+    if (g_str_equal (name, *ret_key) || g_str_equal (name, whole))
+      return TRUE;
+  }
+  *ret_group = SP_VARIATION_GROUP;
+  for (guint i = 0; sp_variation_keys[i] != NULL; i++) {
+    g_autofree char *whole = g_strconcat (SP_VARIATION_GROUP ".", sp_variation_keys[i], NULL);
+    *ret_key = sp_variation_keys[i];
+    if (g_str_equal (name, *ret_key) || g_str_equal (name, whole))
+      return TRUE;
+  }
+  return FALSE;
+}
+
 /* --- ranges ------------------------------------------------------------------------------------------------------- */
 
 /* A number and what follows it: "64" "K", "1.5" "%". */
@@ -63,13 +84,24 @@ token_factor (const char *unit)
   return at != NULL ? pow (1024, (double) (at - letters) + 1) : 0;
 }
 
+/* Whether a key's values are written with K, M or G: of others these are numbers. */
+static gboolean
+takes_tokens (const char *name)
+{
+  const char *group, *key;
+  g_autofree char *expected = NULL;
+
+  return find_key (name, &group, &key) && !g_str_equal (group, SP_VARIATION_GROUP) &&
+         sp_scenario_takes (group, key, "1K", &expected) != SP_VALUE_REFUSED;
+}
+
 static char *
-shown_number (double value, const char *unit)
+shown_number (const SpSweepAxis *axis, double value, const char *unit)
 {
   char digits[G_ASCII_DTOSTR_BUF_SIZE];
 
   if (unit == NULL)
-    return sp_format_quantity (value, SP_UNIT_TOKENS);
+    return takes_tokens (axis->keys[0]) ? sp_format_quantity (value, SP_UNIT_TOKENS) : g_strdup_printf ("%.0f", value);
   return g_strconcat (g_ascii_formatd (digits, sizeof digits, "%.10g", value), unit, NULL);
 }
 
@@ -92,7 +124,8 @@ same_unit (Number *numbers, guint n, const char **ret_unit)
 
 /* "A..B", "A..B+S", "A..B*F". */
 static gboolean
-add_range (const char *text, const char *word, const char *dots, GPtrArray *values, GError **error)
+add_range (const char *text, const SpSweepAxis *axis, const char *word, const char *dots, GPtrArray *values,
+           GError **error)
 {
   g_autofree char *first = g_strndup (word, (gsize) (dots - word)), *last = g_strdup (dots + 2);
   char *sign = strpbrk (last, "+*");
@@ -116,7 +149,7 @@ add_range (const char *text, const char *word, const char *dots, GPtrArray *valu
       return TRUE;
     if (i >= SP_SWEEP_MOST_POINTS)
       return refuse (text, error, "is more than %d values", SP_SWEEP_MOST_POINTS);
-    g_ptr_array_add (values, shown_number (value, unit));
+    g_ptr_array_add (values, shown_number (axis, value, unit));
   }
 }
 
@@ -153,7 +186,7 @@ add_word (const char *text, SpSweepAxis *axis, const char *word, GError **error)
 
   if (dots == NULL || dots == word || !read_number (word, &number) || strchr (number.unit, '/') != NULL)
     g_ptr_array_add (values, g_strdup (word));
-  else if (!add_range (text, word, dots, values, error))
+  else if (!add_range (text, axis, word, dots, values, error))
     return FALSE;
   for (guint i = 0; i < values->len; i++)
     if (!add_step (text, axis, values->pdata[i], error))
@@ -187,26 +220,7 @@ sp_sweep_axis_parse (const char *text, GError **error)
   return g_steal_pointer (&axis);
 }
 
-/* --- keys --------------------------------------------------------------------------------------------------------- */
-
-/* Of "key" or "group.key". FALSE: no scenario has it. */
-static gboolean
-find_key (const char *name, const char **ret_group, const char **ret_key)
-{
-  for (guint i = 0; sp_scenario_key (i, ret_group, ret_key, NULL); i++) {
-    g_autofree char *whole = g_strconcat (*ret_group, ".", *ret_key, NULL);
-    if (g_str_equal (name, *ret_key) || g_str_equal (name, whole))
-      return TRUE;
-  }
-  *ret_group = SP_VARIATION_GROUP;
-  for (guint i = 0; sp_variation_keys[i] != NULL; i++) {
-    g_autofree char *whole = g_strconcat (SP_VARIATION_GROUP ".", sp_variation_keys[i], NULL);
-    *ret_key = sp_variation_keys[i];
-    if (g_str_equal (name, *ret_key) || g_str_equal (name, whole))
-      return TRUE;
-  }
-  return FALSE;
-}
+/* --- what a scenario takes ---------------------------------------------------------------------------------------- */
 
 static gboolean
 refuse_key (const char *name, GError **error)
@@ -325,6 +339,31 @@ sp_sweep_new (const char *scenario, char **sets, char **axes, GError **error)
     return NULL;
   }
   return g_steal_pointer (&sweep);
+}
+
+static gboolean
+is_swept (const SpSweep *sweep, const char *group, const char *key)
+{
+  const char *its_group, *its_key;
+
+  for (guint i = 0; i < sweep->axes->len; i++)
+    for (char **name = ((const SpSweepAxis *) sweep->axes->pdata[i])->keys; *name != NULL; name++)
+      if (find_key (*name, &its_group, &its_key) && g_str_equal (group, its_group) && g_str_equal (key, its_key))
+        return TRUE;
+  return FALSE;
+}
+
+gboolean
+sp_sweep_check_sets (const SpSweep *sweep, GError **error)
+{
+  for (guint i = 0; sweep->sets != NULL && sweep->sets[i] != NULL; i++) {
+    const char *group, *key;
+    g_auto (GStrv) halves = g_strsplit (sweep->sets[i], "=", 2);
+    g_autofree char *shown = sp_shown (sweep->sets[i]);
+    if (halves[0] != NULL && find_key (g_strstrip (halves[0]), &group, &key) && is_swept (sweep, group, key))
+      return sp_cli_usage (error, "--set %s: --sweep gives this key its values: leave one of them out", shown);
+  }
+  return TRUE;
 }
 
 void

@@ -305,7 +305,7 @@ run (const Options *o, const SpSweep *sweep, GString *out, GError **error)
     .sweep = sweep, .path = o->csv, .fd = -1, .held = held, .old = old, .n = n, .terminal = isatty (STDERR_FILENO)
   };
 
-  if (o->csv == NULL) {
+  if (sp_cli_is_stdout (o->csv)) {
     g_autoptr (GString) text = sp_sweep_text (sweep, (guint) o->threads, error);
     if (text != NULL)
       g_string_append_len (out, text->str, (gssize) text->len);
@@ -338,7 +338,7 @@ sp_command_sweep (char **args, GString *out, GError **error)
   if (options.threads < 0 || options.threads > 1024)
     return sp_cli_usage (error, "--threads %d: expected 1 to 1024", options.threads);
   g_autoptr (SpSweep) sweep = sp_sweep_new (options.rest[0], options.sets, options.axes, error);
-  if (sweep == NULL)
+  if (sweep == NULL || !sp_sweep_check_sets (sweep, error))
     return FALSE;
   sweep->simulates = engine == 1;
   sweep->intervals = options.intervals;

@@ -45,6 +45,9 @@ SpSweep *sp_sweep_new (const char *scenario, char **sets, char **axes, GError **
 void sp_sweep_free (SpSweep *sweep);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpSweep, sp_sweep_free)
 
+/* A usage error where a key of an axis that was asked for is set as well: every point would override it. */
+gboolean sp_sweep_check_sets (const SpSweep *sweep, GError **error);
+
 guint sp_sweep_size (const SpSweep *sweep);
 /* Of a point, into `ret` (char *), the values of all keys in order. */
 void sp_sweep_values (const SpSweep *sweep, guint point, GPtrArray *ret);

@@ -146,7 +146,7 @@ append_row (const SpValidation *set, const SpMeasuredRun *run, SpAspect aspect, 
                                 : run->fits          ? "fits"
                                                      : "oom",
                                 run->aside[aspect] != NULL ? run->aside[aspect] : "",
-                                run->why != NULL ? run->why : "",
+                                run->why[aspect] != NULL ? run->why[aspect] : "",
                                 run->cell != NULL ? run->cell : "",
                                 scenario,
                                 keys };

@@ -130,6 +130,8 @@ sp_claim_judge (const SpClaim *claim)
 static char *
 ours_text (const SpClaim *claim)
 {
+  if (isnan (claim->ours))
+    return g_strdup ("-");
   if (claim->kind == SP_CLAIM_ORDER || claim->kind == SP_CLAIM_BEST)
     return g_strdup_printf ("%.0f %% of pairs", 100 * claim->ours);
   g_autofree char *off = claim_bound_text (claim, claim->error);
@@ -206,22 +208,68 @@ add_reasons (const SpValidation *set, GString *out)
                             (const char *) reasons->pdata[i]);
 }
 
+/* Of a reason why runs miss: those that it holds for, and those of them that do. */
+typedef struct {
+  const char *text; /* borrowed of a run */
+  guint holds, beyond;
+} Why;
+
+static void
+count_why (GArray *whys, const char *text, gboolean is_beyond)
+{
+  guint i = 0;
+
+  while (i < whys->len && !g_str_equal (g_array_index (whys, Why, i).text, text))
+    i++;
+  if (i == whys->len)
+    g_array_append_val (whys, ((Why){ text, 0, 0 }));
+  g_array_index (whys, Why, i).holds++;
+  g_array_index (whys, Why, i).beyond += is_beyond;
+}
+
+/* Whether a run misses in some aspect, and whether each of those has a reason. */
+static gboolean
+is_beyond_twice (const SpValidation *set, const SpMeasuredRun *run, GArray *whys, gboolean *ret_explained)
+{
+  gboolean counts[SP_N_ASPECTS] = { FALSE }, beyond[SP_N_ASPECTS] = { FALSE }, any = FALSE;
+
+  *ret_explained = TRUE;
+  for (guint i = 0; i < SP_N_OBSERVED; i++) {
+    SpAspect aspect = sp_observed_rows[i].aspect;
+    counts[aspect] |= sp_run_counts (set, run, (SpObserved) i);
+    beyond[aspect] |= sp_run_is_beyond (set, run, (SpObserved) i);
+  }
+  for (guint a = 0; a < SP_N_ASPECTS; a++) {
+    any |= beyond[a];
+    *ret_explained &= !beyond[a] || run->why[a] != NULL;
+    if (counts[a] && run->why[a] != NULL)
+      count_why (whys, run->why[a], beyond[a]);
+  }
+  return any;
+}
+
 static void
 add_beyond (const SpValidation *set, GString *out)
 {
+  g_autoptr (GArray) whys = g_array_new (FALSE, FALSE, sizeof (Why));
   guint beyond = 0, explained = 0;
 
   for (guint r = 0; r < set->runs->len; r++) {
     const SpMeasuredRun *run = set->runs->pdata[r];
-    gboolean is_beyond = FALSE;
-    for (guint i = 0; !run->is_fitted && i < SP_N_OBSERVED; i++)
-      is_beyond |= sp_run_is_beyond (set, run, (SpObserved) i);
-    beyond += is_beyond;
-    explained += is_beyond && run->why != NULL;
+    gboolean is_explained;
+    if (run->is_fitted || !is_beyond_twice (set, run, whys, &is_explained))
+      continue;
+    beyond++;
+    explained += is_explained;
   }
   if (beyond > 0)
     g_string_append_printf (out, "  %u run%s beyond twice the bound, %u explained\n", beyond, sp_plural (beyond),
                             explained);
+  for (guint i = 0; i < whys->len; i++) {
+    const Why *why = &g_array_index (whys, Why, i);
+    g_string_append_printf (out, "  why, of %u of the %u runs that it holds for: %s\n", why->beyond, why->holds,
+                            why->text);
+  }
 }
 
 static void
@@ -282,18 +330,24 @@ sp_validate_markdown (const GPtrArray *sets, GString *out)
   }
 }
 
-guint
-sp_validate_missed (const GPtrArray *sets)
+static void
+count_verdict (SpVerdict verdict, guint *missed, guint *unmeasured)
 {
-  guint missed = 0;
+  *missed += verdict == SP_VERDICT_MISSED;
+  *unmeasured += verdict == SP_VERDICT_UNMEASURED;
+}
 
+void
+sp_validate_count (const GPtrArray *sets, guint *ret_missed, guint *ret_unmeasured)
+{
+  *ret_missed = *ret_unmeasured = 0;
   for (guint i = 0; i < sets->len; i++) {
     const SpScoredSet *scored = sets->pdata[i];
+    const SpValidation *set = scored->set;
     for (guint s = 0; s < SP_N_SCORES; s++)
-      missed += sp_bound_judge (&scored->set->bounds[s], scored->held_out.value[s], sp_score_rows[s].more_is_better) ==
-                SP_VERDICT_MISSED;
-    for (guint c = 0; c < scored->set->claims->len; c++)
-      missed += sp_claim_judge (scored->set->claims->pdata[c]) == SP_VERDICT_MISSED;
+      count_verdict (sp_bound_judge (&set->bounds[s], scored->held_out.value[s], sp_score_rows[s].more_is_better),
+                     ret_missed, ret_unmeasured);
+    for (guint c = 0; c < set->claims->len; c++)
+      count_verdict (sp_claim_judge (set->claims->pdata[c]), ret_missed, ret_unmeasured);
   }
-  return missed;
 }

@@ -30,7 +30,8 @@ parse (char **args, Options *o, GString *out, GError **error)
     { "csv", 0, 0, G_OPTION_ARG_FILENAME, &o->csv, "Every run, measured and predicted", "FILE" },
     { "plot", 0, 0, G_OPTION_ARG_FILENAME, &o->plot, "Predicted over measured: .png, .svg or .pdf", "FILE" },
     { "fit", 0, 0, G_OPTION_ARG_NONE, &o->fit, "Fit the sets' constants to their fitted runs, and nothing else", NULL },
-    { "strict", 0, 0, G_OPTION_ARG_NONE, &o->strict, "Exit with 3 if a bound is missed", NULL },
+    { "strict", 0, 0, G_OPTION_ARG_NONE, &o->strict, "Exit with 3 if a bound is missed, or nothing measured of it",
+      NULL },
     { G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->rest, NULL, "[SET...]" },
     { NULL },
   };
@@ -138,6 +139,22 @@ write_files (const Options *o, const GPtrArray *sets, GError **error)
          (o->plot == NULL || sp_plot_file ("validation", "validate", rows, o->plot, error));
 }
 
+/* --strict */
+static gboolean
+check_bounds (const GPtrArray *sets, GError **error)
+{
+  guint missed, unmeasured;
+
+  sp_validate_count (sets, &missed, &unmeasured);
+  if (missed == 0 && unmeasured == 0)
+    return TRUE;
+  g_autofree char *first = g_strdup_printf ("%u bound%s missed", missed, missed == 1 ? " is" : "s are");
+  g_autofree char *second =
+      g_strdup_printf ("of %u bound%s nothing was measured", unmeasured, unmeasured == 1 ? "" : "s");
+  return sp_cli_fail (error, SP_CLI_ERROR_BEYOND, "%s%s%s", missed > 0 ? first : "",
+                      missed > 0 && unmeasured > 0 ? "; " : "", unmeasured > 0 ? second : "");
+}
+
 gboolean
 sp_command_validate (char **args, GString *out, GError **error)
 {
@@ -161,7 +178,5 @@ sp_command_validate (char **args, GString *out, GError **error)
     sp_validate_markdown (sets, out);
   else if (!o.json)
     sp_validate_text (sets, out);
-  guint missed = o.strict ? sp_validate_missed (sets) : 0;
-  return missed == 0 ||
-         sp_cli_fail (error, SP_CLI_ERROR_BEYOND, "%u bound%s missed", missed, missed == 1 ? " is" : "s are");
+  return !o.strict || check_bounds (sets, error);
 }

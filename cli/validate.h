@@ -27,8 +27,8 @@ void sp_validate_text (const GPtrArray *sets, GString *out);
 /* The table of the README. */
 void sp_validate_markdown (const GPtrArray *sets, GString *out);
 SpVerdict sp_claim_judge (const SpClaim *claim);
-/* How many bounds are missed. */
-guint sp_validate_missed (const GPtrArray *sets);
+/* How many bounds are missed, and of how many nothing was measured. */
+void sp_validate_count (const GPtrArray *sets, guint *ret_missed, guint *ret_unmeasured);
 
 /* --- validate-json.c ---------------------------------------------------------------------------------------------- */
 

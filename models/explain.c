@@ -162,10 +162,35 @@ has_no_effect (const SpScenario *scenario, const char *group, const char *key)
   return why != NULL;
 }
 
+/* A model by the name of its file, or, of one that a run file describes and that is none, by its own. */
+static void
+name_model (const SpScenario *scenario, char **value)
+{
+  if (g_file_test (scenario->model_path, G_FILE_TEST_EXISTS))
+    return;
+  g_free (*value);
+  *value = g_strdup (scenario->arch->name);
+}
+
+static gboolean
+same_model (const SpScenario *mine, const SpScenario *other)
+{
+  g_autoptr (GString) one = g_string_new (NULL), two = g_string_new (NULL);
+  g_autoptr (GPtrArray) lost = g_ptr_array_new_with_free_func (g_free);
+
+  if (mine->arch == other->arch)
+    return TRUE;
+  sp_architecture_write_ini (mine->arch, one, lost);
+  sp_architecture_write_ini (other->arch, two, lost);
+  return lost->len == 0 && g_string_equal (one, two);
+}
+
 static gboolean
 differs (const SpScenario *mine, const SpScenario *other, const char *group, const char *key, const char *a,
          const char *b)
 {
+  if (g_str_equal (group, "model"))
+    return !same_model (mine, other);
   if (g_strcmp0 (a, b) == 0 || (has_no_effect (mine, group, key) && has_no_effect (other, group, key)))
     return FALSE;
   return !g_str_equal (key, "order") || !same_order (mine, other);
@@ -179,7 +204,7 @@ sp_scenario_differences (const SpScenario *mine, const SpScenario *other)
   const char *group, *key;
 
   for (guint i = 0; sp_scenario_key (i, &group, &key, NULL); i++) {
-    if (!g_str_equal (group, "cluster") && !g_str_equal (group, "layout") && !g_str_equal (group, "run"))
+    if (g_str_equal (group, "run-file")) /* no cost depends on it */
       continue;
     g_autofree char *one = g_key_file_get_value (a, group, key, NULL),
                     *two = g_key_file_get_value (b, group, key, NULL);
@@ -190,9 +215,22 @@ sp_scenario_differences (const SpScenario *mine, const SpScenario *other)
     d->key = g_strdup (key);
     d->mine = g_steal_pointer (&one);
     d->other = g_steal_pointer (&two);
+    if (g_str_equal (group, "model")) {
+      name_model (mine, &d->mine);
+      name_model (other, &d->other);
+    }
     g_ptr_array_add (all, d);
   }
   return all;
+}
+
+const char *
+sp_key_difference_name (const SpKeyDifference *d)
+{
+  gboolean is_file = (g_str_equal (d->group, "model") && g_str_equal (d->key, "config")) ||
+                     (g_str_equal (d->group, "cluster") && g_str_equal (d->key, "file"));
+
+  return is_file ? d->group : d->key;
 }
 
 SpScenario
@@ -207,18 +245,19 @@ sp_scenario_with (const SpScenario *scenario, const SpLayout *layout, const SpRu
   return with;
 }
 
-/* Those of the differences that stand in a term's list. */
+/* Those of the differences that stand in a term's list; on the model all depends, and on the machine all times. */
 static char *
-keys_that_count (const GPtrArray *differences, const char *keys)
+keys_that_count (const GPtrArray *differences, const char *keys, gboolean is_time)
 {
   g_auto (GStrv) list = g_strsplit (keys, " ", -1);
   g_autoptr (GString) out = g_string_new (NULL);
 
   for (guint i = 0; i < differences->len; i++) {
     const SpKeyDifference *d = differences->pdata[i];
-    if (!g_strv_contains ((const char *const *) list, d->key))
+    gboolean all = g_str_equal (d->group, "model") || (is_time && g_str_equal (d->group, "cluster"));
+    if (!all && !g_strv_contains ((const char *const *) list, d->key))
       continue;
-    g_string_append_printf (out, "%s%s = %s, not %s", out->len > 0 ? "; " : "", d->key,
+    g_string_append_printf (out, "%s%s = %s, not %s", out->len > 0 ? "; " : "", sp_key_difference_name (d),
                             d->mine != NULL ? d->mine : "left out", d->other != NULL ? d->other : "left out");
   }
   return out->len > 0 ? g_strdup (out->str) : NULL;
@@ -244,10 +283,10 @@ sp_explain (const SpScenario *mine, const SpEstimate *mine_e, const SpScenario *
   ret->other_scale = ret->per_token ? gpus_a_token (other) : 1;
   for (guint t = 0; t < SP_N_TERMS; t++)
     ret->time[t] = (SpExplainedRow){ ret->mine_scale * sp_term_s (mine_e, t), ret->other_scale * sp_term_s (other_e, t),
-                                     keys_that_count (ret->differences, meaning_of (t)->keys) };
+                                     keys_that_count (ret->differences, meaning_of (t)->keys, TRUE) };
   for (guint c = 0; c < SP_N_CLASSES; c++)
     ret->memory[c] = (SpExplainedRow){ mine_e->memory.by_class[c], other_e->memory.by_class[c],
-                                       keys_that_count (ret->differences, classes[c].keys) };
+                                       keys_that_count (ret->differences, classes[c].keys, FALSE) };
 }
 
 void

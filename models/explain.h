@@ -54,8 +54,11 @@ typedef struct {
   char *group, *key, *mine, *other;
 } SpKeyDifference;
 
-/* Of [cluster], [layout] and [run]; keys without effect on both sides are left out. Of SpKeyDifference*, in the order of
- * a scenario's keys. */
+/* What people call it: the key, but of a group's file the group ("model", "cluster"). */
+const char *sp_key_difference_name (const SpKeyDifference *difference);
+
+/* Of [model], [cluster], [layout] and [run]; keys without effect on both sides are left out, and models that are the same
+ * in all that counts. Of SpKeyDifference*, in the order of a scenario's keys. */
 GPtrArray *sp_scenario_differences (const SpScenario *mine, const SpScenario *other);
 
 typedef struct {

@@ -50,7 +50,7 @@ typedef enum {
 
 #define SP_TILES_AUTO (-1)
 
-#define SP_MAX_STAGES 64
+#define SP_MAX_STAGES 128
 #define SP_MAX_VIRTUAL_STAGES 128
 
 typedef struct {

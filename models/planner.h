@@ -82,6 +82,11 @@ typedef struct {
   guint threads;            /* 0: as many as there are processors */
   guint simulate;           /* so many of the best are simulated */
   const SpPlanRanks *ranks; /* NULL: this process alone */
+  /* Layouts that are of use; others are left out, as if no rule allowed them, so that the best are the best of those that
+   * are. Asked in any thread, of layouts that fit; with `degrees_alone` whether any layout of these degrees, this order and
+   * micro-batch is, of one that has them. NULL: all are. */
+  gboolean (*wants) (const SpLayout *layout, const SpRun *run, gboolean degrees_alone, gpointer data);
+  gpointer wants_data;
   /* Called now and then in the search, in the caller's thread, with the candidates that were decided and all that there
    * are; NULL: nobody asks. */
   void (*progress) (gint64 done, gint64 all, gpointer data);

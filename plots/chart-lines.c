@@ -262,8 +262,10 @@ sp_lines_draw (SpFigure *figure, SpLines *lines, const SpBox *place)
     sp_figure_add (figure, "unset grid\n");
   draw_level (figure, lines, &axes);
   draw_names (figure, lines, &axes, place->right, size);
-  for (guint i = 0; i < lines->series->len; i++)
-    add_curve (figure, lines->series->pdata[i], &comma);
+  for (gboolean plain = TRUE; plain >= FALSE; plain--) /* what is measured stands before what it is held to */
+    for (guint i = 0; i < lines->series->len; i++)
+      if (((const SpSeries *) lines->series->pdata[i])->plain == plain)
+        add_curve (figure, lines->series->pdata[i], &comma);
   if (*comma == 'p') /* an axis needs something */
     sp_figure_add (figure, "plot NaN");
   sp_figure_add (figure, "\n");

@@ -59,6 +59,23 @@ set_published (SpCells *cells, const SpCell *published)
   }
 }
 
+/* Only one of two rows in a cell could be shown. */
+static gboolean
+check_twice (const SpCells *cells, const char *path, GError **error)
+{
+  g_autoptr (GHashTable) seen = g_hash_table_new (NULL, NULL);
+
+  for (guint i = 0; i < cells->cells->len; i++) {
+    const SpCell *cell = &g_array_index (cells->cells, SpCell, i);
+    if (!g_hash_table_add (seen, GUINT_TO_POINTER ((guint) cell->y * cells->x->len + (guint) cell->x + 1)))
+      return sp_figure_fail (error, SP_FIGURE_ERROR_DATA,
+                             "%s: two rows are of the same cell, %s and %s: a heat map shows one for each two keys",
+                             path, (char *) cells->x->pdata[(guint) cell->x],
+                             (char *) cells->y->pdata[(guint) cell->y]);
+  }
+  return TRUE;
+}
+
 gboolean
 sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
 {
@@ -94,6 +111,8 @@ sp_kind_heatmap (SpFigure *figure, const SpCsv *csv, GError **error)
     else
       set_published (cells, &cell);
   }
+  if (!check_twice (cells, csv->path, error))
+    return FALSE;
   sp_cells_draw (figure, cells, &place);
   return TRUE;
 }

@@ -56,6 +56,26 @@ test_against (void)
   assert_contains (same.out, "1. yours is the other layout: ");
 }
 
+/* Another model and another cluster, each under its own name, in every term; the same model under another path is none. */
+static void
+test_other_files (void)
+{
+  write_good ();
+  g_auto (Run) model = run_cli ("explain", "llama-3.1-8b-208k", "--set", "config=models/qwen3-8b.json", "--against",
+                                "llama-3.1-8b-208k");
+  g_assert_cmpint (model.status, ==, 0);
+  assert_contains (model.out, "\n  model  qwen3-8b.json  llama-3.1-8b.json\n");
+  assert_contains (model.out, "kernels of the forward (model = qwen3-8b.json, not llama-3.1-8b.json)");
+  g_auto (Run) cluster = run_cli ("explain", "llama-3.1-8b-208k", "--set", "file=clusters/h100-2x8-tcpx.ini",
+                                  "--against", "llama-3.1-8b-208k");
+  g_assert_cmpint (cluster.status, ==, 0);
+  assert_contains (cluster.out, "\n  cluster  h100-2x8-tcpx.ini  a800-2x8.ini\n");
+  write_file ("copy.ini", model_text, -1);
+  g_auto (Run) same = run_cli ("explain", "scenario.ini", "--set", "config=copy.ini", "--against", "scenario.ini");
+  g_assert_cmpint (same.status, ==, 0);
+  assert_contains (same.out, "1. yours is the other layout: ");
+}
+
 /* G12: what a switch does to a ring over PCIe is said of the ring. */
 static void
 test_overlap (void)
@@ -156,9 +176,11 @@ test_run_file (void)
 
   g_auto (Run) out = run_cli ("explain", "run.args", "--cluster", "cluster.ini", "--export", "megatron");
   g_assert_cmpint (out.status, ==, 0);
+  assert_contains (out.err, "seqpar: note: as it is read back it takes ");
   write_file ("best.args", out.out, -1);
-  g_auto (Run) again = run_cli ("explain", "best.args", "--cluster", "cluster.ini");
+  g_auto (Run) again = run_cli ("explain", "best.args", "--cluster", "cluster.ini", "--export", "megatron");
   g_assert_cmpint (again.status, ==, 0);
+  assert_contains (again.err, "seqpar: note: no file of this format beats yours, which takes ");
 }
 
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
@@ -202,6 +224,7 @@ main (int argc, char **argv)
     return 0;
   g_test_add_func ("/cli-explain/best", test_best);
   g_test_add_func ("/cli-explain/against", test_against);
+  g_test_add_func ("/cli-explain/other-files", test_other_files);
   g_test_add_func ("/cli-explain/overlap", test_overlap);
   g_test_add_func ("/cli-explain/misfit", test_misfit);
   g_test_add_func ("/cli-explain/more-nodes", test_more_nodes);

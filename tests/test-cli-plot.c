@@ -63,6 +63,36 @@ test_keep (gconstpointer data)
   g_assert_cmpstr (first, ==, redrawn);
 }
 
+/* A cell is one row's: a second one would be drawn over it. */
+static void
+test_cell_twice (void)
+{
+  static const char *const words[] = { "two rows are of the same cell", NULL };
+  write_good ();
+  g_auto (Run) swept = run_cli ("sweep", "scenario.ini", "--sweep", "zero=0,1", "--sweep", "sequence=16K,32K");
+  g_assert_cmpint (swept.status, ==, 0);
+  const char *last = g_strrstr (g_strchomp (swept.out), "\n");
+  g_autofree char *twice = g_strconcat (swept.out, last, "\n", NULL);
+  write_file ("twice.csv", twice, -1);
+  g_auto (Run) run = run_cli ("plot", "heatmap", "twice.csv", "-o", "-");
+  assert_refused (&run, 1, words);
+}
+
+/* What was measured is drawn over the lines that it is held to. */
+static void
+test_points_in_front (void)
+{
+  if (!has_gnuplot ())
+    return;
+  g_auto (Run) run = run_cli ("plot", "validation", "megatron-sp-step", "-o", "points.svg", "--keep");
+  g_assert_cmpint (run.status, ==, 0);
+  g_autofree char *script = read_back ("points.gp", NULL);
+  g_auto (GStrv) parts = g_strsplit (script, " with points ", 2);
+  g_assert_cmpuint (g_strv_length (parts), ==, 2);
+  assert_contains (parts[0], " with lines ");
+  g_assert_null (strstr (parts[1], " with lines "));
+}
+
 /* --- what files say ----------------------------------------------------------------------------------------------- */
 
 static const char *const nasty[] = {
@@ -423,6 +453,8 @@ main (int argc, char **argv)
     }
   }
   g_test_add_func ("/plot/name-of-file", test_name_of_file);
+  g_test_add_func ("/plot/cell-twice", test_cell_twice);
+  g_test_add_func ("/plot/points-in-front", test_points_in_front);
   g_test_add_func ("/plot/million-rows", test_million_rows);
   g_test_add_func ("/plot/cells-without-values", test_cells_without_values);
   g_test_add_func ("/plot/many-curves", test_many_curves);

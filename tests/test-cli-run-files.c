@@ -252,6 +252,93 @@ test_import_sets (void)
   g_assert_cmpint (shown.status, ==, 0);
 }
 
+/* A layout that no rule allows is bad input, and what an import cannot say otherwise. */
+static void
+test_illegal (void)
+{
+  static const char verl[] = "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B\n"
+                             "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1\n"
+                             "actor_rollout_ref.actor.fsdp_config.fsdp_size=3\n";
+  static const char *const words[] = { "verl.txt: the layout is not legal", "zero-group = 3", "legal: 2, 4, 8", NULL };
+  write_file ("verl.txt", verl, -1);
+  g_auto (Run) run = run_cli ("import", "verl.txt", "--cluster", "a800-1x8", "-o", "not-written.ini");
+  assert_refused (&run, 1, words);
+  g_assert_false (is_there ("not-written.ini"));
+  g_auto (Run) explained = run_cli ("explain", "verl.txt", "--cluster", "a800-1x8");
+  assert_refused (&explained, 1, words);
+}
+
+/* What a scenario keeps of its run file comes out again; a model's name only while it is that of the model. */
+static void
+test_kept (void)
+{
+  g_autofree char *path = g_build_filename (g_getenv ("SEQPAR_DATA"), "run-files", "qwen-verl.sh", NULL);
+  g_auto (Run) run = run_cli ("import", path, "--cluster", "a800-1x8", "-o", "kept.ini");
+  g_assert_cmpint (run.status, ==, 0);
+  g_autofree char *scenario = read_file ("kept.ini");
+  assert_contains (scenario, "[run-file]\nhub-name = Qwen/Qwen2.5-7B-Instruct\nprompt-tokens = 4096\nanswers = 8\n");
+  g_auto (Run) out = run_cli ("export", "kept.ini", "--format", "verl");
+  assert_contains (out.out, "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct\n");
+  assert_contains (out.out, "data.max_prompt_length=4096\ndata.max_response_length=28672\n");
+  assert_contains (out.out, "ppo_mini_batch_size=64\n");
+  assert_contains (out.out, "actor_rollout_ref.rollout.n=8\n");
+  g_assert_cmpstr (out.err, ==, "");
+  /* another sequence, batch and model */
+  g_auto (Run) other = run_cli ("export", "kept.ini", "--format", "verl", "--set", "sequence=2K", "--set",
+                                "global-batch=12", "--set", "config=qwen2.5-14b");
+  assert_contains (other.out, "actor_rollout_ref.model.path=Qwen/Qwen2.5-14B\n");
+  assert_contains (other.out, "data.max_prompt_length=1024\ndata.max_response_length=1024\n");
+  assert_contains (other.out, "actor_rollout_ref.rollout.n=1\n");
+  /* and a scenario that was never a run file */
+  g_auto (Run) shipped =
+      run_cli ("export", "llama-3.1-8b-208k", "--format", "swift", "--set", "ulysses=16", "--set", "ring=1");
+  assert_contains (shipped.out, "--model meta-llama/Llama-3.1-8B\n");
+  g_auto (Run) shown = run_cli ("run", "kept.ini", "--json");
+  g_assert_cmpint (shown.status, ==, 0);
+  /* a name that is none is not handed on */
+  g_auto (GStrv) halves = g_strsplit (scenario, "Qwen/Qwen2.5-7B-Instruct", 2);
+  g_autofree char *hostile = g_strconcat (halves[0], "a: b; touch x", halves[1], NULL);
+  write_file ("hostile.ini", hostile, -1);
+  g_auto (Run) not_on = run_cli ("export", "hostile.ini", "--format", "verl");
+  g_assert_cmpint (not_on.status, ==, 0);
+  assert_contains (not_on.out, "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B\n");
+  g_assert_null (strstr (not_on.out, "touch"));
+}
+
+/* "-" is stdout where a result goes there anyway, and never the name of a file. */
+static void
+test_dash (void)
+{
+  static const char *const refused[][14] = {
+    { "run", "scenario.ini", "--emit-program", "-" },
+    { "run", "scenario.ini", "--engine", "simulate", "--trace", "-" },
+    { "import", "run.args", "--cluster", "cluster.ini", "-o", "-" },
+    { "report", "scenario.ini", "-o", "-", "--layouts", "0" },
+    { "validate", "usp-attention", "--csv", "-" },
+    { "calibrate", "import", "timed.csv", "--op", "gemm", "-o", "-" },
+    { "plan", "--model", "model.ini", "--cluster", "cluster.ini", "--sequence", "64K", "--global-batch", "2",
+      "--pareto", "--csv", "-" },
+  };
+  static const char *const words[] = { "\"-\" is no file's name here", NULL };
+  write_good ();
+  write_file ("run.args", flags, -1);
+  write_file ("timed.csv", "m,k,n,dtype,median_us\n4096,4096,4096,bf16,250\n", -1);
+  for (guint i = 0; i < G_N_ELEMENTS (refused); i++) {
+    g_auto (Run) run = run_args (refused[i]);
+    assert_refused (&run, 2, words);
+    g_assert_false (is_there ("-"));
+  }
+  g_auto (Run) plain = run_cli ("export", "scenario.ini", "--format", "megatron");
+  g_auto (Run) dash = run_cli ("export", "scenario.ini", "--format", "megatron", "-o", "-");
+  g_assert_cmpint (dash.status, ==, plain.status);
+  g_assert_cmpstr (dash.out, ==, plain.out);
+  g_auto (Run) rows = run_cli ("sweep", "scenario.ini", "--sweep", "zero=0,1");
+  g_auto (Run) same = run_cli ("sweep", "scenario.ini", "--sweep", "zero=0,1", "--csv", "-");
+  g_assert_cmpint (same.status, ==, 0);
+  g_assert_cmpstr (same.out, ==, rows.out);
+  g_assert_false (is_there ("-"));
+}
+
 /* The plan's best that the format has words for; the rest of the plan's text is not there. */
 static void
 test_plan_export (void)
@@ -268,6 +355,7 @@ test_plan_export (void)
                                 "--global-batch", "2", "--top", "50", "--export", "flame");
   g_assert_cmpint (flame.status, ==, 0);
   assert_contains (flame.out, "seq_len = 65536\n");
+  assert_contains (flame.err, "seqpar: note: as it is read back it takes ");
 }
 
 /* Every shipped run file, as the README imports them. */
@@ -309,6 +397,9 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-run-files/import-sets", test_import_sets);
   g_test_add_func ("/cli-run-files/over-input", test_over_input);
   g_test_add_func ("/cli-run-files/over-lost-link", test_over_lost_link);
+  g_test_add_func ("/cli-run-files/illegal", test_illegal);
+  g_test_add_func ("/cli-run-files/kept", test_kept);
+  g_test_add_func ("/cli-run-files/dash", test_dash);
   g_test_add_func ("/cli-run-files/plan-export", test_plan_export);
   g_test_add_func ("/cli-run-files/shipped", test_shipped);
   int status = g_test_run ();

@@ -123,6 +123,7 @@ static const struct {
   { "order=tensor,ring,ulysses,lasp,expert,data,pipeline;tensor,ulysses,ring,lasp,expert,data,pipeline", "order",
     "tensor,ring,ulysses,lasp,expert,data,pipeline tensor,ulysses,ring,lasp,expert,data,pipeline" },
   { "micro-batch:global-batch=1..4*2", "global-batch", "1 2 4" },
+  { "global-batch=512..2K*2", "global-batch", "512 1024 2048" }, /* no length, so no K in it */
 };
 
 static void
@@ -182,6 +183,24 @@ test_refusals (gconstpointer data)
   g_auto (Run) run = run_cli ("sweep", "scenario.ini", "--sweep", refusals[i].sweep, "--csv", "refused.csv");
   assert_refused (&run, refusals[i].status, refusals[i].words);
   g_assert_false (is_there ("refused.csv"));
+}
+
+/* A key that is swept has its values from there, whatever its name is. */
+static void
+test_swept_and_set (void)
+{
+  static const char *const names[] = { "zero", "layout.zero", " zero " };
+  static const char *const words[] = { "--set", "--sweep gives this key its values", NULL };
+  write_good ();
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++) {
+    g_autofree char *set = g_strconcat (names[i], "=2", NULL);
+    g_auto (Run) run = run_cli ("sweep", "scenario.ini", "--sweep", "zero=0,1", "--set", set);
+    assert_refused (&run, 2, words);
+  }
+  g_auto (Run) other = run_cli ("sweep", "scenario.ini", "--sweep", "zero=0,1", "--set", "recompute=full");
+  g_assert_cmpint (other.status, ==, 0);
+  g_auto (Run) drawn = run_cli ("plot", "scaling", "scenario.ini", "--sweep", "zero=0,1", "--set", "zero=2", "-o", "-");
+  assert_refused (&drawn, 2, words);
 }
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
@@ -306,6 +325,7 @@ main (int argc, char **argv)
     g_test_add_data_func (path, GUINT_TO_POINTER (i), test_values);
   }
   g_test_add_func ("/sweep/values/percent", test_percent);
+  g_test_add_func ("/sweep/swept-and-set", test_swept_and_set);
   for (guint i = 0; i < G_N_ELEMENTS (refusals); i++) {
     g_autofree char *path = g_strdup_printf ("/sweep/refusals/%u", i);
     g_test_add_data_func (path, GUINT_TO_POINTER (i), test_refusals);

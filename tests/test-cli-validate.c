@@ -60,6 +60,27 @@ test_strict (void)
   g_remove (path);
 }
 
+/* A bound of which nothing was measured is not kept either; a reason says how many of its runs miss. */
+static void
+test_unmeasured (void)
+{
+  g_autofree char *path = g_build_filename (folder, "set.ini", NULL);
+  g_autofree char *text = g_strdup_printf (
+      "[set]\ntitle = x\nsource = x\n[bounds]\nmemory-median = 5 %%\nkendall = 0.8\ntime-median = 0.000001 %%\n"
+      "[rows.a]\ndata = %s/papers/megatron-sp-22b-step.csv\nscenario = %s/papers/megatron-sp-22b.ini\n"
+      "why.1 = time where recompute = full: no model of it\n",
+      g_getenv ("SEQPAR_DATA"), g_getenv ("SEQPAR_DATA"));
+  g_assert_true (g_file_set_contents (path, text, -1, NULL));
+  g_auto (Run) strict = run_cli ("validate", path, "--strict"), json = run_cli ("validate", path, "--json");
+  g_assert_cmpint (strict.status, ==, 3);
+  assert_contains (strict.err, "1 bound is missed; of 2 bounds nothing was measured");
+  assert_contains (strict.out, "not measured");
+  assert_contains (strict.out, "2 runs beyond twice the bound, 1 explained");
+  assert_contains (strict.out, "why, of 1 of the 1 runs that it holds for: no model of it");
+  assert_contains (json.out, "\"not measured\"");
+  g_remove (path);
+}
+
 static void
 test_refused (void)
 {
@@ -84,6 +105,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-validate/json", test_json);
   g_test_add_func ("/cli-validate/text", test_text);
   g_test_add_func ("/cli-validate/strict", test_strict);
+  g_test_add_func ("/cli-validate/unmeasured", test_unmeasured);
   g_test_add_func ("/cli-validate/refused", test_refused);
   int status = g_test_run ();
   g_rmdir (folder);

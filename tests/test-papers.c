@@ -77,6 +77,20 @@ kept (const Layer *layer)
   return sum;
 }
 
+/* Of the forward's last op of a kind, at one step of its loop. */
+static double
+flops_of (const Layer *layer, SpOpKind kind)
+{
+  guint n;
+  const SpOp *ops = sp_program_segment (layer->program, layer->block, SP_PHASE_FORWARD, &n);
+  double flops = 0;
+
+  for (guint i = 0; i < n; i++)
+    if (ops[i].kind == kind)
+      flops = ops[i].flops;
+  return flops;
+}
+
 /* Bytes that are always there. */
 static double
 state_bytes (const Layer *layer, SpClass class)
@@ -96,6 +110,43 @@ assert_equal (const char *what, double got, double wanted)
 {
   g_test_message ("%s: %.17g, expected %.17g", what, got, wanted);
   g_assert_true (got == wanted || fabs (got - wanted) <= 1e-12 * fabs (wanted));
+}
+
+/* --- Ring Attention (2310.01889) ---------------------------------------------------------------------------------- */
+
+/* Section 3: a block of c tokens of d features takes 4 d c^2 FLOP and sends keys and values, 4 c d bytes, so that the
+ * ring is hidden from c = FLOP rate / link rate on; six such blocks are the shortest sequence of a host. Table 2, in
+ * thousands of tokens; where it has 24.5 the paper's own rates make 24.96. */
+static void
+test_ring_attention_blocks (void)
+{
+  static const struct {
+    double tera_flops, giga_bytes, block, sequence; /* thousands of tokens, as printed */
+  } hosts[] = {
+    { 312, 300, 1.0, 6.2 }, { 312, 12.5, 24.5, 149.5 }, { 123, 112, 1.1, 6.6 },
+    { 275, 268, 1.0, 6.2 }, { 196, 186, 1.1, 6.3 },
+  };
+  const Shape shape = { 8, 8, 64, 1, 4096, FALSE };
+  const double c = 1024;
+  SpLayout ring = SP_LAYOUT_DEFAULT;
+  Layer layer;
+
+  ring.ring = 4;
+  ring.token_split = SP_TOKENS_CONTIGUOUS;
+  layer_init (&layer, &shape, &ring);
+  Count hops = sent (&layer, SP_PHASE_FORWARD, SP_AXIS_RING);
+  double flops = flops_of (&layer, SP_OP_ATTENTION);
+  assert_equal ("bytes of a hop", hops.bytes / (ring.ring - 1), 4 * c * 512);
+  assert_equal ("FLOP of a block", flops, 4 * 512 * c * c);
+  double flops_a_byte = flops / (hops.bytes / (ring.ring - 1)); /* of c tokens: c */
+  for (guint i = 0; i < G_N_ELEMENTS (hosts); i++) {
+    double block = c / flops_a_byte * hosts[i].tera_flops / hosts[i].giga_bytes;
+    g_test_message ("%g TFLOP/s, %g GB/s: %.2f, %.1f thousand tokens", hosts[i].tera_flops, hosts[i].giga_bytes, block,
+                    6 * block);
+    g_assert_cmpfloat_with_epsilon (block, hosts[i].block, 0.05 + 0.02 * block);
+    g_assert_cmpfloat_with_epsilon (6 * block, hosts[i].sequence, 0.05 + 0.01 * hosts[i].sequence);
+  }
+  layer_clear (&layer);
 }
 
 /* --- Ring Self-Attention (2105.13120) ----------------------------------------------------------------------------- */
@@ -406,6 +457,7 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_set_nonfatal_assertions ();
+  g_test_add_func ("/papers/ring-attention/blocks", test_ring_attention_blocks);
   g_test_add_func ("/papers/rsa/communication", test_rsa_communication);
   g_test_add_func ("/papers/rsa/memory", test_rsa_memory);
   g_test_add_func ("/papers/burst/baselines", test_burst_baselines);

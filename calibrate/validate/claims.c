@@ -5,7 +5,7 @@
  *    kind = ratio       first side / the largest of the others (of times and bytes, / the smallest)
  *           value       of one side
  *           order       each side's figure is larger than the next one's, at every point
- *           best        the first side's figure is the largest, at every point
+ *           best        the first side's figure is the largest (of times and bytes, the smallest), at every point
  *    what = longest     how much of `search` fits, or a measured column
  *    search = sequence  of longest: keys that grow together, from the scenario's own values: global-batch:micro-batch
  *    resolution = doubling|fine
@@ -16,13 +16,14 @@
  *    tolerance = MUST / GOAL        of |ours / published - 1|; or doublings = MUST / GOAL, of |log2 (ours / published)|
  *    source, assumes                texts
  *
- * A side that does not fit, or is refused at a point, has a speed or length of 0 there; of two such neither is larger,
- * and no order asks it. Of ratios and values the point farthest off decides.
+ * A side that does not fit (of whole steps), or is refused at a point, has a speed or length of 0 there; of two such
+ * neither is larger, and no order asks it. Of ratios and values the point farthest off decides.
  */
 #include <math.h>
 #include <string.h>
 
 #include "calibrate/validate/private.h"
+#include "sim/words.h"
 
 static const char *const kinds[] = { "ratio", "value", "order", "best", NULL };
 
@@ -158,6 +159,7 @@ read_points (SpIni *ini, const char *group, SpClaim *claim, GError **error)
 static gboolean
 read_bound (SpIni *ini, const char *group, SpClaim *claim, GError **error)
 {
+  const SpScoreRow fraction = { "", FALSE, FALSE }, number = { "", FALSE, TRUE };
   SpBound tolerance, doublings;
   gboolean is_figure = claim->kind == SP_CLAIM_RATIO || claim->kind == SP_CLAIM_VALUE;
   g_autofree char *published = NULL;
@@ -166,8 +168,8 @@ read_bound (SpIni *ini, const char *group, SpClaim *claim, GError **error)
   claim->bound = (SpBound){ 1, 1 };
   if (!is_figure)
     return TRUE;
-  if (!sp_validation_read_bound (ini, group, "tolerance", &tolerance, error) ||
-      !sp_validation_read_bound (ini, group, "doublings", &doublings, error) ||
+  if (!sp_validation_read_bound (ini, group, "tolerance", fraction, &tolerance, error) ||
+      !sp_validation_read_bound (ini, group, "doublings", number, &doublings, error) ||
       !sp_ini_string (ini, group, "published", SP_INI_REQUIRED, &published, error))
     return FALSE;
   claim->published = sp_rule_number (published);
@@ -195,8 +197,9 @@ read_sides (SpIni *ini, const char *group, const SpValidation *v, SpClaim *claim
       return FALSE;
   if (claim->sides->len >= least && claim->sides->len <= most)
     return TRUE;
-  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: [%s]: %u sides, expected side.NAME = KEY=VALUE; ... %s",
-                        sp_ini_path (ini), group, claim->sides->len, least == 1 ? "once" : "twice or more");
+  return sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: [%s]: %u side%s, expected side.NAME = KEY=VALUE; ... %s",
+                        sp_ini_path (ini), group, claim->sides->len, sp_plural (claim->sides->len),
+                        least == 1 ? "once" : "twice or more");
 }
 
 gboolean
@@ -261,7 +264,9 @@ price_side (const SpValidation *v, const SpClaim *claim, const SpClaimSide *side
   sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, v->convention);
   if (!sp_scenario_price (s, &estimator, program, v->simulates, &estimate, error))
     return FALSE;
-  if (estimate.fits || sp_observed_rows[claim->what].aspect == SP_ASPECT_MEMORY || must_run)
+  /* What is less than a step is of a model that somebody runs, and the memory that of its training. */
+  if (estimate.fits || s->run.scope != SP_SCOPE_STEP || sp_observed_rows[claim->what].aspect == SP_ASPECT_MEMORY ||
+      must_run)
     *ret = sp_observed_value (claim->what, s, program, &estimate);
   return TRUE;
 }
@@ -281,12 +286,14 @@ ratio_of (const SpClaim *claim, const double *values)
 static void
 count_pairs (const SpClaim *claim, const double *values, guint *asked, guint *held)
 {
+  gboolean is_best = claim->kind == SP_CLAIM_BEST, least_first = is_best && less_is_better (claim->what);
+
   for (guint i = 0; i + 1 < claim->sides->len; i++) {
-    double larger = values[claim->kind == SP_CLAIM_BEST ? 0 : i], smaller = values[i + 1];
-    if (larger == 0 && smaller == 0)
+    double first = values[is_best ? 0 : i], second = values[i + 1];
+    if (first == 0 && second == 0)
       continue;
     (*asked)++;
-    *held += larger > smaller;
+    *held += least_first ? first > 0 && (first < second || second == 0) : first > second;
   }
 }
 

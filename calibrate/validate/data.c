@@ -275,6 +275,8 @@ sp_validation_read_data (SpValidation *v, guint group, char **cells, GError **er
   char *text = sp_read_measurements (g->data_path, &length, error);
 
   g->data = text != NULL ? sp_csv_new (g->data_path, text, length, error) : NULL;
+  if (text == NULL)
+    g_prefix_error (error, "%s: [rows.%s] data: ", v->path, g->name);
   if (g->data == NULL)
     return FALSE;
   if (g->data->rows->len == 0)

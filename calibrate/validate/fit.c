@@ -154,17 +154,7 @@ gather_constants (Problem *p, SpValidation *const *sets, guint n_sets)
 static SpQuantity *
 find_quantity (FittedRun *run, const SpConstant *constant)
 {
-  const char *name = constant->of == SP_CONSTANT_FRAMEWORK ? run->framework.name
-                     : constant->of == SP_CONSTANT_DEVICE  ? run->device.name
-                                                           : run->cluster.name;
-  const char *path = constant->of == SP_CONSTANT_FRAMEWORK ? run->scenario->framework_path
-                     : constant->of == SP_CONSTANT_CLUSTER ? run->scenario->cluster_path
-                                                           : NULL;
-  g_autofree char *base = path != NULL ? g_path_get_basename (path) : g_strdup (name);
-
-  if (g_str_has_suffix (base, ".ini"))
-    base[strlen (base) - strlen (".ini")] = '\0';
-  if (constant->profile != NULL && !g_str_equal (constant->profile, name) && !g_str_equal (constant->profile, base))
+  if (!sp_constant_is_of (constant, run->scenario))
     return NULL;
   return constant->of == SP_CONSTANT_FRAMEWORK ? sp_framework_quantity (&run->framework, constant->key, NULL)
          : constant->of == SP_CONSTANT_DEVICE  ? sp_device_quantity (&run->device, constant->key, NULL)

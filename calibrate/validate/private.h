@@ -43,8 +43,20 @@ const char *sp_validation_key (const char *column);
 char *sp_validation_beside (const SpValidation *v, const char *file);
 /* "A=1; B=2" as a list. NULL with an error. */
 char **sp_validation_read_sets (SpIni *ini, const char *group, const char *key, const char *text, GError **error);
-/* "MUST / GOAL", or MUST alone. */
-gboolean sp_validation_read_bound (SpIni *ini, const char *group, const char *key, SpBound *ret, GError **error);
+/* "MUST / GOAL", or MUST alone, of a statistic such as `of` (its name is not asked). Refused are a goal that is looser, and
+ * what no statistic of the kind can be: below 0, above 100 % where more is better, 8 where 8 % was meant. */
+gboolean sp_validation_read_bound (SpIni *ini, const char *group, const char *key, SpScoreRow of, SpBound *ret,
+                                   GError **error);
+
+/* --- constants.c -------------------------------------------------------------------------------------------------- */
+
+/* A key of [fit], added to the set's. */
+gboolean sp_constant_read (SpIni *ini, const char *key, SpValidation *v, GError **error);
+void sp_constant_clear (gpointer constant);
+/* Whether it is of a profile that the scenario has. */
+gboolean sp_constant_is_of (const SpConstant *constant, const SpScenario *s);
+/* With runs and constants read: each constant is of a profile that a fitted run has, and no two are the same number. */
+gboolean sp_constants_check (SpIni *ini, const SpValidation *v, GError **error);
 
 /* --- price.c ------------------------------------------------------------------------------------------------------ */
 

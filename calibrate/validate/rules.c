@@ -158,6 +158,13 @@ read_conditions (SpIni *ini, const char *group, const char *key, const char *tex
   return conditions == NULL || unknown != NULL ? NULL : g_steal_pointer (&conditions);
 }
 
+/* Of conditions that hold nowhere: a word of them is misspelt, or the data have changed. */
+static gboolean
+refuse_idle (SpIni *ini, const char *group, const char *key, const SpCsv *data, GError **error)
+{
+  return sp_ini_refuse (ini, group, key, error, "holds for no row of %s", data->path);
+}
+
 /* --- what is set aside, and why runs miss ------------------------------------------------------------------------- */
 
 /* "WORD where CONDITIONS: TEXT" in its three parts. */
@@ -176,12 +183,13 @@ split_rule (const char *rule, char **ret_word, char **ret_conditions, char **ret
   return **ret_text != '\0';
 }
 
+/* Of one aspect, or of all (-1); the first reason stays. */
 static void
-set_aside (SpMeasuredRun *run, int aspect, const char *reason)
+set_reason (char **reasons, int aspect, const char *reason)
 {
   for (int a = 0; a < SP_N_ASPECTS; a++)
-    if ((aspect < 0 || a == aspect) && run->aside[a] == NULL)
-      run->aside[a] = g_strdup (reason);
+    if ((aspect < 0 || a == aspect) && reasons[a] == NULL)
+      reasons[a] = g_strdup (reason);
 }
 
 static int
@@ -205,21 +213,23 @@ apply (SpIni *ini, const char *group_name, const char *key, gboolean is_why, SpV
     return FALSE;
   gboolean parsed = split_rule (rule, &word, &condition, &text);
   int aspect = parsed ? find_aspect (word) : -1;
-  if (!parsed || (*word != '\0' && (is_why || aspect < 0)))
+  if (!parsed || (*word != '\0' && (aspect < 0 || (is_why && aspect == SP_ASPECT_OUTCOME))))
     return sp_ini_refuse (ini, group_name, key, error, "expected %swhere CONDITIONS: %s",
-                          is_why ? "" : "[time|memory|outcome|longest] ", is_why ? "what is missing" : "a reason");
+                          is_why ? "[time|memory|longest] " : "[time|memory|outcome|longest] ",
+                          is_why ? "what is missing" : "a reason");
   g_autoptr (SpConditions) conditions = read_conditions (ini, group_name, key, condition, g->data, error);
   if (conditions == NULL)
     return FALSE;
+  guint n = 0;
   for (guint i = 0; i < v->runs->len; i++) {
     SpMeasuredRun *run = v->runs->pdata[i];
     if (run->group != group || !sp_conditions_hold (conditions, g->data, run->row))
       continue;
-    if (!is_why)
-      set_aside (run, aspect, text);
-    else if (run->why == NULL)
-      run->why = g_strdup (text);
+    n++;
+    set_reason (is_why ? run->why : run->aside, aspect, text);
   }
+  if (n == 0)
+    return refuse_idle (ini, group_name, key, g->data, error);
   return TRUE;
 }
 
@@ -355,10 +365,14 @@ sp_rule_split (SpIni *ini, const char *group_name, const char *text, SpValidatio
   if (where &&
       (conditions = read_conditions (ini, group_name, "split", text + strlen ("where "), g->data, error)) == NULL)
     return FALSE;
+  guint n = 0;
   for (guint i = 0; i < v->runs->len; i++) {
     SpMeasuredRun *run = v->runs->pdata[i];
-    if (run->group == group)
-      run->is_fitted = all || sp_conditions_hold (conditions, g->data, run->row);
+    if (run->group != group)
+      continue;
+    run->is_fitted = all || sp_conditions_hold (conditions, g->data, run->row);
+    n += run->is_fitted;
   }
-  return TRUE;
+  /* The set's own is of all its groups. */
+  return n > 0 || g_str_equal (group_name, "set") || refuse_idle (ini, group_name, "split", g->data, error);
 }

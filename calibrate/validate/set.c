@@ -15,15 +15,17 @@ const SpScoreRow sp_score_rows[SP_N_SCORES] = {
   { "longest-doublings", FALSE, TRUE }, { "longest-median", FALSE, FALSE },
 };
 
-const char *const sp_verdict_names[] = { "", "missed", "must", "goal" };
+const char *const sp_verdict_names[] = { "", "not measured", "missed", "must", "goal" };
 
 SpVerdict
 sp_bound_judge (const SpBound *bound, double value, gboolean more_is_better)
 {
   double sign = more_is_better ? -1 : 1;
 
-  if (isnan (bound->must) || isnan (value))
+  if (isnan (bound->must))
     return SP_VERDICT_NONE;
+  if (isnan (value))
+    return SP_VERDICT_UNMEASURED;
   if (!isnan (bound->goal) && sign * value <= sign * bound->goal + 1e-12)
     return SP_VERDICT_GOAL;
   return sign * value <= sign * bound->must + 1e-12 ? SP_VERDICT_MUST : SP_VERDICT_MISSED;
@@ -77,8 +79,28 @@ sp_validation_read_sets (SpIni *ini, const char *group, const char *key, const c
   return g_steal_pointer (&parts);
 }
 
+/* NULL, or what is wrong with a bound as it stands. Free with g_free. */
+static char *
+bound_problem (const SpBound *bound, const char *text, SpScoreRow of)
+{
+  gboolean is_fraction = !of.is_number, is_percent = strchr (text, '%') != NULL;
+  double least = of.more_is_better && of.is_number ? -1 : 0, most = of.more_is_better ? 1 : INFINITY;
+
+  for (guint i = 0; i < 2; i++) {
+    double value = i == 0 ? bound->must : bound->goal;
+    if (value < least || value > most)
+      return g_strdup_printf ("expected %s",
+                              of.more_is_better ? (is_fraction ? "0 % to 100 %" : "-1 to 1") : "nothing below 0");
+    if (is_fraction && value > 1 && !is_percent)
+      return g_strdup_printf ("expected percent (%g %%), or a fraction up to 1", value);
+  }
+  if (of.more_is_better ? bound->goal < bound->must : bound->goal > bound->must)
+    return g_strdup ("the goal is looser than what must be: expected MUST / GOAL");
+  return NULL;
+}
+
 gboolean
-sp_validation_read_bound (SpIni *ini, const char *group, const char *key, SpBound *ret, GError **error)
+sp_validation_read_bound (SpIni *ini, const char *group, const char *key, SpScoreRow of, SpBound *ret, GError **error)
 {
   g_autofree char *text = NULL;
 
@@ -91,9 +113,10 @@ sp_validation_read_bound (SpIni *ini, const char *group, const char *key, SpBoun
   guint n = g_strv_length (parts);
   ret->must = sp_rule_number (parts[0]);
   ret->goal = n == 2 ? sp_rule_number (parts[1]) : NAN;
-  if (n <= 2 && !isnan (ret->must) && (n == 1 || !isnan (ret->goal)))
-    return TRUE;
-  return sp_ini_refuse (ini, group, key, error, "expected MUST / GOAL, or MUST alone, such as 8 %% / 4 %%");
+  if (n > 2 || isnan (ret->must) || (n == 2 && isnan (ret->goal)))
+    return sp_ini_refuse (ini, group, key, error, "expected MUST / GOAL, or MUST alone, such as 8 %% / 4 %%");
+  g_autofree char *problem = bound_problem (ret, text, of);
+  return problem == NULL || sp_ini_refuse (ini, group, key, error, "%s", problem);
 }
 
 /* --- [set] -------------------------------------------------------------------------------------------------------- */
@@ -144,7 +167,7 @@ read_set (SpIni *ini, SpValidation *v, char **ret_split, GError **error)
   v->simulates = engine == 1;
   v->convention = convention;
   for (guint i = 0; i < SP_N_SCORES; i++)
-    if (!sp_validation_read_bound (ini, "bounds", sp_score_rows[i].name, &v->bounds[i], error))
+    if (!sp_validation_read_bound (ini, "bounds", sp_score_rows[i].name, sp_score_rows[i], &v->bounds[i], error))
       return FALSE;
   return TRUE;
 }
@@ -165,7 +188,7 @@ read_others (SpIni *ini, SpValidation *v, GError **error)
       if (strlen (sp_score_rows[i].name) == n && g_str_has_prefix (text, sp_score_rows[i].name))
         others.score = (SpScore) i;
     others.value = sp_rule_number (text + n);
-    if (others.score == SP_N_SCORES || isnan (others.value))
+    if (others.score == SP_N_SCORES || isnan (others.value) || others.value < 0)
       return sp_ini_refuse (ini, "others", keys[k], error,
                             "expected a statistic and its value, such as time-mean 8 %%");
     others.who = g_strdup (keys[k]);
@@ -247,63 +270,6 @@ read_group (SpIni *ini, const char *name, const char *set_split, SpValidation *v
          (rule == NULL || sp_rule_split (ini, split != NULL ? name : "set", rule, v, index, error));
 }
 
-/* --- [fit] -------------------------------------------------------------------------------------------------------- */
-
-/* framework.KEY, framework.NAME.KEY ...: NAME may have dots, KEY has none. */
-static gboolean
-read_constant_name (const char *text, SpConstant *ret, SpQuantityRange *range)
-{
-  static const char *const kinds[] = { "framework.", "device.", "cluster." };
-  SpFramework framework = { 0 };
-  SpDevice device = { 0 };
-  SpCluster cluster = { 0 };
-  guint kind = 0;
-
-  while (kind < G_N_ELEMENTS (kinds) && !g_str_has_prefix (text, kinds[kind]))
-    kind++;
-  if (kind == G_N_ELEMENTS (kinds))
-    return FALSE;
-  const char *rest = text + strlen (kinds[kind]), *dot = strrchr (rest, '.');
-  ret->of = (SpConstantOf) kind;
-  ret->profile = dot != NULL ? g_strndup (rest, (gsize) (dot - rest)) : NULL;
-  ret->key = g_strdup (dot != NULL ? dot + 1 : rest);
-  SpQuantity *found = kind == SP_CONSTANT_FRAMEWORK ? sp_framework_quantity (&framework, ret->key, range)
-                      : kind == SP_CONSTANT_DEVICE  ? sp_device_quantity (&device, ret->key, range)
-                                                    : sp_cluster_quantity (&cluster, ret->key, range);
-  return found != NULL;
-}
-
-static gboolean
-read_constant (SpIni *ini, const char *key, SpValidation *v, GError **error)
-{
-  SpConstant constant = { 0 };
-  SpQuantityRange range;
-  g_autofree char *text = NULL, *problem = NULL;
-
-  if (!sp_ini_string (ini, "fit", key, SP_INI_REQUIRED, &text, error))
-    return FALSE;
-  gboolean known = read_constant_name (key, &constant, &range);
-  g_array_append_val (v->constants, constant);
-  SpConstant *added = &g_array_index (v->constants, SpConstant, v->constants->len - 1);
-  if (!known)
-    return sp_ini_refuse (
-        ini, "fit", key, error,
-        "expected framework.KEY, device.KEY or cluster.KEY (framework.NAME.KEY of one profile), KEY a "
-        "number of such a file");
-  g_auto (GStrv) parts = g_strsplit (text, "..", -1);
-  if (g_strv_length (parts) != 2)
-    return sp_ini_refuse (ini, "fit", key, error, "expected LOW .. HIGH");
-  added->unit = (SpUnit) range.unit;
-  problem = sp_quantity_problem (g_strstrip (parts[0]), added->unit, range.min, range.max, &added->low);
-  if (problem == NULL)
-    problem = sp_quantity_problem (g_strstrip (parts[1]), added->unit, range.min, range.max, &added->high);
-  if (problem != NULL)
-    return sp_ini_refuse (ini, "fit", key, error, "%s, as LOW .. HIGH", problem);
-  if (!(added->low > 0 && added->low < added->high))
-    return sp_ini_refuse (ini, "fit", key, error, "expected LOW above 0, and HIGH above it");
-  return TRUE;
-}
-
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
 static void
@@ -314,9 +280,10 @@ run_free (gpointer data)
   g_free (run->scenario);
   g_strfreev (run->sets);
   g_free (run->cell);
-  for (guint a = 0; a < SP_N_ASPECTS; a++)
+  for (guint a = 0; a < SP_N_ASPECTS; a++) {
     g_free (run->aside[a]);
-  g_free (run->why);
+    g_free (run->why[a]);
+  }
   g_free (run->refused);
   g_free (run);
 }
@@ -325,13 +292,6 @@ static void
 clear_others (gpointer data)
 {
   g_free (((SpOthers *) data)->who);
-}
-
-static void
-clear_constant (gpointer data)
-{
-  g_free (((SpConstant *) data)->profile);
-  g_free (((SpConstant *) data)->key);
 }
 
 static SpValidation *
@@ -346,7 +306,7 @@ validation_new (const char *path)
   v->others = g_array_new (FALSE, TRUE, sizeof (SpOthers));
   g_array_set_clear_func (v->others, clear_others);
   v->constants = g_array_new (FALSE, TRUE, sizeof (SpConstant));
-  g_array_set_clear_func (v->constants, clear_constant);
+  g_array_set_clear_func (v->constants, sp_constant_clear);
   v->groups = g_ptr_array_new_with_free_func (group_free);
   v->runs = g_ptr_array_new_with_free_func (run_free);
   v->claims = g_ptr_array_new_with_free_func (sp_claim_free);
@@ -389,7 +349,7 @@ sp_validation_load (const char *path, GError **error)
       return NULL;
   }
   for (guint i = 0; constants[i] != NULL; i++)
-    if (!read_constant (ini, constants[i], v, error))
+    if (!sp_constant_read (ini, constants[i], v, error))
       return NULL;
   if (!sp_ini_finish (ini, error))
     return NULL;
@@ -397,7 +357,7 @@ sp_validation_load (const char *path, GError **error)
     sp_input_fail (error, SP_INPUT_ERROR_KEY, "%s: no [rows.NAME] and no [check.NAME]: expected one of them", path);
     return NULL;
   }
-  return g_steal_pointer (&v);
+  return sp_constants_check (ini, v, error) ? g_steal_pointer (&v) : NULL;
 }
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
@@ -442,17 +402,16 @@ sp_run_error (const SpMeasuredRun *run, SpObserved observed)
 gboolean
 sp_run_is_beyond (const SpValidation *v, const SpMeasuredRun *run, SpObserved observed)
 {
-  static const SpScore of_time[] = { SP_SCORE_TIME_MEDIAN, SP_SCORE_TIME_MEAN, SP_SCORE_SPEED_MEDIAN,
-                                     SP_SCORE_SPEED_MEAN };
-  static const SpScore of_memory[] = { SP_SCORE_MEMORY_MEDIAN, SP_SCORE_MEMORY_MEAN };
-  SpAspect aspect = sp_observed_rows[observed].aspect;
-  const SpScore *scores = aspect == SP_ASPECT_TIME ? of_time : of_memory;
-  guint n = aspect == SP_ASPECT_TIME ? G_N_ELEMENTS (of_time) : G_N_ELEMENTS (of_memory);
+  static const SpScore scores[SP_N_ASPECTS][4] = {
+    [SP_ASPECT_TIME] = { SP_SCORE_TIME_MEDIAN, SP_SCORE_TIME_MEAN, SP_SCORE_SPEED_MEDIAN, SP_SCORE_SPEED_MEAN },
+    [SP_ASPECT_MEMORY] = { SP_SCORE_MEMORY_MEDIAN, SP_SCORE_MEMORY_MEAN, SP_N_SCORES },
+    [SP_ASPECT_OUTCOME] = { SP_N_SCORES },
+    [SP_ASPECT_LONGEST] = { SP_SCORE_LONGEST_MEDIAN, SP_N_SCORES },
+  };
+  const SpScore *of = scores[sp_observed_rows[observed].aspect];
 
-  if (aspect == SP_ASPECT_LONGEST || !sp_run_counts (v, run, observed))
-    return FALSE;
-  for (guint i = 0; i < n; i++)
-    if (!isnan (v->bounds[scores[i]].must))
-      return sp_run_error (run, observed) > 2 * v->bounds[scores[i]].must;
+  for (guint i = 0; i < G_N_ELEMENTS (scores[0]) && of[i] != SP_N_SCORES && sp_run_counts (v, run, observed); i++)
+    if (!isnan (v->bounds[of[i]].must))
+      return sp_run_error (run, observed) > 2 * v->bounds[of[i]].must;
   return FALSE;
 }

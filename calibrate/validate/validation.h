@@ -25,8 +25,9 @@
  *                never a prediction; runs that are set aside as a whole are left out before they count. A fitted run is in
  *                no statistic but those of fitted runs.
  *    ASIDE       [time|memory|outcome|longest] where CONDITIONS: REASON; without the word, all of the run
- *    WHY         where CONDITIONS: TEXT, of runs that miss by more than twice their bound
- *    CONDITIONS  COLUMN OP VALUE and ..., OP one of = != < <= > >=
+ *    WHY         [time|memory|longest] where CONDITIONS: TEXT, of runs that miss by more than twice their bound. The text
+ *                report counts, of the runs that a WHY holds for, those that do
+ *    CONDITIONS  COLUMN OP VALUE and ..., OP one of = != < <= > >=. Such that hold for no row are an error
  *
  * Errors at reading are SP_INPUT_ERROR: file, group or row, key, value, and what was expected.
  */
@@ -81,7 +82,7 @@ typedef struct {
   gint32 gpus;                    /* 0: not said */
   gboolean is_fitted;
   char *aside[SP_N_ASPECTS]; /* why it is not scored; NULL: it is */
-  char *why;                 /* what is missing in the model, where that is known */
+  char *why[SP_N_ASPECTS];   /* what is missing in the model, where that is known */
   /* predicted; once it is priced */
   char *refused; /* why it has no prediction; NULL: it has */
   double predicted[SP_N_OBSERVED];
@@ -127,7 +128,8 @@ typedef struct {
   double must, goal; /* NAN: none */
 } SpBound;
 
-typedef enum { SP_VERDICT_NONE, SP_VERDICT_MISSED, SP_VERDICT_MUST, SP_VERDICT_GOAL } SpVerdict;
+/* NONE: no bound. UNMEASURED: a bound, and no run that says anything of it. */
+typedef enum { SP_VERDICT_NONE, SP_VERDICT_UNMEASURED, SP_VERDICT_MISSED, SP_VERDICT_MUST, SP_VERDICT_GOAL } SpVerdict;
 extern const char *const sp_verdict_names[];
 SpVerdict sp_bound_judge (const SpBound *bound, double value, gboolean more_is_better);
 
@@ -214,7 +216,7 @@ SpObserved sp_run_time_column (const SpValidation *validation, const SpMeasuredR
 gboolean sp_run_counts (const SpValidation *validation, const SpMeasuredRun *run, SpObserved observed);
 /* |predicted / measured - 1| as it is scored: of times, of the step. */
 double sp_run_error (const SpMeasuredRun *run, SpObserved observed);
-/* Whether a run is beyond twice the bound of its kind (median, else mean). */
+/* Whether a run is beyond twice the bound of its kind (median, else mean; of lengths, their median alone). */
 gboolean sp_run_is_beyond (const SpValidation *validation, const SpMeasuredRun *run, SpObserved observed);
 
 /* --- statistics.c: with GSL --------------------------------------------------------------------------------------- */

@@ -71,6 +71,9 @@ static const SpKey keys[] = {
     .names = { "step", "forward", "layer", "attention", "attention-forward" }, .available = SP_N_SCOPES },
   { "run", "optimizer", KEY_CHOICE, FIELD (run.optimizer), .names = { "adamw", "adamw-8bit", "muon" },
     .available = SP_N_OPTIMIZERS },
+  { "run-file", "hub-name", KEY_WORD, FIELD (origin.hub_name) },
+  { "run-file", "prompt-tokens", KEY_TOKENS, .min = 1, .max = 1 << 30, FIELD (origin.prompt_tokens) },
+  { "run-file", "answers", KEY_INT, .min = 1, .max = 1 << 24, FIELD (origin.answers) },
 };
 G_STATIC_ASSERT (SP_DTYPE_BF16 == 0 && SP_DTYPE_FP16 == 1);
 G_STATIC_ASSERT (SP_SCOPE_STEP == 0 && SP_SCOPE_FORWARD == 1 && SP_SCOPE_LAYER == 2 && SP_SCOPE_ATTENTION == 3);
@@ -221,6 +224,8 @@ is_unset (const SpKey *key, const SpValues *values)
 
   if (key->type == KEY_WORD)
     return *(char *const *) field == NULL;
+  if (key->type == KEY_TOKENS)
+    return *(const gint64 *) field == 0 && key->min > 0;
   return key->type == KEY_INT && *(const gint32 *) field == 0 && key->min > 0;
 }
 
@@ -233,6 +238,7 @@ sp_values_clear (SpValues *values)
   g_free (values->profile);
   g_free (values->framework);
   g_free (values->packing);
+  g_free (values->origin.hub_name);
 }
 
 SpValues
@@ -260,11 +266,14 @@ sp_values_read (SpIni *ini, SpValues *values, SpVariations *variations, GError *
 void
 sp_values_write (const SpValues *values, GString *out)
 {
+  const char *group = NULL;
+
   for (guint i = 0; i < G_N_ELEMENTS (keys); i++) {
-    if (i == 0 || !g_str_equal (keys[i].group, keys[i - 1].group))
-      g_string_append_printf (out, "%s[%s]\n", i > 0 ? "\n" : "", keys[i].group);
     if (is_unset (&keys[i], values))
       continue;
+    if (group == NULL || !g_str_equal (keys[i].group, group))
+      g_string_append_printf (out, "%s[%s]\n", group != NULL ? "\n" : "", keys[i].group);
+    group = keys[i].group;
     g_string_append_printf (out, "%s = ", keys[i].name);
     write_value (&keys[i], values, out);
     g_string_append_c (out, '\n');

@@ -32,6 +32,7 @@ typedef struct {
   gint32 nodes, gpus_per_node;       /* 0: the file's own */
   SpLayout layout;
   SpRun run;
+  SpOrigin origin;
 } SpValues;
 
 /* Until the cluster is known. */

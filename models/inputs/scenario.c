@@ -246,6 +246,8 @@ load (SpIni *ini, const char *const *sets, SetsMode mode, GError **error)
   scenario->path = g_strdup (sp_ini_path (ini));
   scenario->layout = values.layout;
   scenario->run = values.run;
+  scenario->origin = values.origin;
+  values.origin.hub_name = NULL;
   scenario->run.packing = scenario->packing;
   if (mode != TO_VARY && !sp_scenario_check_effects (scenario, ini, &values, error))
     return NULL;
@@ -293,6 +295,7 @@ sp_scenario_free (SpScenario *scenario)
   g_free (scenario->device_path);
   g_free (scenario->profile_path);
   g_free (scenario->framework_path);
+  g_free (scenario->origin.hub_name);
   sp_architecture_free (scenario->arch);
   sp_cluster_free (scenario->cluster);
   sp_framework_free (scenario->framework);
@@ -325,7 +328,9 @@ sp_scenario_write (const SpScenario *scenario, GString *out)
     .framework = written_name (scenario->framework_path, "frameworks"),
     .layout = scenario->layout,
     .run = scenario->run,
+    .origin = scenario->origin,
   };
+  values.origin.hub_name = g_strdup (scenario->origin.hub_name);
   sp_values_write (&values, out);
   sp_variations_write (&scenario->variations, out);
 }

@@ -3,7 +3,7 @@
 
 /*
  * A scenario: the INI file that `seqpar run` reads. Groups [model], [cluster], [layout], [run] and, optional,
- * [variation]; files in it are relative to it. [cluster] file is a cluster's INI, or what NCCL or nvidia-smi says of a
+ * [variation] and [run-file]; files in it are relative to it. [cluster] file is a cluster's INI, or what NCCL or nvidia-smi says of a
  * machine (topology-dump.h) with device = FILE and, for more than one such node, nodes = N beside it. Of an INI,
  * nodes = N takes as many of its nodes, gpus-per-node = N a part of its one. profile = FILE (profile.h) stands where the
  * cluster's own would; a bare name may be that of a shipped one.
@@ -17,6 +17,14 @@
 
 G_BEGIN_DECLS
 
+/* [run-file], optional: what a run file that became the scenario says besides, and an export of it says again. No cost
+ * depends on it. */
+typedef struct {
+  char *hub_name;       /* of the model; NULL: not said */
+  gint64 prompt_tokens; /* of `sequence`; 0: not said */
+  gint32 answers;       /* to a prompt; 0: not said */
+} SpOrigin;
+
 typedef struct {
   char *path;
   char *model_path, *cluster_path, *framework_path; /* the files that were read */
@@ -29,6 +37,7 @@ typedef struct {
   SpPacking *packing; /* that run.packing points to; NULL: none */
   SpLayout layout;
   SpRun run;
+  SpOrigin origin;
   GPtrArray *notes;        /* char*: keys of the file that make no difference */
   SpVariations variations; /* the optional [variation] group, for simulations */
 } SpScenario;

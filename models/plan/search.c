@@ -26,6 +26,7 @@ typedef struct {
   SpPlanKept *kept;
   SpPlanPoint point;
   gboolean offloads_activations; /* some of the layouts may */
+  guint8 *wanted;                /* [placements] of whom the question wants any; NULL: all */
   SpPlanBound bound;             /* of the work, the stages and the schedule at hand */
 } Search;
 
@@ -134,6 +135,9 @@ try_layout (Search *s)
   s->kept->estimated++;
   sp_estimate_context (estimator, s->worker->program, &entry.layout, &entry.run, &e);
   sp_estimate_finish (estimator, &e, &entry.run, &entry.estimate);
+  if (s->wanted != NULL &&
+      !s->space->question->wants (&entry.layout, &entry.run, FALSE, s->space->question->wants_data))
+    return;
   if (entry.estimate.fits)
     sp_plan_kept_fits (s->kept, &entry);
   else if (sp_plan_entry_lacks (&entry) > 0) /* else it is the host that has no room */
@@ -245,6 +249,8 @@ try_work (Search *s)
   }
   here = s->point;
   for (guint p = 0; p < s->unit->n && (!s->limits->is_sample || p < SAMPLED_PLACEMENTS); p++) {
+    if (s->wanted != NULL && !s->wanted[p])
+      continue;
     s->point = here;
     sp_plan_place (s->unit, p, &s->point);
     try_schedules (s, 0);
@@ -264,6 +270,23 @@ try_works (Search *s, guint row)
     try_works (s, row + 1);
 }
 
+/* FALSE: the question wants none of the unit. */
+static gboolean
+find_wanted (Search *s)
+{
+  const SpPlanQuestion *q = s->space->question;
+  SpPlanPoint point = s->unit->point;
+  gboolean any = q->wants == NULL;
+
+  s->wanted = any ? NULL : g_new0 (guint8, s->unit->n);
+  for (guint p = 0; p < s->unit->n && q->wants != NULL; p++) {
+    sp_plan_place (s->unit, p, &point);
+    s->wanted[p] = q->wants (&point.layout, &point.run, TRUE, q->wants_data);
+    any |= s->wanted[p];
+  }
+  return any;
+}
+
 void
 sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPlanLimits *limits, SpPlanUnit *unit,
                      SpPlanKept *kept)
@@ -276,7 +299,9 @@ sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPla
       s.offloads_activations |= (s.point.layout.offload & SP_OFFLOAD_ACTIVATIONS) != 0;
   s.point = unit->point;
   sp_plan_place (unit, 0, &s.point);
-  try_works (&s, 0);
+  if (find_wanted (&s))
+    try_works (&s, 0);
+  g_free (s.wanted);
 }
 
 /* The work whose ops are taken is one that the rules allow, so the rows are gone through until there is one. */

@@ -13,6 +13,7 @@
  * of two or a divisor of the cluster's. Others can be had with `gpus`.
  */
 
+#include "models/inputs/scenario.h"
 #include "models/planner.h"
 
 G_BEGIN_DECLS
@@ -161,6 +162,27 @@ SpPlanSensitivity *sp_plan_sensitivity (SpEstimator *estimator, const SpPlanQues
                                         GError **error);
 void sp_plan_sensitivity_free (SpPlanSensitivity *sensitivity);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlanSensitivity, sp_plan_sensitivity_free)
+
+/* --- export.c: the best that a run file can say --------------------------------------------------------------------- */
+
+/* What is exported is what counts: a layout as it is read again from the file that it was written as, and priced so. */
+typedef struct {
+  SpPlanEntry entry; /* it */
+  GString *text;     /* the run file */
+  GPtrArray *lost;   /* of char*: what it cannot carry */
+  gboolean is_part;  /* no layout that fits comes back whole: this is what is left of one of the best */
+  gboolean is_own;   /* it is the scenario's own layout */
+} SpPlanExport;
+
+/* Of the question's space the best layout that comes back whole from a file of the format (models/inputs/run-files/); what
+ * the format never says otherwise (dtypes, overlap, the loss ...) is as its files are read. Is there none, the best of
+ * what is left of the MOST_TRIED best layouts. `own`: so is the scenario's layout one of those that are looked at. Of the
+ * scenario the model, the cluster and what it keeps of its run file are written.
+ * NULL with an error: no layout is legal, none fits, or of none the degrees come back. */
+SpPlanExport *sp_plan_export (SpEstimator *estimator, const SpScenario *scenario, const SpPlanQuestion *question,
+                              const char *format, gboolean own, GError **error);
+void sp_plan_export_free (SpPlanExport *export);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlanExport, sp_plan_export_free)
 
 /* --- ties.c: what cannot be told apart ---------------------------------------------------------------------------- */
 

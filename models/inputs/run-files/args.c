@@ -125,18 +125,31 @@ check_words (const char *name, const GArray *words, GError **error)
 
 /* --- flags -------------------------------------------------------------------------------------------------------- */
 
-/* Words of a launcher: up to the script that it starts, or the command of swift or megatron. */
-static guint
-launcher_words (const GArray *words)
+/* "torch.distributed.run" and the like start another script. */
+static gboolean
+is_launcher (const char *module)
 {
-  static const char *const programs[] = { "swift", "megatron", NULL };
-  for (guint i = words->len; i > 0; i--)
-    if (g_str_has_suffix (g_array_index (words, Word, i - 1).text, ".py"))
-      return i;
-  for (guint i = 0; i + 1 < words->len && !is_flag (g_array_index (words, Word, i).text); i++) {
-    g_autofree char *program = g_path_get_basename (g_array_index (words, Word, i).text);
-    if (g_strv_contains (programs, program) && !is_flag (g_array_index (words, Word, i + 1).text))
-      return i + 2;
+  return g_str_has_prefix (module, "torch.distributed.") || g_str_has_prefix (module, "accelerate.");
+}
+
+/* Words of a launcher: up to the first script or module that it starts, or a program and what it is to do ("swift sft").
+ * A list that begins with a flag has none. */
+static guint
+launcher_words (const GArray *words, char **ret_command)
+{
+  static const char *const programs[] = { "swift", "megatron", "llamafactory-cli", "lmf", NULL };
+  gboolean flags = FALSE;
+  for (guint i = 0; i < words->len && !(i == 0 && is_flag (g_array_index (words, Word, 0).text)); i++) {
+    const char *word = g_array_index (words, Word, i).text;
+    const char *next = i + 1 < words->len ? g_array_index (words, Word, i + 1).text : NULL;
+    g_autofree char *program = g_path_get_basename (word);
+    gboolean module = g_str_equal (word, "-m") && next != NULL && !is_launcher (next);
+    gboolean does = !flags && next != NULL && g_strv_contains (programs, program) && !is_flag (next);
+    flags = flags || is_flag (word);
+    if (module || does || g_str_has_suffix (word, ".py")) {
+      *ret_command = module ? g_strdup (next) : g_steal_pointer (&program);
+      return module || does ? i + 2 : i + 1;
+    }
   }
   return 0;
 }
@@ -165,21 +178,45 @@ take_flag (SpRunItems *items, const GArray *words, guint i, guint end, guint *re
                            error);
 }
 
-/* torchrun spells its flags with _ or -. */
+/* How many processes: by torchrun's flags, which it spells with _ or -, or by variables that ms-swift and LLaMA-Factory
+ * hand to it. "gpu", "auto" and a range are no numbers. */
 static gboolean
 take_launcher (SpRunItems *items, const GArray *words, guint end, GError **error)
 {
-  for (guint i = 0; i + 1 < end; i++) {
+  static const struct {
+    const char *name, *key;
+  } counts[] = { { "--nnodes", "--nnodes" },
+                 { "--nproc-per-node", "--nproc-per-node" },
+                 { "NNODES", "--nnodes" },
+                 { "NPROC-PER-NODE", "--nproc-per-node" } };
+  for (guint i = 0; i < end; i++) {
     const Word *word = &g_array_index (words, Word, i);
-    if (!is_flag (word->text))
-      continue;
     g_auto (GStrv) halves = g_strsplit (word->text, "=", 2);
+    if (halves[0] == NULL || (halves[1] == NULL && (!is_flag (word->text) || i + 1 == end)))
+      continue;
     g_autofree char *plain = g_strdelimit (g_strdup (halves[0]), "_", '-');
-    gboolean counts = g_str_equal (plain, "--nnodes") || g_str_equal (plain, "--nproc-per-node");
     const char *value = halves[1] != NULL ? halves[1] : g_array_index (words, Word, i + 1).text;
-    if (counts && !sp_run_items_add (items, plain, SP_ITEM_WORD, value, word->line, error))
-      return FALSE;
+    for (guint c = 0; c < G_N_ELEMENTS (counts); c++)
+      if (g_str_equal (plain, counts[c].name) && (g_ascii_isdigit (*value) || *value == '$') &&
+          strchr (value, ':') == NULL &&
+          !sp_run_items_add (items, counts[c].key, SP_ITEM_WORD, value, word->line, error))
+        return FALSE;
   }
+  return TRUE;
+}
+
+/* "llamafactory-cli train FILE": it is the file that says all. */
+static gboolean
+check_file (const SpRunItems *items, const GArray *words, guint i, GError **error)
+{
+  const char *const suffixes[] = { ".yaml", ".yml", ".json" };
+  const Word *word = i < words->len ? &g_array_index (words, Word, i) : NULL;
+  for (guint s = 0; word != NULL && items->command != NULL && s < G_N_ELEMENTS (suffixes); s++)
+    if (!is_flag (word->text) && g_str_has_suffix (word->text, suffixes[s])) {
+      g_autofree char *shown = sp_shown (word->text);
+      return sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s:%u: the command reads \"%s\": give that file in its place",
+                            items->name, word->line, shown);
+    }
   return TRUE;
 }
 
@@ -190,8 +227,8 @@ sp_run_items_parse_args (const char *name, const char *text, gsize length, GErro
   if (words == NULL || !check_words (name, words, error))
     return NULL;
   g_autoptr (SpRunItems) items = sp_run_items_new (name);
-  guint i = launcher_words (words);
-  if (!take_launcher (items, words, i, error))
+  guint i = launcher_words (words, &items->command);
+  if (!take_launcher (items, words, i, error) || !check_file (items, words, i, error))
     return NULL;
   while (i < words->len) {
     const Word *word = &g_array_index (words, Word, i);
@@ -226,7 +263,9 @@ sp_run_items_parse_overrides (const char *name, const char *text, gsize length, 
   if (words == NULL || !check_words (name, words, error))
     return NULL;
   g_autoptr (SpRunItems) items = sp_run_items_new (name);
-  for (guint i = first_override (words); i < words->len; i++) {
+  guint first = first_override (words);
+  launcher_words (words, &items->command);
+  for (guint i = first; i < words->len; i++) {
     const Word *word = &g_array_index (words, Word, i);
     const char *key = word->text + strspn (word->text, "+"), *equals = strchr (key, '=');
     if (is_flag (key) || equals == key)

@@ -12,6 +12,11 @@
 #define OTHER_DTYPE "not a volume that seqpar knows"
 #define IN_PROGRAM "how, not whether: the program says which layers are recomputed; --set layout.recompute=full"
 
+/* DeepSpeed's own, and torch.optim's, which it takes by their names. */
+#define OTHER_OPTIMIZERS                                                                                               \
+  "Lamb FusedLamb OneBitAdam OneBitLamb ZeroOneAdam Lion FusedLion MuAdam MuAdamW MuSGD SGD Adadelta Adafactor "       \
+  "Adagrad Adamax ASGD LBFGS NAdam RAdam RMSprop Rprop SparseAdam"
+
 static const SpRunRow rows[] = {
   { "train_batch_size", "run.global-batch", SP_ROW_INT },
   { "train_micro_batch_size_per_gpu", "run.micro-batch", SP_ROW_INT },
@@ -27,9 +32,9 @@ static const SpRunRow rows[] = {
   { "zero_optimization.stage", "layout.zero", SP_ROW_INT, .absent = "0", .flags = SP_ROW_ZERO | SP_ROW_ALWAYS },
   { "zero_optimization.overlap_comm", "layout.overlap", SP_ROW_BOOL },
   { "zero_optimization.offload_optimizer.device", "file.offload-optimizer", SP_ROW_WORD,
-    .values = "cpu=optimizer none=none" },
+    .values = "cpu=optimizer none=none", .others = "nvme" },
   { "zero_optimization.offload_param.device", "file.offload-parameters", SP_ROW_WORD,
-    .values = "cpu=parameters none=none" },
+    .values = "cpu=parameters none=none", .others = "nvme" },
   { "zero_optimization.cpu_offload", "file.offload-optimizer", SP_ROW_BOOL, .values = "true=optimizer",
     .flags = SP_ROW_READ },
   { "zero_optimization.cpu_offload_params", "file.offload-parameters", SP_ROW_BOOL, .values = "true=parameters",
@@ -67,7 +72,8 @@ static const SpRunRow rows[] = {
     .why = "what recomputation keeps is not split over tensor ranks" },
   { "activation_checkpointing.*", .why = IN_PROGRAM },
   { "optimizer.type", "run.optimizer", SP_ROW_WORD,
-    .values = "AdamW=adamw Adam=adamw FusedAdam=adamw CPUAdam=adamw DeepSpeedCPUAdam=adamw Muon=muon" },
+    .values = "AdamW=adamw Adam=adamw FusedAdam=adamw CPUAdam=adamw DeepSpeedCPUAdam=adamw Muon=muon",
+    .others = OTHER_OPTIMIZERS },
   { "optimizer.params.*" },
   { "optimizer.legacy_fusion" },
   { "scheduler.*" },
@@ -183,6 +189,9 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   sp_run_prepare_accumulation (facts);
 }
 
+static const char *const elsewhere[] = { "layout.recompute", "layout.loss",  "layout.loss-chunks",
+                                         "layout.mlp-tiles", "run.sequence", NULL };
+
 const SpRunFormat sp_run_deepspeed = {
   .name = "deepspeed",
   .title = "DeepSpeed JSON",
@@ -193,4 +202,5 @@ const SpRunFormat sp_run_deepspeed = {
   .resolve = resolve,
   .prepare = prepare,
   .write = sp_run_items_write_json,
+  .elsewhere = elsewhere,
 };

@@ -110,6 +110,7 @@ sp_facts_of_scenario (const SpScenario *scenario, GPtrArray *lost)
   if (g_key_file_load_from_data (file, text->str, text->len, G_KEY_FILE_NONE, NULL)) {
     add_group (facts, file, "layout");
     add_group (facts, file, "run");
+    add_group (facts, file, "run-file");
   }
   sp_facts_put_int (facts, "run.sequence", scenario->run.sequence, SP_FACT_FILE, "run.sequence");
   sp_architecture_write_ini (scenario->arch, model, lost != NULL ? lost : unused);

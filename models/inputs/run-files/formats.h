@@ -55,6 +55,9 @@ typedef struct {
   const char *ours;   /* "layout.tensor", "file.shard"; NULL: nothing */
   SpRowType type;     /* of what is mapped */
   const char *values; /* "foreign=ours foreign=ours"; NULL: as they are. false without an entry says nothing */
+  const char
+      *others; /* "word word", * as in a glob: values that the program takes too and that are not mapped. One that
+                       * is neither here nor in `values` is refused, but for lists */
   const char *absent; /* the foreign value that absence means; NULL: it says nothing */
   const char *why;    /* not mapped: why; of a mapped row: what is to be noted when it stands there */
   gint64 least;       /* of SP_ROW_INT; 0: 1 */
@@ -88,6 +91,8 @@ typedef struct {
   /* The "file" facts out of ours; NULL with `write` NULL: read only. */
   void (*prepare) (SpFacts *facts, const SpRunPlace *place, const char *model);
   void (*write) (const SpRunItems *items, const GPtrArray *comments, GString *out);
+  /* Our keys that are no matter of the file but of the program that reads it; NULL-terminated, NULL: none. */
+  const char *const *elsewhere;
 } SpRunFormat;
 
 extern const SpRunFormat sp_run_megatron, sp_run_deepspeed, sp_run_torchtitan, sp_run_flame, sp_run_calculon,
@@ -96,6 +101,10 @@ extern const SpRunFormat sp_run_megatron, sp_run_deepspeed, sp_run_torchtitan, s
 /* Of sp_run_megatron (megatron-model.c). */
 gboolean sp_run_megatron_resolve_model (SpRunFile *file, GError **error);
 void sp_run_megatron_prepare_model (SpFacts *facts);
+/* layout.recompute from Megatron's three arguments, which are file.recompute, file.recompute-method and
+ * file.recompute-layers, and back: for all that hand them on to it (megatron.c). */
+gboolean sp_run_megatron_resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error);
+void sp_run_megatron_prepare_recompute (SpFacts *facts);
 
 const SpRunFormat *sp_run_format_find (const char *name);
 
@@ -107,8 +116,8 @@ struct _SpRunFile {
   GHashTable *automatic; /* our keys that the file leaves to be computed -> item's key */
   GPtrArray *notes;
   GHashTable *noted; /* the notes' own texts: an unknown key a line may be a hundred thousand */
-  GPtrArray *asked; /* of char*: what is missing, and how it is given */
-  gboolean quiet;   /* read back: notes and questions are nobody's */
+  GPtrArray *asked;  /* of char*: what is missing, and how it is given */
+  gboolean quiet;    /* read back: notes and questions are nobody's */
 };
 
 void sp_run_note (SpRunFile *file, const char *format, ...) G_GNUC_PRINTF (2, 3);
@@ -130,12 +139,28 @@ gboolean sp_run_read_rows (SpRunFile *file, GError **error);
 /* The facts as items of the format, through the same rows. */
 SpRunItems *sp_run_write_rows (const SpRunFormat *format, const SpFacts *facts);
 
+/* --- names on the hub (hub.c) ------------------------------------------------------------------------------------- */
+
+/* The shipped model that "file.model" names on the hub, or NULL. Static. For SpRunFormat.model: a format that has it is
+ * given the name again by an export. */
+const char *sp_run_hub_model (const SpRunFile *file);
+/* Whether it is a name or path that every format, and an INI, has as it stands. */
+gboolean sp_run_is_hub_name (const char *name);
+/* Puts "file.model": the name that the scenario keeps of its run file, if that is of this model's file; else the name
+ * under which the shipped model is published, if it is known. */
+void sp_run_prepare_hub_model (SpFacts *facts, const char *model);
+
 /* --- what formats share (resolve.c) ------------------------------------------------------------------------------- */
 
+/* The format's own `resolve`, and what goes for all. */
+gboolean sp_run_resolve (SpRunFile *file, const SpRunPlace *place, GError **error);
 /* A product, at most G_MAXINT32: beyond what a scenario takes. */
 gint64 sp_run_times (gint64 a, gint64 b);
 /* GPUs of one replica: tensor x pipeline x ulysses x ring x lasp. */
 gint64 sp_run_replica (const SpFacts *facts);
+/* A note where the launcher starts another number of processes ("file.nodes" and "file.gpus-per-node") than there are
+ * GPUs. */
+void sp_run_note_launch (SpRunFile *file, const SpRunPlace *place);
 /* layout.data = GPUs / replica, unless it is known. */
 gboolean sp_run_resolve_data (SpRunFile *file, const SpRunPlace *place, GError **error);
 /* run.global-batch, run.micro-batch and file.accumulation from one another and layout.data. */

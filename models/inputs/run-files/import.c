@@ -25,7 +25,8 @@ scenario_key (const char *name, GPtrArray *names)
   const char *group, *key;
   for (guint i = 0; sp_scenario_key (i, &group, &key, NULL); i++) {
     g_autofree char *full = g_strconcat (group, ".", key, NULL);
-    gboolean file = g_str_equal (full, "model.config") || g_str_equal (full, "cluster.file");
+    gboolean file =
+        g_str_equal (full, "model.config") || g_str_equal (full, "cluster.file") || g_str_equal (group, "run-file");
     if (!file && (g_str_equal (name, key) || g_str_equal (name, full)))
       return g_steal_pointer (&full);
     if (!file)
@@ -241,6 +242,25 @@ write_group (const SpFacts *facts, const char *group, GString *out)
   }
 }
 
+/* What an export of the scenario is to say again, but for a name that not every file could have. */
+static void
+write_origin (const SpRunFile *file, GString *out)
+{
+  static const struct {
+    const char *fact, *key;
+  } kept[] = { { "file.model", "hub-name" }, { "file.prompt", "prompt-tokens" }, { "file.answers", "answers" } };
+  const char *head = "\n[run-file]\n";
+
+  for (guint i = 0; i < G_N_ELEMENTS (kept); i++) {
+    const char *value = sp_facts_get (file->facts, kept[i].fact);
+    gboolean is_its = i > 0 || file->format->model == sp_run_hub_model;
+    if (value == NULL || !is_its || !sp_run_is_hub_name (value) || g_str_equal (value, "0"))
+      continue;
+    g_string_append_printf (out, "%s%s = %s\n", head, kept[i].key, value);
+    head = "";
+  }
+}
+
 static void
 write_scenario (const Import *import, const char *model, GString *out)
 {
@@ -248,6 +268,7 @@ write_scenario (const Import *import, const char *model, GString *out)
   write_cluster (import, out);
   write_group (import->file->facts, "layout", out);
   write_group (import->file->facts, "run", out);
+  write_origin (import->file, out);
 }
 
 /* What is given besides the file, once more as a scenario's sets, so that one without effect is refused and not noted. */
@@ -304,7 +325,7 @@ load_scenario (const Import *import, GError **error)
   return scenario;
 }
 
-/* A layout that is not legal is the file's, and noted; it is refused where --set has made it. */
+/* A layout that is not legal: the file's own, or one that --set has made. */
 static gboolean
 check_scenario (const Import *import, const SpScenario *scenario, GError **error)
 {
@@ -319,8 +340,8 @@ check_scenario (const Import *import, const SpScenario *scenario, GError **error
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: the layout is not legal with --set %s: %s",
                           import->file->name, shown, illegal->message);
   }
-  sp_run_note (import->file, "note: the layout is not legal here: %s", illegal->message);
-  return TRUE;
+  return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: the layout is not legal: %s", import->file->name,
+                        illegal->message);
 }
 
 static void
@@ -355,7 +376,8 @@ resolve_import (Import *import, GError **error)
   if (!take_cluster (import, error) || !take_model (import, error))
     return NULL;
   import->place.arch = import->arch;
-  if (!file->format->resolve (file, &import->place, error) || !check_asked (file, error))
+  sp_run_note_launch (file, &import->place);
+  if (!sp_run_resolve (file, &import->place, error) || !check_asked (file, error))
     return NULL;
   g_autoptr (SpScenario) scenario = load_scenario (import, error);
   if (scenario == NULL || !check_scenario (import, scenario, error))

@@ -36,6 +36,7 @@ sp_run_items_free (SpRunItems *items)
   g_hash_table_unref (items->by_key);
   g_ptr_array_unref (items->list);
   g_free (items->name);
+  g_free (items->command);
   g_free (items);
 }
 
@@ -43,6 +44,31 @@ const SpRunItem *
 sp_run_items_get (const SpRunItems *items, const char *key)
 {
   return g_hash_table_lookup (items->by_key, key);
+}
+
+gboolean
+sp_run_items_runs (const SpRunItems *items, const char *command)
+{
+  return g_strcmp0 (items->command, command) == 0;
+}
+
+void
+sp_run_items_undash (SpRunItems *items)
+{
+  g_hash_table_remove_all (items->by_key);
+  for (guint i = 0; i < items->list->len; i++) {
+    SpRunItem *item = items->list->pdata[i];
+    char *key = g_strdup (item->key + strspn (item->key, "-"));
+    g_free (item->key);
+    item->key = key;
+    item->type = item->type == SP_ITEM_FLAG ? SP_ITEM_BOOL : (guint8) sp_run_items_plain_type (item->text);
+    if (item->type == SP_ITEM_BOOL) {
+      char *lower = g_ascii_strdown (item->text, -1);
+      g_free (item->text);
+      item->text = lower;
+    }
+    g_hash_table_insert (items->by_key, item->key, item);
+  }
 }
 
 char *

@@ -8,8 +8,9 @@
  * and more keys than any run file has.
  *
  *   args   --flag, --flag value ..., --flag=value; quotes, # comments and \ at a line's end as in a shell. Words before
- *          the first flag that belong to a launcher (NAME=value python x.py, torchrun ... x.py) give launcher flags
- *          their own keys. No shell runs: arrays and substitutions are refused, a variable may be one value
+ *          the first flag that belong to a command (NAME=value python x.py, torchrun ... x.py, swift sft) say which it
+ *          is, and, as --nnodes and --nproc-per-node, how many processes are started. No shell runs: arrays and
+ *          substitutions are refused, a variable may be one value
  *   overrides   key=value, +key=value of Hydra, behind the command that they are for: all words up to the last without a
  *          value belong to it. Values as in YAML
  *   yaml   block mappings of plain and quoted values, and lists as text; anchors, tags and several lines to a value are
@@ -39,7 +40,8 @@ typedef struct {
 } SpRunItem;
 
 typedef struct {
-  char *name;         /* of the file, for messages */
+  char *name;    /* of the file, for messages */
+  char *command; /* that a command line runs: "swift", "megatron", "llamafactory-cli", a script, a module; NULL: none */
   GPtrArray *list;    /* of SpRunItem*, in the file's order */
   GHashTable *by_key; /* the same, by their key */
 } SpRunItems;
@@ -54,6 +56,10 @@ SpItemType sp_run_items_plain_type (const char *text);
 gboolean sp_run_items_add (SpRunItems *items, const char *key, SpItemType type, const char *text, guint line,
                            GError **error);
 const SpRunItem *sp_run_items_get (const SpRunItems *items, const char *key);
+/* Whether a command line runs this. */
+gboolean sp_run_items_runs (const SpRunItems *items, const char *command);
+/* Flags as a YAML file has them: without dashes, their values typed as there. */
+void sp_run_items_undash (SpRunItems *items);
 /* "name:12: key" or "name: key". Free with g_free. */
 char *sp_run_item_place (const SpRunItems *items, const SpRunItem *item);
 

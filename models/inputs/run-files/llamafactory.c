@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LLaMA-Factory's YAML (examples/train_full/..), with the sequence parallelism of 360-LLaMA-Factory
- * (sequence_parallel_size, sequence_parallel_mode: zigzag-ring or ulysses) and the degrees of its Megatron backend
- * (mcore_adapter: tensor_model_parallel_size, context_parallel_size ...). Its `deepspeed` names a file; those of
- * examples/deepspeed are known by their names, another is to be imported by itself.
+ * LLaMA-Factory's YAML (examples/train_full/..), or the same keys as flags (llamafactory-cli train --..), with the
+ * sequence parallelism of 360-LLaMA-Factory (sequence_parallel_size, sequence_parallel_mode: zigzag-ring, its default, or
+ * ulysses) and the degrees of its Megatron backend (mcore_adapter: tensor_model_parallel_size, context_parallel_size ...).
+ * Its `deepspeed` names a file; those of examples/deepspeed are known by their names, another is to be imported by itself.
+ * Names and values are those of src/llamafactory/hparams at commit 00577a8 (finetuning_type, stage) and of
+ * 360-LLaMA-Factory's README and model_args; mcore_adapter's were not looked up.
  *
  * Assumed of its defaults: cutoff_len 2048, 8 sequences at once, no accumulation (the Trainer's), adapters of rank 8,
- * layers recomputed; gradients in bf16. In LLaMA-Factory's rewrite (v1) the keys cp_size and cp_mode are assumed to mean
- * what the two above do; they are read and not written.
+ * layers recomputed; gradients in bf16. In LLaMA-Factory's rewrite (v1) the keys cp_size and cp_mode, at the top or in
+ * dist_config, mean what the two above do; they are read and not written.
  */
 #include "models/inputs/run-files/trainer.h"
 
@@ -19,16 +21,19 @@ static const SpRunRow rows[] = {
   { "per_device_train_batch_size", "run.micro-batch", SP_ROW_INT, .absent = "8", .flags = SP_ROW_ALWAYS },
   { "gradient_accumulation_steps", "file.accumulation", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
   { "deepspeed", "file.deepspeed-file", SP_ROW_WORD },
-  { "finetuning_type", "file.tuner", SP_ROW_WORD, .values = "full=full lora=lora", .absent = "lora",
-    .flags = SP_ROW_ALWAYS },
+  { "finetuning_type", "file.tuner", SP_ROW_WORD, .values = "full=full lora=lora", .others = "freeze oft",
+    .absent = "lora", .flags = SP_ROW_ALWAYS },
   { "lora_rank", "file.lora-rank", SP_ROW_INT },
-  { "lora_target", "run.lora-targets", SP_ROW_WORD, .values = "all=all" },
+  { "lora_target", "run.lora-targets", SP_ROW_WORD, .values = "all=all", .others = "*" },
   { "lora_*" },
   { "freeze_*", .why = "say what is frozen: --set run.frozen=first-4,embedding" },
   { "sequence_parallel_size", "file.sequence", SP_ROW_INT, .absent = "1" },
   { "sequence_parallel_mode", "file.mode", SP_ROW_WORD, .values = "zigzag-ring=zigzag-ring ulysses=ulysses",
-    .absent = "zigzag-ring" },
+    .others = "llama3", .absent = "zigzag-ring" },
   { "cp_size", "file.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "dist_config.cp_size", "file.sequence", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "dist_config.cp_mode", "file.mode", SP_ROW_WORD, .values = "ulysses=ulysses ring=zigzag-ring",
+    .flags = SP_ROW_READ },
   { "cp_mode", "file.mode", SP_ROW_WORD, .values = "ulysses=ulysses ring=zigzag-ring", .flags = SP_ROW_READ },
 
   /* the Megatron backend */
@@ -41,7 +46,7 @@ static const SpRunRow rows[] = {
   { "use_distributed_optimizer", "file.distributed", SP_ROW_BOOL },
   { "overlap_grad_reduce", .why = "gradients are reduced beside the backward: --set layout.overlap=false" },
   { "overlap_param_gather", .why = "layout.overlap is one switch" },
-  { "recompute_granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective",
+  { "recompute_granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective none=none",
     .flags = SP_ROW_READ },
   { "moe_*", .why = "experts are grouped products with an all-to-all" },
   { "bias_activation_fusion" },
@@ -60,11 +65,12 @@ static const SpRunRow rows[] = {
   { "packing", .why = SP_TRAINER_PACKING },
   { "neat_packing", .why = SP_TRAINER_PACKING },
   { "quantization_*", .why = "quantised weights are not known" },
-  { "optim", "run.optimizer", SP_ROW_WORD, .values = SP_TRAINER_OPTIMIZERS, .absent = "adamw_torch" },
+  { "optim", "run.optimizer", SP_ROW_WORD, .values = SP_TRAINER_OPTIMIZERS, .others = SP_TRAINER_OTHER_OPTIMIZERS,
+    .absent = "adamw_torch" },
   { "use_muon", "run.optimizer", SP_ROW_BOOL, .values = "true=muon", .flags = SP_ROW_READ },
   { "ddp_timeout" },
   { "trust_remote_code" },
-  { "stage", "file.stage", SP_ROW_WORD, .values = "sft=sft pt=pt", .absent = "sft" },
+  { "stage", "file.stage", SP_ROW_WORD, .values = "sft=sft pt=pt", .others = "rm ppo dpo kto", .absent = "sft" },
   { "do_*" },
   { "dataset*" },
   { "template" },
@@ -90,17 +96,27 @@ static const SpRunRow rows[] = {
   { "eval_*" },
   { "seed" },
   { "run_name" },
+  { "nnodes", "file.nodes", SP_ROW_INT, .flags = SP_ROW_READ },
+  { "nproc-per-node", "file.gpus-per-node", SP_ROW_INT, .flags = SP_ROW_READ },
 };
 
+/* Its flags are the YAML's keys. */
 static gboolean
 recognise (const SpRunItems *items)
 {
-  static const char *const keys[] = { "model_name_or_path", "cutoff_len", "finetuning_type",
-                                      "per_device_train_batch_size" };
+  static const char *const keys[] = { "model_name_or_path",          "cutoff_len",   "finetuning_type",
+                                      "per_device_train_batch_size", "--cutoff_len", "--finetuning_type" };
   for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
     if (sp_run_items_get (items, keys[i]) != NULL)
       return TRUE;
-  return FALSE;
+  return sp_run_items_runs (items, "llamafactory-cli") || sp_run_items_runs (items, "lmf");
+}
+
+static void
+normalise (SpRunItems *items)
+{
+  if (items->list->len > 0 && g_str_has_prefix (((const SpRunItem *) items->list->pdata[0])->key, "--"))
+    sp_run_items_undash (items);
 }
 
 /* --- DeepSpeed's files -------------------------------------------------------------------------------------------- */
@@ -169,8 +185,8 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
                           "\": expected 1 beside sequence_parallel_size = %" G_GINT64_FORMAT,
                           file->name, context, ranks);
   if (sp_facts_get (facts, "run.precision") == NULL)
-    sp_run_ask (file, "the precision: neither bf16 nor fp16 means fp32, which seqpar does not have: --set "
-                      "run.precision=bf16");
+    sp_run_ask (file, "the precision: neither bf16 nor fp16 means that of the model's file: --set run.precision=bf16, "
+                      "or fp32");
   resolve_config (file);
   if (!sp_run_set_int (file, "layout.ulysses", ulysses ? ranks : 1, error) ||
       !sp_run_set_int (file, "layout.ring", ulysses ? context : ranks * context, error) ||
@@ -195,10 +211,6 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
     sp_facts_put (facts, "file.distributed", "true", SP_FACT_FILE, "");
   if (sp_facts_is (facts, "layout.recompute", "none"))
     sp_facts_put (facts, "file.unrecomputed", "true", SP_FACT_FILE, "");
-  if (sp_facts_is (facts, "layout.tensor", "1"))
-    g_hash_table_remove (facts, "layout.sequence-regions");
-  if (sp_facts_is (facts, "layout.virtual-stages", "1"))
-    g_hash_table_remove (facts, "layout.virtual-stages");
 }
 
 const SpRunFormat sp_run_llamafactory = {
@@ -206,6 +218,7 @@ const SpRunFormat sp_run_llamafactory = {
   .title = "LLaMA-Factory YAML",
   .parse = sp_run_items_parse_yaml,
   .recognise = recognise,
+  .normalise = normalise,
   .rows = rows,
   .n_rows = G_N_ELEMENTS (rows),
   .resolve = resolve,

@@ -168,8 +168,8 @@ resolve_stages (SpRunFile *file, const SpRunPlace *place, GError **error)
 }
 
 /* Uniform: all layers, what is kept being every N-th input. Block: the first N of each virtual stage. */
-static gboolean
-resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
+gboolean
+sp_run_megatron_resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
 {
   const SpFacts *facts = file->facts;
   const char *what = sp_facts_get (facts, "file.recompute");
@@ -179,9 +179,9 @@ resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (g_strcmp0 (what, "full") == 0 && sp_facts_is (facts, "file.recompute-method", "block") && n * parts < all)
     what = first;
   else if (g_strcmp0 (what, "full") == 0 && n > 1)
-    sp_run_note (file, "not mapped: --recompute-num-layers: with the uniform method seqpar keeps every layer's input");
-  return sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED,
-                     "--recompute-granularity", error);
+    sp_run_note (file, "not mapped: recompute-num-layers: with the uniform method seqpar keeps every layer's input");
+  return sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED, "recompute-granularity",
+                     error);
 }
 
 /* Moments in other types than fp32: of one byte both, or none. Muon's states are cut by --optimizer dist_muon, which
@@ -237,15 +237,12 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
     sp_run_note (file, "not mapped: --expert-tensor-parallel-size: experts are split as the rest is, by the tensor "
                        "degree");
   if (!resolve_context (file, error) || !resolve_sharding (file, error) || !resolve_stages (file, place, error) ||
-      !resolve_recompute (file, place, error) || !resolve_precision (file, error) || !resolve_loss (file, error) ||
-      !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error) || !resolve_copies (file, error))
+      !sp_run_megatron_resolve_recompute (file, place, error) || !resolve_precision (file, error) ||
+      !resolve_loss (file, error) || !resolve_optimizer (file, error) || !sp_run_resolve_data (file, place, error) ||
+      !resolve_copies (file, error))
     return FALSE;
   gint64 replica = sp_run_replica (facts);
-  gint64 gpus = sp_facts_int (facts, "file.nodes", 0) * sp_facts_int (facts, "file.gpus-per-node", 0);
   sp_run_note (file, "note: a replica takes %" G_GINT64_FORMAT " GPU%s", replica, sp_plural (replica));
-  if (gpus > 0 && place->gpus > 0 && gpus != place->gpus)
-    sp_run_note (file, "note: the launcher starts %" G_GINT64_FORMAT " process%s, the cluster has %d GPU%s", gpus,
-                 gpus == 1 ? "" : "es", place->gpus, sp_plural (place->gpus));
   /* One micro-batch a replica, without a global batch. */
   if (sp_facts_get (facts, "run.global-batch") == NULL && sp_facts_get (facts, "run.micro-batch") != NULL)
     sp_facts_put (file->facts, "file.accumulation", "1", SP_FACT_RESOLVED, "one micro-batch");
@@ -299,8 +296,9 @@ prepare_optimizer (SpFacts *facts)
   g_hash_table_remove (facts, "file.overlap-gather");
 }
 
-static void
-prepare_recompute (SpFacts *facts)
+/* Full recomputation wants its method and how many layers. */
+void
+sp_run_megatron_prepare_recompute (SpFacts *facts)
 {
   const char *what = sp_facts_get (facts, "layout.recompute");
   gboolean first = what != NULL && g_str_has_prefix (what, "first-");
@@ -336,10 +334,8 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   prepare_context (facts);
   prepare_sharding (facts);
   prepare_optimizer (facts);
-  prepare_recompute (facts);
+  sp_run_megatron_prepare_recompute (facts);
   prepare_stages (facts);
-  if (sp_facts_is (facts, "layout.tensor", "1"))
-    g_hash_table_remove (facts, "layout.sequence-regions");
   if (sp_facts_is (facts, "layout.loss", "fused")) {
     sp_facts_put (facts, "file.fuse-loss", "true", SP_FACT_FILE, "");
     sp_facts_put (facts, "file.fusion", "linear", SP_FACT_FILE, "");
@@ -351,10 +347,6 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   }
   if (sp_facts_is (facts, "run.precision", "fp8"))
     sp_facts_put (facts, "file.fp8", "fp8", SP_FACT_FILE, "");
-  if (sp_facts_is (facts, "layout.virtual-stages", "1"))
-    g_hash_table_remove (facts, "layout.virtual-stages");
-  if (sp_facts_is (facts, "layout.expert-capacity", "none"))
-    g_hash_table_remove (facts, "layout.expert-capacity");
 }
 
 const SpRunFormat sp_run_megatron = {

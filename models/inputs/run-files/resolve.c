@@ -2,6 +2,21 @@
 /* What several formats work out the same way. */
 #include "models/inputs/ini.h"
 #include "models/inputs/run-files/formats.h"
+#include "sim/words.h"
+
+gboolean
+sp_run_resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
+{
+  const SpFacts *facts = file->facts;
+
+  if (!file->format->resolve (file, place, error))
+    return FALSE;
+  /* Linear layers want tokens in order, so no file of a model with some means the usual zigzag. */
+  if (place->arch == NULL || !sp_architecture_has (place->arch, SP_LAYER_LINEAR) ||
+      sp_facts_int (facts, "layout.ring", 1) == 1 || sp_facts_get (facts, "layout.ring-split") != NULL)
+    return TRUE;
+  return sp_run_set (file, "layout.ring-split", "contiguous", SP_FACT_ABSENT, "linear layers", error);
+}
 
 gint64
 sp_run_times (gint64 a, gint64 b)
@@ -18,6 +33,22 @@ sp_run_replica (const SpFacts *facts)
   for (guint i = 0; i < G_N_ELEMENTS (axes); i++)
     product = sp_run_times (product, MAX (sp_facts_int (facts, axes[i], 1), 1));
   return product;
+}
+
+void
+sp_run_note_launch (SpRunFile *file, const SpRunPlace *place)
+{
+  gint64 nodes = sp_facts_int (file->facts, "file.nodes", 1);
+  gint64 each = sp_facts_int (file->facts, "file.gpus-per-node", place->gpus_per_node),
+         all = sp_run_times (nodes, each);
+  gboolean said =
+      sp_facts_get (file->facts, "file.nodes") != NULL || sp_facts_get (file->facts, "file.gpus-per-node") != NULL;
+
+  if (said && place->gpus > 0 && all != place->gpus)
+    sp_run_note (file,
+                 "note: the launcher starts %" G_GINT64_FORMAT " process%s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+                 "), the cluster has %d GPU%s, which count here: --set nodes=N or --set gpus-per-node=N takes a part",
+                 all, all == 1 ? "" : "es", nodes, each, place->gpus, sp_plural (place->gpus));
 }
 
 gboolean

@@ -39,6 +39,18 @@ known_values (const SpRunRow *row)
   return g_strdup (out->str);
 }
 
+/* A list, or a word of the program that a scenario has none for. */
+static gboolean
+is_other (const SpRunRow *row, const SpRunItem *item)
+{
+  g_auto (GStrv) others = g_strsplit (row->others != NULL ? row->others : "", " ", -1);
+  gboolean found = row->type != SP_ROW_WORD || item->type == SP_ITEM_LIST || strpbrk (item->text, " ,") != NULL;
+
+  for (guint i = 0; others[i] != NULL && !found; i++)
+    found = g_pattern_match_simple (others[i], item->text);
+  return found;
+}
+
 static gboolean
 refuse (const SpRunFile *file, const SpRunItem *item, GError **error, const char *expected)
 {
@@ -47,6 +59,27 @@ refuse (const SpRunFile *file, const SpRunItem *item, GError **error, const char
   gboolean shell = strchr (item->text, '$') != NULL;
   return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s = \"%s\": %s%s", place, shown, expected,
                         shell ? " (a shell variable is not filled in here)" : "");
+}
+
+/* A word that the program would not take either, as far as is known. */
+static gboolean
+refuse_word (const SpRunFile *file, const SpRunRow *row, const SpRunItem *item, GError **error)
+{
+  g_autofree char *known = known_values (row);
+  g_autofree char *all = g_strconcat (known, row->others != NULL ? " " : "", row->others, NULL);
+  g_auto (GStrv) names = g_strsplit (g_strdelimit (all, ",", ' '), " ", -1);
+  guint n = 0;
+
+  for (guint i = 0; names[i] != NULL; i++) /* patterns are no choice */
+    if (*names[i] != '\0' && strchr (names[i], '*') == NULL)
+      names[n++] = names[i];
+    else
+      g_free (names[i]);
+  names[n] = NULL;
+  g_autofree char *near = sp_did_you_mean (item->text, (const char *const *) names);
+  g_autofree char *choice = g_strjoinv (", ", names);
+  g_autofree char *expected = g_strdup_printf ("expected %s%s%s", n > 1 ? "one of " : "", choice, near);
+  return refuse (file, item, error, expected);
 }
 
 /* A whole number, also as 1e6 or 5.0e8: JSON and TOML writers do. */
@@ -203,8 +236,11 @@ read_item (SpRunFile *file, const SpRunRow *row, const SpRunItem *item, GError *
   g_autofree char *ours = sp_run_map (row, value, TRUE);
   if (ours == NULL) {
     g_autofree char *known = known_values (row);
-    if (!g_str_equal (value, "false"))
-      sp_run_note (file, "not mapped: %s = %s: seqpar maps %s", item->key, shown, known);
+    if (g_str_equal (value, "false") && row->type == SP_ROW_BOOL)
+      return TRUE;
+    if (!is_other (row, item))
+      return refuse_word (file, row, item, error);
+    sp_run_note (file, "not mapped: %s = %s: seqpar maps %s", item->key, shown, known);
     return TRUE;
   }
   if (row->why != NULL && !g_str_equal (value, "false"))

@@ -8,8 +8,8 @@
 
 /* The first that recognises a file reads it. */
 static const SpRunFormat *const formats[] = {
-  &sp_run_verl,         &sp_run_megatron_swift, &sp_run_swift, &sp_run_megatron,   &sp_run_calculon,
-  &sp_run_llamafactory, &sp_run_deepspeed,      &sp_run_flame, &sp_run_torchtitan,
+  &sp_run_verl,     &sp_run_llamafactory, &sp_run_megatron_swift, &sp_run_swift,      &sp_run_megatron,
+  &sp_run_calculon, &sp_run_deepspeed,    &sp_run_flame,          &sp_run_torchtitan,
 };
 
 const char *const sp_run_format_names[] = { "megatron",       "deepspeed",    "torchtitan", "flame", "swift",
@@ -26,7 +26,24 @@ sp_run_format_find (const char *name)
 
 /* --- recognition -------------------------------------------------------------------------------------------------- */
 
-/* A line begins with a flag, or the first has one that is not in quotes: also behind NAME=value and a launcher. */
+/* A line of a shell, by the command that it runs or, behind NAME=value, by a further word or \ at its end. */
+static gboolean
+is_shell (const char *line)
+{
+  static const char *const commands[] = { "export", "swift",      "megatron", "llamafactory-cli", "lmf",  "torchrun",
+                                          "python", "accelerate", "python3",  "deepspeed",        "srun", NULL };
+  gsize name = strspn (line, G_CSET_A_2_Z G_CSET_a_2_z G_CSET_DIGITS "_"), word = strcspn (line, " \t");
+  const char *rest = line + word + strspn (line + word, " \t");
+  g_autofree char *first = g_strndup (line, word);
+
+  if (g_strv_contains (commands, first))
+    return TRUE;
+  return name > 0 && line[name] == '=' && name + 1 < word && strpbrk (line + name, "\"'") == NULL &&
+         (*rest == '\\' || g_ascii_isalpha (*rest));
+}
+
+/* A line begins with a flag or is a shell's, or the first has a flag that is not in quotes: also behind NAME=value and a
+ * launcher. */
 static gboolean
 has_flags (const char *const *lines, const char *first)
 {
@@ -35,7 +52,7 @@ has_flags (const char *const *lines, const char *first)
   if (at != NULL && g_ascii_isalpha (at[3]))
     return TRUE;
   for (guint i = 0; lines[i] != NULL; i++)
-    if (g_str_has_prefix (lines[i], "--") && g_ascii_isalpha (lines[i][2]))
+    if ((g_str_has_prefix (lines[i], "--") && g_ascii_isalpha (lines[i][2])) || is_shell (lines[i]))
       return TRUE;
   return FALSE;
 }

@@ -6,7 +6,8 @@
  * arguments of ms-swift and Megatron-SWIFT, LLaMA-Factory YAML, verl's overrides, and Calculon's run JSON, which is read
  * only. One becomes a scenario, and a scenario becomes one.
  *
- * A format is one file and one row (run-file.c): how its text is cut into items (items.h), how it is recognised, and a
+ * A format is one file and one row (run-file.c): how its text is cut into items (items.h), how it is recognised (by its
+ * keys, or the command that a shell's words run), and a
  * table of rows, each a foreign key and what it means here:
  *   mapped      a key of ours, and a map of values; the same row reads and writes
  *   not mapped  and why: it may change a cost, and a scenario has no word for it
@@ -20,10 +21,12 @@
  *
  * "auto", and -1 for "all the rest", are computed where the cluster and the other facts say what they are, else asked
  * for: the error names the key, what it follows from, and the option that gives it. So is what a file leaves out and a
- * scenario needs. Nothing is guessed; what the foreign program takes when a key is absent is taken here too.
+ * scenario needs. Nothing is guessed; what the foreign program takes when a key is absent is taken here too. A word that
+ * the program does not take, and a layout that no rule allows, are errors.
  *
  * An export is read back before it is given: every key whose value would not come back is lost, and listed. A lost
- * degree of parallelism is an error.
+ * degree of parallelism is an error. Which layout is best so is models/questions/'s to find: sp_plan_export. Some facts of
+ * "file" stay with the scenario, in [run-file], for the next export: a model's name on the hub, prompts and answers.
  *
  * Known lies: a framework profile is no part of a run file: an import takes the default, an export says nothing of it.
  * layout.overlap is one switch; the formats have one for each kind of communication. Selective recomputation saves what
@@ -75,5 +78,14 @@ char *sp_run_model_path (const char *path);
 /* The scenario as a run file of that format; *ret_lost (of char*) gets what it cannot carry. */
 gboolean sp_run_file_export (const SpScenario *scenario, const char *format, GString *ret_text, GPtrArray *ret_lost,
                              GError **error);
+
+/* How much of a layout a run file brings back: not its degrees; these, in another order; all but some other key of
+ * [layout], or a batch; all. */
+typedef enum { SP_RUN_CARRIES_NOT, SP_RUN_CARRIES_DEGREES, SP_RUN_CARRIES_PLACES, SP_RUN_CARRIES_ALL } SpRunCarries;
+
+/* What becomes of a scenario's layout when it is written as a run file of that format and read again. Of [run] it is what
+ * the file says, or the scenario where the file says nothing; so is of [layout] what a format leaves to the program that
+ * reads it. Both may be NULL, and are untouched where the degrees do not come back. Thread-safe. */
+SpRunCarries sp_run_file_carries (const SpScenario *scenario, const char *format, SpLayout *ret_layout, SpRun *ret_run);
 
 G_END_DECLS

@@ -18,34 +18,34 @@
 /* Rows that both have. */
 #define SHARED_ROWS                                                                                                    \
   { "training.seq_len", "run.sequence", SP_ROW_INT },                                                                  \
-      { "training.mixed_precision_param", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 bfloat16=fp8",        \
-        .absent = "bfloat16" },                                                                                        \
+      { "training.mixed_precision_param", "run.precision", SP_ROW_WORD,                                                \
+        .values = "bfloat16=bf16 bfloat16=fp8 float32=fp32", .absent = "bfloat16" },                                   \
       { "training.mixed_precision_reduce", "layout.gradient-dtype", SP_ROW_WORD,                                       \
-        .values = "float32=fp32 bfloat16=bf16",                                                                        \
-        .absent = "float32" },                                                                                         \
+        .values = "float32=fp32 bfloat16=bf16", .absent = "float32" },                                                 \
       { "training.enable_cpu_offload", "layout.offload", SP_ROW_BOOL, .values = "true=optimizer,parameters" },         \
-      { "training.dtype", "file.dtype", SP_ROW_WORD, .values = "float32=float32", .flags = SP_ROW_READ },              \
-      { "model.converters", "file.converters", SP_ROW_LIST },                                                          \
-      { "training.compile", .why = FRAMEWORK }, { "training.gc_freq" }, { "training.gc_debug" },                       \
-      { "training.dataset*" }, { "training.data_*" }, { "training.max_norm" }, { "training.steps" },                   \
-      { "training.seed" }, { "training.deterministic" }, { "training.warmup_steps" },                                  \
+      { "training.dtype",     "file.dtype",        SP_ROW_WORD, .values = "float32=float32",                           \
+        .others = "bfloat16", .flags = SP_ROW_READ },                                                                  \
+      { "model.converters", "file.converters", SP_ROW_LIST }, { "training.compile", .why = FRAMEWORK },                \
+      { "training.gc_freq" }, { "training.gc_debug" }, { "training.dataset*" }, { "training.data_*" },                 \
+      { "training.max_norm" }, { "training.steps" }, { "training.seed" }, { "training.deterministic" },                \
+      { "training.warmup_steps" },                                                                                     \
       { "activation_checkpoint.mode",                                                                                  \
         "file.recompute",                                                                                              \
         SP_ROW_WORD,                                                                                                   \
         .values = "none=none selective=selective full=full",                                                           \
+        .others = "memory_budget",                                                                                     \
         .absent = "selective",                                                                                         \
         .flags = SP_ROW_ALWAYS },                                                                                      \
       { "activation_checkpoint.selective_ac_option", "file.recompute-every", SP_ROW_WORD, .absent = "2",               \
         .flags = SP_ROW_ALWAYS },                                                                                      \
       { "activation_checkpoint.*", .why = "selective recomputation is seqpar's own choice: norms and activations" },   \
-      { "optimizer.name", "run.optimizer", SP_ROW_WORD, .values = "AdamW=adamw Adam=adamw",                            \
-        .absent = "AdamW" },                                                                                           \
+      { "optimizer.name", "run.optimizer", SP_ROW_WORD, .values = "AdamW=adamw Adam=adamw", .absent = "AdamW" },       \
       { "optimizer.fused", .why = "the optimizer's step is priced as fused" },                                         \
       { "optimizer.implementation", .why = "the optimizer's step is priced as fused" },                                \
       { "optimizer.early_step_in_backward", .why = "the optimizer steps after the backward" }, { "optimizer.*" },      \
       { "float8.enable_float8_linear", "file.fp8", SP_ROW_BOOL },                                                      \
-      { "float8.enable_fsdp_float8_all_gather", .why = GATHERED },                                                     \
-      { "float8.*" }, { "model.tokenizer_path" }, { "model.hf_assets_path" }, { "model.print_after_conversion" },      \
+      { "float8.enable_fsdp_float8_all_gather", .why = GATHERED }, { "float8.*" }, { "model.tokenizer_path" },         \
+      { "model.hf_assets_path" }, { "model.print_after_conversion" },                                                  \
       { "model.norm_type", .why = "the model's file says which norm it has" }, { "job.*" }, { "lr_scheduler.*" },      \
       { "checkpoint.*" }, { "profiling.*" }, { "metrics.*" }, { "comm.*" }, { "memory_estimation.*" },                 \
       { "fault_tolerance.*" }, { "experimental.custom_*" }, { "validation.*" },                                        \
@@ -54,6 +54,8 @@
   }
 
 #define SCHEDULES "1F1B=1f1b GPipe=gpipe Interleaved1F1B=interleaved"
+#define OTHER_SCHEDULES                                                                                                \
+  "LoopedBFS InterleavedZeroBubble ZBVZeroBubble DualPipeV PipelineScheduleSingle PipelineScheduleMulti"
 
 static const SpRunRow rows[] = {
   { "model.name", "file.model", SP_ROW_WORD },
@@ -69,7 +71,8 @@ static const SpRunRow rows[] = {
   { "parallelism.context_parallel_rotate_method", "file.rotate", SP_ROW_WORD,
     .values = "allgather=all-gather alltoall=p2p", .absent = "allgather" },
   { "parallelism.pipeline_parallel_degree", "layout.pipeline", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
-  { "parallelism.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES, .absent = "1F1B" },
+  { "parallelism.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES,
+    .others = OTHER_SCHEDULES, .absent = "1F1B" },
   { "parallelism.pipeline_parallel_layers_per_stage", "file.virtual-layers", SP_ROW_INT },
   { "parallelism.pipeline_parallel_microbatch_size", "file.pipeline-batch", SP_ROW_INT, .absent = "1" },
   { "parallelism.pipeline_parallel_*", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
@@ -113,7 +116,8 @@ static const SpRunRow flame_rows[] = {
   { "experimental.context_parallel_rotate_method", "file.rotate", SP_ROW_WORD,
     .values = "allgather=all-gather alltoall=p2p", .absent = "allgather" },
   { "experimental.pipeline_parallel_degree", "layout.pipeline", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
-  { "experimental.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES, .absent = "1F1B" },
+  { "experimental.pipeline_parallel_schedule", "layout.schedule", SP_ROW_WORD, .values = SCHEDULES,
+    .others = OTHER_SCHEDULES, .absent = "1F1B" },
   { "experimental.pipeline_parallel_microbatches", "file.pipeline-batches", SP_ROW_INT },
   { "experimental.pipeline_parallel_*", .why = "give layout.stage-split: --set layout.stage-split=8,8,7,7" },
   { "experimental.enable_async_tensor_parallel",
@@ -329,8 +333,9 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   const SpFacts *facts = file->facts;
   gint64 tensor = sp_facts_int (facts, "layout.tensor", 1);
   if (sp_facts_int (facts, "layout.expert", 1) > 1 && sp_facts_int (facts, "file.expert-tensor", tensor) != tensor)
-    sp_run_note (file, "not mapped: parallelism.expert_tensor_parallel_degree: experts are split as the rest is, by the "
-                       "tensor degree");
+    sp_run_note (file,
+                 "not mapped: parallelism.expert_tensor_parallel_degree: experts are split as the rest is, by the "
+                 "tensor degree");
   gint64 local = sp_facts_int (facts, "file.local-batch", 1), data = sp_facts_int (facts, "layout.data", 0);
   gint64 global = sp_facts_int (facts, "file.global-batch", 0);
   gboolean pipeline = sp_facts_int (facts, "layout.pipeline", 1) > 1;

@@ -27,7 +27,10 @@ resolve_sharding (SpRunFile *file, GError **error)
         !sp_run_set (file, "layout.offload", stages[i].offload, SP_FACT_RESOLVED, stages[i].name, error))
       return FALSE;
   }
-  if (name == NULL && g_str_equal (zero, "0"))
+  gboolean said = sp_run_items_get (file->items, "--deepspeed") != NULL ||
+                  sp_run_items_get (file->items, "deepspeed") != NULL ||
+                  sp_run_items_get (file->items, "--fsdp") != NULL;
+  if (name == NULL && g_str_equal (zero, "0") && !said)
     sp_run_note (file,
                  "note: neither DeepSpeed nor FSDP is said: states are whole on each data rank; --set layout.zero=3");
   return sp_run_set (file, "layout.zero", zero, SP_FACT_RESOLVED, "deepspeed", error);
@@ -67,7 +70,8 @@ sp_run_trainer_resolve (SpRunFile *file, const SpRunPlace *place, GError **error
   const char *rank = sp_facts_get (facts, "file.lora-rank");
 
   if (!resolve_sharding (file, error) || !sp_run_resolve_data (file, place, error) ||
-      !sp_run_set (file, "layout.gradient-dtype", "bf16", SP_FACT_RESOLVED, "gradients", error))
+      !sp_run_set (file, "layout.gradient-dtype", sp_facts_is (facts, "run.precision", "fp32") ? "fp32" : "bf16",
+                   SP_FACT_RESOLVED, "gradients", error))
     return FALSE;
   if (sp_facts_is (facts, "file.tuner", "lora") &&
       !sp_run_set (file, "run.lora-rank", rank != NULL ? rank : "8", SP_FACT_RESOLVED, "lora_rank", error))
@@ -106,36 +110,6 @@ sp_run_ulysses_first (const SpArchitecture *arch, gint64 ranks)
     b = rest;
   }
   return a;
-}
-
-/* --- models ------------------------------------------------------------------------------------------------------- */
-
-/* What a hub's name has before and behind that of the base model. */
-static const char *const before[] = { "meta-", "" };
-static const char *const behind[] = { "-instruct-2507", "-instruct", "-chat", "-base", "-it", "" };
-
-const char *
-sp_run_hub_model (const SpRunFile *file)
-{
-  const char *named = sp_facts_get (file->facts, "file.model");
-  if (named == NULL)
-    return NULL;
-  g_autofree char *last = g_path_get_basename (named);
-  g_autofree char *name = g_ascii_strdown (last, -1);
-
-  for (guint i = 0; i < G_N_ELEMENTS (before); i++)
-    for (guint j = 0; j < G_N_ELEMENTS (behind); j++) {
-      if (!g_str_has_prefix (name, before[i]) || !g_str_has_suffix (name, behind[j]))
-        continue;
-      gsize head = strlen (before[i]), whole = strlen (name), tail = strlen (behind[j]);
-      if (head + tail >= whole)
-        continue;
-      g_autofree char *base = g_strndup (name + head, whole - head - tail);
-      g_autofree char *path = sp_find_shipped ("models", base, NULL);
-      if (path != NULL)
-        return g_intern_string (base);
-    }
-  return NULL;
 }
 
 /* --- items -------------------------------------------------------------------------------------------------------- */

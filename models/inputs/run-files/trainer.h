@@ -10,7 +10,7 @@
  *   file.tuner        full, lora
  *   file.lora-rank    of lora; 8 if it is not said
  *   file.liger        true: its loss takes the output matrix along
- * What is said of their defaults is assumed from their documentation as of 2025.
+ * Defaults are in the headers of the formats.
  */
 
 #include "models/inputs/run-files/formats.h"
@@ -25,14 +25,15 @@ void sp_run_trainer_prepare (SpFacts *facts);
 /* Ranks of one sequence as Ulysses takes them first, as many as heads allow, and a ring the rest. */
 gint64 sp_run_ulysses_first (const SpArchitecture *arch, gint64 ranks);
 
-/* The shipped model of a name on the hub, or NULL: "meta-llama/Llama-3.1-8B-Instruct" is llama-3.1-8b. Static. */
-const char *sp_run_hub_model (const SpRunFile *file);
-
 /* true and false of a command line are what they are elsewhere, and a bare flag is true. */
 void sp_run_trainer_booleans (SpRunItems *items);
 
 #define SP_TRAINER_PROFILE "which kernels run is the framework profile's: --set run.framework=NAME"
 #define SP_TRAINER_PACKING "documents are packed only by run.packing, a file of their lengths"
+/* More that transformers' OptimizerNames has. */
+#define SP_TRAINER_OTHER_OPTIMIZERS                                                                                    \
+  "sgd adafactor adagrad adalomo lomo rmsprop* ademamix* paged_* lion_* galore_* schedule_free_* apollo_* stable_* "   \
+  "grokadamw adamw_*"
 #define SP_TRAINER_OPTIMIZERS                                                                                          \
   "adamw_torch=adamw adamw_torch_fused=adamw adamw_hf=adamw adamw_8bit=adamw-8bit paged_adamw_8bit=adamw-8bit "        \
   "muon=muon"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verl's overrides (python3 -m verl.trainer.main_ppo key=value ..., docs: Config Explanation). What is a training step here
+ * verl's overrides (python3 -m verl.trainer.main_ppo key=value ...). Names, values and defaults are those of
+ * verl/trainer/config/_generated_ppo_trainer.yaml (FSDP) and engine/megatron.yaml, commits 01d4d76 and 093191f;
+ * fsdp_config.mixed_precision is of older ones. Other trainers of verl's are not read. What is a training step here
  * is one update of the actor: ppo_mini_batch_size prompts x rollout.n answers, of at most prompt + response tokens. The
  * rollout, the reference and the critic are other programs on the same GPUs and are not priced.
  *
@@ -9,8 +11,8 @@
  * states to the host between phases, not in the step; offload_policy (FSDP2) leaves them there. Megatron: its degrees, and
  * of the parallelism of the sequence context ranks, taken as a ring.
  *
- * Assumed of its defaults: prompt and response 512 tokens each, mini-batch 256, n 1, recomputation on with FSDP, bf16
- * compute with gradients reduced in fp32, optimizer states sharded with Megatron.
+ * Its defaults: prompt and response 512 tokens each, mini-batch 256, n 1, recomputation on with FSDP, bf16 compute,
+ * optimizer states sharded with Megatron. Assumed: gradients reduced in fp32.
  */
 #include "models/inputs/run-files/trainer.h"
 
@@ -31,12 +33,14 @@ static const SpRunRow rows[] = {
   { "data.train_batch_size", .why = "prompts of an iteration: a step is of ppo_mini_batch_size" },
   { ACTOR "ppo_mini_batch_size", "file.mini-batch", SP_ROW_INT, .absent = "256", .flags = SP_ROW_ALWAYS },
   { ACTOR "ppo_micro_batch_size_per_gpu", "run.micro-batch", SP_ROW_INT },
+  { ACTOR "ppo_micro_batch_size",
+    .why = "of all GPUs together, which verl no longer takes: ppo_micro_batch_size_per_gpu" },
   { ACTOR "use_dynamic_bsz", "file.dynamic", SP_ROW_BOOL },
   { ACTOR "ppo_max_token_len_per_gpu", "file.tokens", SP_ROW_INT },
   { "actor_rollout_ref.rollout.n", "file.answers", SP_ROW_INT, .absent = "1", .flags = SP_ROW_ALWAYS },
 
   { ACTOR "strategy", "file.strategy", SP_ROW_WORD, .values = "fsdp=fsdp fsdp2=fsdp2 megatron=megatron",
-    .absent = "fsdp", .flags = SP_ROW_ALWAYS },
+    .others = "veomni torchtitan automodel mindspeed", .absent = "fsdp", .flags = SP_ROW_ALWAYS },
   { ACTOR "ulysses_sequence_parallel_size", "layout.ulysses", SP_ROW_INT, .absent = "1" },
   { FSDP "ulysses_sequence_parallel_size", "layout.ulysses", SP_ROW_INT, .flags = SP_ROW_READ },
   { FSDP "fsdp_size", "file.shard", SP_ROW_INT, .absent = "-1", .least = -1 },
@@ -45,12 +49,13 @@ static const SpRunRow rows[] = {
   { FSDP "param_offload", .why = BETWEEN },
   { FSDP "optimizer_offload", .why = BETWEEN },
   { FSDP "forward_prefetch", .why = "a layer is gathered beside the one before; --set layout.overlap=false" },
-  { FSDP "dtype", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 float16=fp16", .absent = "bfloat16" },
+  { FSDP "dtype", "run.precision", SP_ROW_WORD, .values = "bfloat16=bf16 float16=fp16 float32=fp32",
+    .absent = "bfloat16" },
   { FSDP "model_dtype", .why = "master weights are fp32" },
-  { FSDP "mixed_precision.param_dtype", "run.precision", SP_ROW_WORD, .values = "bf16=bf16 fp16=fp16",
-    .flags = SP_ROW_READ },
-  { FSDP "mixed_precision.reduce_dtype", "layout.gradient-dtype", SP_ROW_WORD, .values = "fp32=fp32 bf16=bf16",
-    .absent = "fp32" },
+  { FSDP "mixed_precision.param_dtype", "run.precision", SP_ROW_WORD,
+    .values = "bf16=bf16 bfloat16=bf16 fp16=fp16 float16=fp16 fp32=fp32 float32=fp32", .flags = SP_ROW_READ },
+  { FSDP "mixed_precision.reduce_dtype", "layout.gradient-dtype", SP_ROW_WORD,
+    .values = "fp32=fp32 float32=fp32 bf16=bf16 bfloat16=bf16", .absent = "fp32" },
   { FSDP "mixed_precision.buffer_dtype" },
   { FSDP "wrap_policy.*" },
   { FSDP "use_orig_params" },
@@ -68,14 +73,17 @@ static const SpRunRow rows[] = {
   { MEGATRON "optimizer_offload", .why = BETWEEN },
   { MEGATRON "override_transformer_config.recompute_granularity", "file.recompute", SP_ROW_WORD,
     .values = "full=full selective=selective" },
-  { MEGATRON "override_transformer_config.recompute_*", .why = "full recomputation is of all layers" },
+  { MEGATRON "override_transformer_config.recompute_method", "file.recompute-method", SP_ROW_WORD,
+    .values = "uniform=uniform block=block" },
+  { MEGATRON "override_transformer_config.recompute_num_layers", "file.recompute-layers", SP_ROW_INT },
+  { MEGATRON "override_transformer_config.recompute_*", .why = "selective recomputation is seqpar's own choice" },
   { MEGATRON "*", .why = "seqpar has no word for it" },
 
   { MODEL "enable_gradient_checkpointing", "file.checkpointing", SP_ROW_BOOL, .absent = "true" },
   { MODEL "enable_activation_offload", "file.offload-activations", SP_ROW_BOOL, .absent = "false" },
   { MODEL "lora_rank", "run.lora-rank", SP_ROW_INT, .flags = SP_ROW_ZERO },
   { MODEL "lora_alpha" },
-  { MODEL "target_modules", "run.lora-targets", SP_ROW_WORD, .values = "all-linear=all" },
+  { MODEL "target_modules", "run.lora-targets", SP_ROW_WORD, .values = "all-linear=all", .others = "*" },
   { MODEL "use_fused_kernels", "file.fused", SP_ROW_BOOL },
   { MODEL "use_liger", .why = SP_TRAINER_PROFILE },
   { MODEL "use_remove_padding", .why = "sequences are whole: " SP_TRAINER_PACKING },
@@ -104,7 +112,7 @@ recognise (const SpRunItems *items)
   for (guint i = 0; i < items->list->len; i++)
     if (g_str_has_prefix (((const SpRunItem *) items->list->pdata[i])->key, "actor_rollout_ref."))
       return TRUE;
-  return FALSE;
+  return items->command != NULL && g_str_has_prefix (items->command, "verl.trainer.main_");
 }
 
 static gboolean
@@ -137,18 +145,16 @@ resolve_fsdp (SpRunFile *file, GError **error)
 }
 
 static gboolean
-resolve_megatron (SpRunFile *file, GError **error)
+resolve_megatron (SpRunFile *file, const SpRunPlace *place, GError **error)
 {
   const SpFacts *facts = file->facts;
-  const char *what = sp_facts_get (facts, "file.recompute");
 
   if (sp_facts_int (facts, "layout.virtual-stages", 1) > 1 &&
       !sp_run_set (file, "layout.schedule", "interleaved", SP_FACT_RESOLVED, "virtual stages", error))
     return FALSE;
   return sp_run_set (file, "layout.zero", is_true (facts, "file.distributed") ? "1" : "0", SP_FACT_RESOLVED,
                      "megatron.use_distributed_optimizer", error) &&
-         sp_run_set (file, "layout.recompute", what != NULL ? what : "none", SP_FACT_RESOLVED, "recompute_granularity",
-                     error);
+         sp_run_megatron_resolve_recompute (file, place, error);
 }
 
 /* Micro-batches by tokens are of as many whole sequences as go in. */
@@ -197,10 +203,7 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
 {
   const SpFacts *facts = file->facts;
   gboolean megatron = sp_facts_is (facts, "file.strategy", "megatron");
-  gint64 gpus = sp_run_times (sp_facts_int (facts, "file.nodes", 0), sp_facts_int (facts, "file.gpus-per-node", 0));
 
-  if (gpus > 0 && place->gpus > 0 && gpus != place->gpus)
-    sp_run_note (file, "note: the trainer has %" G_GINT64_FORMAT " GPUs, the cluster %d", gpus, place->gpus);
   drop_other_strategy (file, megatron);
   if (sp_facts_int (facts, "layout.tensor", 1) == 1)
     g_hash_table_remove (file->facts, "layout.sequence-regions");
@@ -210,21 +213,28 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (is_true (facts, "file.fused") &&
       !sp_run_set (file, "layout.loss", "fused", SP_FACT_RESOLVED, "use_fused_kernels", error))
     return FALSE;
-  return megatron ? resolve_megatron (file, error) : resolve_fsdp (file, error);
+  return megatron ? resolve_megatron (file, place, error) : resolve_fsdp (file, error);
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-/* Half of a sequence is its prompt, but for what does not divide. */
+/* Prompts and answers as the scenario's own run file had them, if that still comes to the sequence and the batch; else
+ * half of a sequence is its prompt, and each prompt has one answer. */
 static void
 prepare_batches (SpFacts *facts)
 {
-  gint64 sequence = sp_facts_int (facts, "run.sequence", 1024);
+  gint64 sequence = sp_facts_int (facts, "run.sequence", 1024), batch = sp_facts_int (facts, "run.global-batch", 1);
+  gint64 prompt = sp_facts_int (facts, "run-file.prompt-tokens", sequence / 2);
+  gint64 answers = sp_facts_int (facts, "run-file.answers", 1);
 
-  sp_facts_put_int (facts, "file.prompt", sequence / 2, SP_FACT_FILE, "");
-  sp_facts_put_int (facts, "file.response", sequence - sequence / 2, SP_FACT_FILE, "");
-  sp_facts_put (facts, "file.mini-batch", sp_facts_get (facts, "run.global-batch"), SP_FACT_FILE, "");
-  sp_facts_put_int (facts, "file.answers", 1, SP_FACT_FILE, "");
+  if (prompt >= sequence)
+    prompt = sequence / 2;
+  if (batch % answers != 0)
+    answers = 1;
+  sp_facts_put_int (facts, "file.prompt", prompt, SP_FACT_FILE, "");
+  sp_facts_put_int (facts, "file.response", sequence - prompt, SP_FACT_FILE, "");
+  sp_facts_put_int (facts, "file.mini-batch", batch / answers, SP_FACT_FILE, "");
+  sp_facts_put_int (facts, "file.answers", answers, SP_FACT_FILE, "");
 }
 
 static void
@@ -257,8 +267,7 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
   if (megatron) {
     sp_facts_put (facts, "file.strategy", "megatron", SP_FACT_FILE, "");
     sp_facts_put (facts, "file.distributed", zero == 1 ? "true" : "false", SP_FACT_FILE, "");
-    if (!sp_facts_is (facts, "layout.recompute", "none"))
-      sp_facts_put (facts, "file.recompute", sp_facts_get (facts, "layout.recompute"), SP_FACT_FILE, "");
+    sp_run_megatron_prepare_recompute (facts);
   } else
     prepare_fsdp (facts);
   if (sp_facts_is (facts, "layout.loss", "fused"))
@@ -267,10 +276,6 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
     g_hash_table_remove (facts, "run.lora-rank");
     g_hash_table_remove (facts, "run.lora-targets");
   }
-  if (sp_facts_is (facts, "layout.tensor", "1"))
-    g_hash_table_remove (facts, "layout.sequence-regions");
-  if (sp_facts_is (facts, "layout.virtual-stages", "1"))
-    g_hash_table_remove (facts, "layout.virtual-stages");
 }
 
 const SpRunFormat sp_run_verl = {
