@@ -45,6 +45,7 @@ typedef struct {
   SpExposed exposed;
   double memory_bytes, predicted_memory_bytes; /* memory: 0 where not measured */
   double interval_s[2];                        /* 0: none */
+  double clock, predicted_clock;               /* of the work, over the highest; clock: 0 where not measured */
   gboolean bytes_agree;
   OpSum ops[SP_N_OPS];
 } Compared;
@@ -150,6 +151,9 @@ compare_run (const Options *o, const SpExecuted *executed, char **sets, Compared
     sp_interval_apply (&interval, &simulated.result);
   memcpy (c->interval_s, simulated.result.interval_s, sizeof c->interval_s);
   c->step_s = sp_executed_step_s (c->run);
+  if (executed->max_clock_hz > 0)
+    c->clock = sp_executed_clock_hz (c->run) / executed->max_clock_hz;
+  c->predicted_clock = estimator.cost.clocks[0];
   c->predicted_s = simulated.result.step_time_s;
   if (!sp_compare_exposed (&estimator, program, s, c->run, &simulated, &c->exposed, error))
     return FALSE;
@@ -300,6 +304,26 @@ add_agreeing (const Compared *all, guint n, GString *out)
         100 * SP_EXPOSED_SHARE, 1e6 * SP_EXPOSED_LEAST_S, agree, said);
 }
 
+/* Where runs say at what clock they were, and the profile what clock power leaves. */
+static void
+add_clocks (const Compared *all, guint n, GString *out)
+{
+  g_autofree double *errors = g_new (double, MAX (n, 1));
+  gboolean held = FALSE;
+  guint said = 0;
+
+  for (guint i = 0; i < n; i++) {
+    held = held || all[i].predicted_clock < 1;
+    if (all[i].clock > 0)
+      errors[said++] = error_of (all[i].predicted_clock, all[i].clock);
+  }
+  if (said == 0 || !held)
+    return;
+  qsort (errors, said, sizeof *errors, compare_numbers);
+  g_string_append_printf (out, "clock: predicted %+.1f %% off in the middle, from %+.1f %% to %+.1f %%\n",
+                          100 * errors[said / 2], 100 * errors[0], 100 * errors[said - 1]);
+}
+
 static void
 add_json_ops (JsonBuilder *b, const OpSum *ops)
 {
@@ -343,6 +367,8 @@ add_json (const Compared *all, guint n, Spread time, Spread memory, GString *out
     sp_json_bool (b, "exposed_agrees", all[i].exposed.agrees);
     sp_json_whole (b, "memory_bytes", all[i].memory_bytes);
     sp_json_whole (b, "predicted_memory_bytes", all[i].predicted_memory_bytes);
+    sp_json_number (b, "clock", all[i].clock);
+    sp_json_number (b, "predicted_clock", all[i].predicted_clock);
     sp_json_bool (b, "bytes_agree", all[i].bytes_agree);
     add_json_ops (b, all[i].ops);
     json_builder_end_object (b);
@@ -373,6 +399,7 @@ report (const Options *o, const Compared *all, guint n, double tolerance, GStrin
                             "in the 95 %% interval of the profile's curves, which knows no error of the model: "
                             "%u of %u runs\n",
                             count_inside (all, n), n);
+    add_clocks (all, n, out);
     add_spread ("memory", memory, out);
     add_agreeing (all, n, out);
   }
@@ -401,7 +428,7 @@ parse (char **args, Options *o, GString *out, GError **error)
   return sp_cli_parse (args, entries,
                        "Predicts each run of EXECUTED.csv (seqpar-measure execute) from its scenario with the\n"
                        "curves of PROFILE (seqpar calibrate fit), and says how far off that is: the step, what of\n"
-                       "communication nothing hides, memory, bytes. Exit status 3 beyond the tolerance.\n",
+                       "communication nothing hides, clocks, memory, bytes. Exit status 3 beyond the tolerance.\n",
                        out, error);
 }
 

@@ -19,8 +19,8 @@ range_text (const SpCurve *curve)
     return g_strdup ("");
   if (curve->kind <= SP_CURVE_LINEAR_BACKWARD)
     return g_strdup_printf ("%.3g to %.3g GFLOP", curve->from / 1e9, curve->to / 1e9);
-  g_autofree char *from = sp_format_quantity (curve->from, SP_UNIT_BYTES);
-  g_autofree char *to = sp_format_quantity (curve->to, SP_UNIT_BYTES);
+  SpUnit unit = curve->kind == SP_CURVE_POWER ? SP_UNIT_WATTS : SP_UNIT_BYTES;
+  g_autofree char *from = sp_format_quantity (curve->from, unit), *to = sp_format_quantity (curve->to, unit);
   return g_strdup_printf ("%s to %s", from, to);
 }
 

@@ -5,7 +5,7 @@
 
 /* What a micro-batch does on its way through all layers. */
 typedef struct {
-  double flops, bytes, seconds;
+  double flops, bytes;
 } Work;
 
 static const SpPhase phases[] = { SP_PHASE_FORWARD, SP_PHASE_RECOMPUTE, SP_PHASE_BACKWARD };
@@ -61,43 +61,77 @@ price_at (SpCost *cost, const SpProgram *program, gint32 variant, double clock, 
   return seconds;
 }
 
+/* No card goes below: 660 of the 1,980 MHz of an H200. assumed */
+#define LEAST (1.0 / 3)
+
 /* The clock at which as much work in so many seconds draws the limit; at most 1. */
 static double
 allowed (const SpCurve *power, const Work *work, double seconds)
 {
-  /* No card goes below: a third of the clock of an H200 is its 660 MHz. assumed */
-  const double least = 1.0 / 3;
   double value[SP_CURVE_SLOTS];
 
   for (guint i = 0; i < SP_CURVE_SLOTS; i++)
     value[i] = power->value[i].value;
-  double clock =
-      sp_curve_power_clock (value, work->flops / seconds, work->bytes / seconds, power->value[SP_POWER_LIMIT].value);
-  return CLAMP (clock, least, 1);
+  return CLAMP (sp_curve_power_clock (value, work->flops / seconds, work->bytes / seconds, value[SP_POWER_LIMIT]),
+                LEAST, 1);
+}
+
+/* A clock and what the work takes at it. */
+typedef struct {
+  double clock, seconds;
+} At;
+
+/* Where it meets the limit between two clocks, if seconds go with 1 / clock between them. */
+static double
+between (const SpCurve *power, const Work *work, At low, At high)
+{
+  enum { HALVINGS = 30 };
+  double from = low.clock, to = high.clock;
+
+  for (guint i = 0; i < HALVINGS; i++) {
+    double clock = (from + to) / 2;
+    double share = (1 / clock - 1 / high.clock) / (1 / low.clock - 1 / high.clock);
+    double seconds = high.seconds + share * (low.seconds - high.seconds);
+    *(allowed (power, work, seconds) < clock ? &to : &from) = clock;
+  }
+  return (from + to) / 2;
+}
+
+/* A lower clock takes longer, which allows a higher one: what is looked for lies between what the seconds at 1 allow and
+ * 1. Prices are those of the clock that is returned. */
+static double
+look_for (SpCost *cost, const SpProgram *program, gint32 variant, const Work *work, double seconds, SpBlockWork *ret)
+{
+  enum { MOST_TURNS = 6 };
+  const double close = 3e-4;
+  At high = { 1, seconds }, low = { allowed (cost->power, work, seconds), 0 };
+  double clock = low.clock;
+
+  if (clock == 1)
+    return 1;
+  low.seconds = price_at (cost, program, variant, clock, ret);
+  for (guint turn = 0; turn < MOST_TURNS && high.clock - low.clock > close; turn++) {
+    clock = between (cost->power, work, low, high);
+    double at_s = price_at (cost, program, variant, clock, ret), most = allowed (cost->power, work, at_s);
+    if (fabs (most / clock - 1) < close)
+      break;
+    *(most < clock ? &high : &low) = (At){ clock, at_s };
+  }
+  return clock;
 }
 
 double
 sp_clock_price (SpCost *cost, const SpProgram *program, gint32 variant, SpBlockWork *ret)
 {
-  enum { MOST_TURNS = 8 };
-  const double before = cost->clock, close = 1e-4;
+  const double before = cost->clock;
+  double clock = 1, seconds = price_at (cost, program, variant, 1, ret);
   Work work = { 0 };
-  double high = 1, low, clock = 1;
 
-  work.seconds = price_at (cost, program, variant, 1, ret);
   for (guint b = 0; cost->power != NULL && b < program->n_blocks; b++)
     for (guint p = 0; p < G_N_ELEMENTS (phases); p++)
       add_list (program, &program->variants[variant].blocks[b], phases[p], layers_of (program, b), &work);
-  if (cost->power != NULL && work.flops > 0 && work.seconds > 0) {
-    /* A lower clock takes longer, which allows a higher one: what is looked for lies between. */
-    low = allowed (cost->power, &work, work.seconds);
-    for (guint turn = 0; turn < MOST_TURNS && high - low > close; turn++) {
-      clock = (low + high) / 2;
-      double most = allowed (cost->power, &work, price_at (cost, program, variant, clock, ret));
-      low = MAX (low, MIN (clock, most));
-      high = MIN (high, MAX (clock, most));
-    }
-  }
+  if (work.flops > 0 && seconds > 0)
+    clock = look_for (cost, program, variant, &work, seconds, ret);
   cost->clock = before;
   return clock;
 }
