@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "calibrate/cudnn.h"
-#include "calibrate/executed.h"
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
 #include "calibrate/sensor.h"
@@ -126,7 +125,7 @@ run_steps (Run *run, GError **error)
     Step mine = { 0 };
     /* Ranks start together: what one waits for another before the step is no part of it. */
     if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error) ||
-        !sp_player_step (run->player, FALSE, &mine.step_s, error))
+        !sp_player_step (run->player, SP_TIMING_NONE, &mine.step_s, error))
       return FALSE;
     mine.issue_s = sp_player_issue_s (run->player);
     mine.reading = read_sensor (run, mine.step_s, since_us);
@@ -147,26 +146,99 @@ run_steps (Run *run, GError **error)
   return TRUE;
 }
 
-/* Of rank 0. */
-static void
-write_sums (const Run *run, const SpReading *reading)
+/* A rank's ops, all together. */
+typedef struct {
+  double all_s[SP_N_OPS];
+  gint64 times[SP_N_OPS];
+} Sums;
+
+static Sums
+sums_of (const Run *run)
 {
-  g_autoptr (GArray) commands = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
-  double all_s[SP_N_OPS] = { 0 };
-  gint64 times[SP_N_OPS] = { 0 };
+  Sums sums = { 0 };
 
   for (guint i = 0; i < run->recording->commands->len; i++) {
-    const SpCommand *command = &g_array_index (run->recording->commands, SpCommand, i);
-    SpExecutedCommand timed = { command->op.kind, command->queue == SP_STREAM_COMPUTE, 0, 0 };
-    sp_player_command_times (run->player, i, &timed.start_s, &timed.end_s);
-    g_array_append_val (commands, timed);
-    all_s[timed.op] += timed.end_s - timed.start_s;
-    times[timed.op]++;
+    guint op = g_array_index (run->recording->commands, SpCommand, i).op.kind;
+    double start_s, end_s;
+    sp_player_command_times (run->player, i, &start_s, &end_s);
+    sums.all_s[op] += end_s - start_s;
+    sums.times[op]++;
   }
+  return sums;
+}
+
+static gboolean
+gather_sums (Run *run, GError **error)
+{
+  int size = sp_ranks_size (run->rank);
+  g_autofree Sums *all = g_new (Sums, size);
+  double events_s, drain_s;
+  Sums mine = sums_of (run);
+
+  if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
+    return FALSE;
+  for (int r = 0; run->out != NULL && r < size; r++)
+    for (guint op = 0; op < SP_N_OPS; op++)
+      if (all[r].times[op] > 0)
+        write_row (run, r, "op", sp_op_name (op), 0, all[r].times[op], 0, 0, 0, all[r].all_s[op]);
+  if (run->out == NULL)
+    return TRUE;
+  sp_player_overheads (run->player, &events_s, &drain_s);
+  write_row (run, 0, "overhead", "events", 0, 0, 0, 0, 0, events_s);
+  write_row (run, 0, "overhead", "wait", 0, 0, 0, 0, 0, drain_s);
+  return TRUE;
+}
+
+/* What COMPUTE waited for others in a step that was timed there alone. */
+typedef struct {
+  double all_s, of_s[SP_N_OPS];
+  gint64 times[SP_N_OPS];
+} Waits;
+
+static int
+compare_waits (const void *a, const void *b)
+{
+  double x = ((const Waits *) a)->all_s, y = ((const Waits *) b)->all_s;
+
+  return (x > y) - (x < y);
+}
+
+static void
+write_waits (const Run *run, int rank, const Waits *waits)
+{
+  write_row (run, rank, "exposed", "", 0, 0, 0, 0, 0, waits->all_s);
   for (guint op = 0; op < SP_N_OPS; op++)
-    if (times[op] > 0)
-      write_row (run, 0, "op", sp_op_name (op), 0, times[op], 0, 0, 0, all_s[op]);
-  write_timed (run, 0, "exposed", 0, 0, sp_executed_exposed_of (commands, sp_player_events_s (run->player)), reading);
+    if (waits->times[op] > 0)
+      write_row (run, rank, "wait", sp_op_name (op), 0, waits->times[op], 0, 0, 0, waits->of_s[op]);
+}
+
+/* The middle one of some steps, on each rank. */
+static gboolean
+gather_waits (Run *run, GError **error)
+{
+  enum { STEPS = 5 };
+  int size = sp_ranks_size (run->rank);
+  g_autofree Waits *all = g_new (Waits, MAX (size, STEPS));
+  double step_s, none = 0;
+  Waits mine;
+
+  for (guint i = 0; i < STEPS; i++) {
+    g_autofree double *here = g_new (double, size);
+    if (!sp_ranks_gather (run->rank, &none, sizeof none, here, error) ||
+        !sp_player_step (run->player, SP_TIMING_WAITS, &step_s, error))
+      return FALSE;
+    all[i].all_s = 0;
+    sp_player_waits (run->player, all[i].of_s, all[i].times);
+    for (guint op = 0; op < SP_N_OPS; op++)
+      all[i].all_s += all[i].of_s[op];
+  }
+  qsort (all, STEPS, sizeof *all, compare_waits);
+  mine = all[STEPS / 2];
+  if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
+    return FALSE;
+  for (int r = 0; run->out != NULL && r < size; r++)
+    write_waits (run, r, &all[r]);
+  return TRUE;
 }
 
 static gboolean
@@ -175,16 +247,12 @@ gather_commands (Run *run, GError **error)
   int size = sp_ranks_size (run->rank);
   gint64 n = run->recording->commands->len, most = n;
   g_autofree gint64 *counts = g_new (gint64, size);
-  gint64 since_us = g_get_monotonic_time ();
   double step_s = 0;
 
-  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error) || !sp_player_step (run->player, TRUE, &step_s, error))
+  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error) ||
+      !sp_player_step (run->player, SP_TIMING_COMMANDS, &step_s, error) ||
+      !sp_ranks_gather (run->rank, &n, sizeof n, counts, error) || !gather_sums (run, error))
     return FALSE;
-  SpReading reading = read_sensor (run, step_s, since_us);
-  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
-    return FALSE;
-  if (run->out != NULL)
-    write_sums (run, &reading);
   if (!run->execution->commands)
     return TRUE;
   for (int r = 0; r < size; r++)
@@ -303,7 +371,7 @@ verify (Run *run, GError **error)
   g_autofree double *all = g_new (double, size);
 
   sp_player_keep_gradients (run->player, TRUE);
-  if (!sp_player_step (run->player, FALSE, &step_s, error) || !gather_counts (run, &loss, error) ||
+  if (!sp_player_step (run->player, SP_TIMING_NONE, &step_s, error) || !gather_counts (run, &loss, error) ||
       !sp_ranks_gather (run->rank, &run->recording, sizeof run->recording, recordings, error) ||
       !sp_ranks_gather (run->rank, &run->player, sizeof run->player, players, error))
     return FALSE;
@@ -354,7 +422,8 @@ run_program (Run *run, GError **error)
     return FALSE;
   if (execution->verifies)
     return verify (run, error);
-  return run_steps (run, error) && gather_counts (run, &loss, error) && gather_commands (run, error);
+  return run_steps (run, error) && gather_counts (run, &loss, error) && gather_waits (run, error) &&
+         gather_commands (run, error);
 }
 
 static gboolean

@@ -7,13 +7,19 @@
  *   program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s,
  *       clock_hz,power_w,temperature_c,throttle      (one line; older files end with end_s)
  *
- * The last four are of rows step and exposed: means over the step and at least 0.1 s of steps before it (as in
- * calibrate/measured.h), of the step of all cards, of the other of rank 0's.
+ * The last four are of rows step: means over the step and at least 0.1 s of steps before it (as in calibrate/measured.h),
+ * of all cards.
  *
  * Rows, by the column of that name:
  *   step      end_s = what a step took on the slowest rank, by repeat; start_s = what the host took to issue it
- *   op        name = the op; of rank 0 in one step that was timed command by command: m = how often, end_s = all together
- *   exposed   end_s = of that step how long kernels waited for communication (calibrate/executed.h)
+ *   op        name = the op; of each rank in one step that was timed command by command: m = how often, end_s = all
+ *             together
+ *   exposed   end_s = how long a rank's kernels waited for communication, in the middle one of five steps that were timed
+ *             at these waits alone, so that no kernel takes longer for it; the waits' own events are not in it, and what
+ *             a wait takes beyond what they see is. Of each rank
+ *   wait      name = the op that was waited for last, m = how often, end_s = of that all together
+ *   overhead  of rank 0's timing: end_s = of name = events, what two events with nothing between take; wait, what a wait
+ *             takes beyond its events
  *   command   name = the op, of that step, each by itself; times from the step's start. Where asked for
  *   payload   name = the axis, bytes = handed to NCCL or the host's copies in a step
  *   memory    name = arena, scratch (of kernels), context, communicators (all of them; m = how many), used (all that

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "calibrate/executed.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "sim/op-form.h"
@@ -59,7 +58,7 @@ run_free (gpointer data)
   g_array_unref (run->issue_s);
   g_array_unref (run->clock_hz);
   g_array_unref (run->power_w);
-  g_array_unref (run->commands);
+  g_array_unref (run->ranks);
   g_free (run);
 }
 
@@ -86,7 +85,7 @@ run_of (SpExecuted *executed, const char *program)
   run->issue_s = g_array_new (FALSE, FALSE, sizeof (double));
   run->clock_hz = g_array_new (FALSE, FALSE, sizeof (double));
   run->power_w = g_array_new (FALSE, FALSE, sizeof (double));
-  run->commands = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
+  run->ranks = g_array_new (FALSE, TRUE, sizeof (SpExecutedRank));
   g_ptr_array_add (executed->runs, run);
   return run;
 }
@@ -109,6 +108,24 @@ read_times (const Reader *r, char **cells, double *ret_start_s, double *ret_end_
   return TRUE;
 }
 
+/* The one of a row, with all before it; NULL: it names none. */
+static SpExecutedRank *
+rank_of (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  enum { MOST = 1 << 16 };
+  gint64 rank;
+
+  if (!sp_measured_whole (cells[RANK], 0, MOST, &rank)) {
+    refuse (r, RANK, cells[RANK], "a rank, 0 or more", error);
+    return NULL;
+  }
+  while (run->ranks->len <= rank) {
+    SpExecutedRank silent = { .exposed_s = -1 };
+    g_array_append_val (run->ranks, silent);
+  }
+  return &g_array_index (run->ranks, SpExecutedRank, rank);
+}
+
 static gboolean
 read_op_name (const Reader *r, char **cells, guint *ret, GError **error)
 {
@@ -121,21 +138,23 @@ read_op_name (const Reader *r, char **cells, guint *ret, GError **error)
 static gboolean
 read_op (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
+  SpExecutedRank *rank = rank_of (r, run, cells, error);
   double start_s;
   guint op;
 
-  if (!read_op_name (r, cells, &op, error) || !read_times (r, cells, &start_s, &run->op_s[op], error))
+  if (rank == NULL || !read_op_name (r, cells, &op, error) || !read_times (r, cells, &start_s, &rank->op_s[op], error))
     return FALSE;
-  return sp_measured_whole (cells[M], 1, G_GINT64_CONSTANT (1) << 53, &run->op_times[op]) ||
+  return sp_measured_whole (cells[M], 1, G_GINT64_CONSTANT (1) << 53, &rank->op_times[op]) ||
          refuse (r, M, cells[M], "a whole number from 1 to 2^53", error);
 }
 
 static gboolean
 read_exposed (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
+  SpExecutedRank *rank = rank_of (r, run, cells, error);
   double start_s;
 
-  return read_times (r, cells, &start_s, &run->exposed_s, error);
+  return rank != NULL && read_times (r, cells, &start_s, &rank->exposed_s, error);
 }
 
 /* What a card said; 0 where it did not, or the file has no such column. */
@@ -161,22 +180,6 @@ read_step (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
   g_array_append_val (run->issue_s, issue_s);
   g_array_append_val (run->clock_hz, clock_hz);
   g_array_append_val (run->power_w, power_w);
-  return TRUE;
-}
-
-static gboolean
-read_command (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
-{
-  SpExecutedCommand command = { .compute = g_str_equal (cells[QUEUE], sp_stream_name (SP_STREAM_COMPUTE)) };
-  guint op;
-
-  if (!read_op_name (r, cells, &op, error) || !read_times (r, cells, &command.start_s, &command.end_s, error))
-    return FALSE;
-  if (command.end_s < command.start_s)
-    return refuse (r, END, cells[END], "no less than start_s", error);
-  command.op = (guint8) op;
-  if (g_str_equal (cells[RANK], "0"))
-    g_array_append_val (run->commands, command);
   return TRUE;
 }
 
@@ -228,14 +231,9 @@ read_row (const Reader *r, char **cells, GError **error)
   static const struct {
     const char *row;
     gboolean (*read) (const Reader *r, SpExecutedRun *run, char **cells, GError **error);
-  } rows[] = { { "step", read_step },
-               { "op", read_op },
-               { "exposed", read_exposed },
-               { "command", read_command },
-               { "payload", read_payload },
-               { "memory", read_memory },
-               { "loss", NULL },
-               { "gradient", NULL } };
+  } rows[] = { { "step", read_step }, { "op", read_op },   { "exposed", read_exposed }, { "wait", NULL },
+               { "overhead", NULL },  { "command", NULL }, { "payload", read_payload }, { "memory", read_memory },
+               { "loss", NULL },      { "gradient", NULL } };
   guint n = g_strv_length (cells);
 
   if (n != r->n_columns)
@@ -244,7 +242,8 @@ read_row (const Reader *r, char **cells, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     if (g_str_equal (rows[i].row, cells[ROW]))
       return rows[i].read == NULL || rows[i].read (r, run_of (r->into, cells[PROGRAM]), cells, error);
-  return refuse (r, ROW, cells[ROW], "step, op, exposed, command, payload, memory, loss or gradient", error);
+  return refuse (r, ROW, cells[ROW], "step, op, exposed, wait, overhead, command, payload, memory, loss or gradient",
+                 error);
 }
 
 static gboolean
@@ -355,67 +354,10 @@ sp_executed_power_w (const SpExecutedRun *run)
   return middle (run->power_w);
 }
 
-static gint
-compare_starts (gconstpointer a, gconstpointer b)
+const SpExecutedRank *
+sp_executed_rank (const SpExecutedRun *run, guint rank)
 {
-  return compare (&((const SpExecutedCommand *) a)->start_s, &((const SpExecutedCommand *) b)->start_s);
-}
+  static const SpExecutedRank silent = { .exposed_s = -1 };
 
-/* What lies between most kernels and the next. */
-static double
-usual_gap_s (const SpExecutedCommand *k, guint n)
-{
-  g_autoptr (GArray) gaps = g_array_new (FALSE, FALSE, sizeof (double));
-
-  for (guint i = 0; i + 1 < n; i++) {
-    double gap_s = MAX (k[i + 1].start_s - k[i].end_s, 0);
-    g_array_append_val (gaps, gap_s);
-  }
-  g_array_sort (gaps, compare);
-  return gaps->len > 0 ? g_array_index (gaps, double, gaps->len / 2) : 0;
-}
-
-/* Seconds from `begin` to `end`, in which no kernel ran, if a transfer was under way: without what is usual and timing
- * took. `*at` goes along transfers by their starts; before it they are over. */
-static double
-stall_s (const SpExecutedCommand *transfers, guint n, guint *at, double begin, double end, double without)
-{
-  while (*at < n && transfers[*at].end_s <= begin)
-    (*at)++;
-  for (guint i = *at; i < n && transfers[i].start_s < end; i++)
-    if (transfers[i].end_s > begin)
-      return MAX (end - begin - without, 0);
-  return 0;
-}
-
-double
-sp_executed_exposed_of (const GArray *commands, double events_s)
-{
-  g_autoptr (GArray) kernels = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
-  g_autoptr (GArray) transfers = g_array_new (FALSE, FALSE, sizeof (SpExecutedCommand));
-  double exposed_s = 0, first_s = INFINITY, last_s = 0, until_s = 0;
-  guint at = 0;
-
-  for (guint i = 0; i < commands->len; i++) {
-    const SpExecutedCommand *c = &g_array_index (commands, SpExecutedCommand, i);
-    g_array_append_vals (c->compute ? kernels : transfers, c, 1);
-    if (!c->compute) {
-      first_s = MIN (first_s, c->start_s);
-      last_s = MAX (last_s, c->end_s);
-    }
-  }
-  if (transfers->len == 0)
-    return 0;
-  g_array_sort (kernels, compare_starts);
-  g_array_sort (transfers, compare_starts);
-  const SpExecutedCommand *k = (const SpExecutedCommand *) (gpointer) kernels->data;
-  const SpExecutedCommand *t = (const SpExecutedCommand *) (gpointer) transfers->data;
-  double usual_s = usual_gap_s (k, kernels->len);
-  until_s = first_s;
-  for (guint i = 0; i < kernels->len; i++) {
-    double without = (i > 0 ? usual_s : 0) + 2 * events_s;
-    exposed_s += stall_s (t, transfers->len, &at, until_s, k[i].start_s, without);
-    until_s = MAX (until_s, k[i].end_s);
-  }
-  return exposed_s + MAX (last_s - until_s, 0);
+  return rank < run->ranks->len ? &g_array_index (run->ranks, SpExecutedRank, rank) : &silent;
 }

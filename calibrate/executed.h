@@ -14,22 +14,19 @@
 
 G_BEGIN_DECLS
 
-/* Of rank 0, in the order of its commands, in one step that was timed command by command. */
+/* Of one rank. */
 typedef struct {
-  guint8 op;      /* SpOpKind */
-  guint8 compute; /* 1: on the queue of kernels */
-  double start_s, end_s;
-} SpExecutedCommand;
+  double op_s[SP_N_OPS]; /* all together, of a step that was timed command by command */
+  gint64 op_times[SP_N_OPS];
+  double exposed_s; /* while its kernels stood for communication; negative: not said */
+} SpExecutedRank;
 
 typedef struct {
   char *program;              /* as the file names it */
   GArray *step_s;             /* double, one a repeat; of the slowest rank */
   GArray *issue_s;            /* the host's */
   GArray *clock_hz, *power_w; /* double, one a repeat; 0: not said */
-  GArray *commands;           /* SpExecutedCommand; where they were written */
-  double op_s[SP_N_OPS];      /* of rank 0, all together */
-  gint64 op_times[SP_N_OPS];
-  double exposed_s;                /* while no kernel of it ran but communication was under way; 0: not said */
+  GArray *ranks;              /* SpExecutedRank, up to the last that the file says something of */
   gint64 payload_bytes[SP_N_AXES]; /* of the rank that hands over most */
   /* of the fullest rank */
   gint64 used_bytes, arena_bytes, context_bytes, communicator_bytes, communicators, scratch_bytes;
@@ -51,9 +48,7 @@ double sp_executed_step_s (const SpExecutedRun *run);
 /* The middle ones of what the cards said; 0: nothing. */
 double sp_executed_clock_hz (const SpExecutedRun *run);
 double sp_executed_power_w (const SpExecutedRun *run);
-/* Of SpExecutedCommand: for how long the queue of kernels stood while communication was under way, from the end of one
- * kernel to the start of the next. Not in it: the usual gap between kernels (their median), and of each stall twice
- * events_s, what the two events around a transfer take. */
-double sp_executed_exposed_of (const GArray *commands, double events_s);
+/* One that the file says nothing of has no times and a negative exposed_s. */
+const SpExecutedRank *sp_executed_rank (const SpExecutedRun *run, guint rank);
 
 G_END_DECLS

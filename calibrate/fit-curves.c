@@ -56,14 +56,30 @@ core_s (const double *value, SpCurveKind kind, gint32 sms, const SpPoint *p)
   return value[SP_CORE_LAUNCH] + sp_fit_flops (p) / (value[SP_CORE_RATE] * use);
 }
 
-static double
-kernel_s (const double *value, gint32 sms, const SpPoint *p)
+static SpKernelSizes
+sizes_of (const SpPoint *p)
 {
   SpKernelSizes sizes = { p->kernel, p->m, p->n, p->k, 0, (double) p->bytes, p->flops, p->clock };
 
   /* A GEMM's heads are strides. */
   sizes.heads = (gint64) ((sizes.op == SP_OP_GEMM ? 1 : sp_fit_or_one (p->heads)) * sp_fit_or_one (p->batch));
+  return sizes;
+}
+
+static double
+kernel_s (const double *value, gint32 sms, const SpPoint *p)
+{
+  const SpKernelSizes sizes = sizes_of (p);
+
   return sp_curve_kernel_s (value, sms, &sizes);
+}
+
+static double
+slowed_s (const double *value, gint32 sms, const SpPoint *p, double alone_s)
+{
+  const SpKernelSizes sizes = sizes_of (p);
+
+  return alone_s * (1 + sp_curve_slowdown (value, sms, &sizes));
 }
 
 static double
@@ -82,7 +98,7 @@ predict (SpCurveKind kind, const double *value, const SpFitGiven *given, const S
   case SP_CURVE_BESIDE:
     return value[SP_BESIDE_WAIT] + value[SP_BESIDE_FACTOR] * alone_s;
   case SP_CURVE_SLOWDOWN:
-    return alone_s * (1 + value[0]);
+    return slowed_s (value, given->sms, p, alone_s);
   default:
     return value[0];
   }
@@ -385,7 +401,61 @@ fit_median (const SpFitTask *task, SpCurve *curve, double *weights)
   return TRUE;
 }
 
+/* Of kernels whose waves are known: slowdown + wave / waves by least squares, neither below 0. */
+static gboolean
+fit_waves (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
+{
+  double n = task->n, sx = 0, sy = 0, sxx = 0, sxy = 0, square = 0;
+  g_autofree double *x = g_new (double, task->n), *y = g_new (double, task->n);
+
+  for (guint i = 0; i < task->n; i++) {
+    const SpKernelSizes sizes = sizes_of (task->points[i]);
+    x[i] = 1 / sp_curve_waves (given->sms, &sizes);
+    y[i] = task->points[i]->seconds / task->alone_s[i] - 1;
+    sx += x[i], sy += y[i], sxx += x[i] * x[i], sxy += x[i] * y[i];
+    weights[i] = 1;
+  }
+  double spread = sxx - sx * sx / n, wave = spread > 0 ? (sxy - sx * sy / n) / spread : 0, base = (sy - wave * sx) / n;
+  gboolean through_0 = base < 0, level = wave < 0;
+  if (through_0)
+    base = 0, wave = MAX (sxy / sxx, 0);
+  if (level)
+    wave = 0, base = MAX (sy / n, 0);
+  for (guint i = 0; i < task->n; i++)
+    square += (y[i] - base - wave * x[i]) * (y[i] - base - wave * x[i]);
+  double variance = square / MAX (n - 2, 1);
+  double base_error = through_0 ? 0 : sqrt (variance * (level ? 1 / n : sxx / (n * spread)));
+  double wave_error = level ? 0 : sqrt (variance / (through_0 ? sxx : spread));
+  sp_fit_set_value (curve, SP_SLOWDOWN_BASE, base, base_error, "would be below 0");
+  sp_fit_set_value (curve, SP_SLOWDOWN_WAVE, wave, wave_error, "would be below 0");
+  curve->covariance[0][0] = base_error * base_error;
+  curve->covariance[1][1] = wave_error * wave_error;
+  if (!through_0 && !level)
+    curve->covariance[0][1] = curve->covariance[1][0] = -variance * sx / (n * spread);
+  return TRUE;
+}
+
+static gboolean
+fit_slowdown (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, double *weights)
+{
+  const SpPoint *first = task->points[0];
+  const SpKernelSizes sizes = sizes_of (first);
+  gboolean waves = first->op == SP_MEASURED_KERNEL && task->n > 2 && isfinite (sp_curve_waves (given->sms, &sizes));
+
+  return waves ? fit_waves (task, given, curve, weights) : fit_median (task, curve, weights);
+}
+
 /* --- what is needed ----------------------------------------------------------------------------------------------- */
+
+/* Of what a slowdown is: of a GEMM or a copy beside that transfer, or of a program's kernels. */
+static gboolean
+names_transfer (const char *variant)
+{
+  for (guint op = SP_MEASURED_SEND_RECEIVE; op <= SP_MEASURED_BROADCAST; op++)
+    if (variant != NULL && g_str_has_prefix (variant, sp_measured_op_names[op]))
+      return TRUE;
+  return FALSE;
+}
 
 /* NULL, or what is missing. */
 static char *
@@ -425,8 +495,8 @@ missing_of (const SpFitTask *task, const SpCurve *curve)
                             name, n, n == 1 ? "" : "s", copy ? "copy" : "GEMM", copy ? "copy" : "gemm");
   }
   if (task->kind == SP_CURVE_SLOWDOWN && n == 0)
-    return g_strdup_printf ("%s has no size that was timed alone too: seqpar-measure sweep --what gemm,copy,nccl",
-                            name);
+    return g_strdup_printf ("%s has no size that was timed alone too: seqpar-measure %s", name,
+                            names_transfer (task->variant) ? "sweep --what gemm,copy,nccl" : "kernels --beside");
   return NULL;
 }
 
@@ -456,6 +526,8 @@ sp_fit_curve (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, do
     found = fit_beside (task, given, curve, weights);
     break;
   case SP_CURVE_SLOWDOWN:
+    found = fit_slowdown (task, given, curve, weights);
+    break;
   case SP_CURVE_LAUNCH:
   case SP_CURVE_MEMORY:
     found = fit_median (task, curve, weights);

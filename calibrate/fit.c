@@ -44,6 +44,8 @@ variant_of (const SpPoint *p)
 
   if (p->beside != SP_MEASURED_NONE) {
     gboolean copy = p->op == SP_MEASURED_COPY || p->beside == SP_MEASURED_COPY;
+    if (p->op == SP_MEASURED_KERNEL)
+      return g_strdup (p->kernel < SP_N_OPS ? sp_op_name (p->kernel) : "unknown");
     return g_strconcat (sp_measured_op_names[is_collective (p->op) ? p->op : p->beside], copy ? "-copy" : "", NULL);
   }
   if (p->op == SP_MEASURED_GEMM || (is_collective (p->op) && g_strv_contains (plain, variant)))
@@ -154,6 +156,13 @@ sp_fit_needs_device (const SpPoints *points)
   return FALSE;
 }
 
+static gboolean
+is_same_kernel (const SpPoint *p, const SpPoint *q)
+{
+  return q->bytes == p->bytes && q->flops == p->flops && q->m == p->m && q->n == p->n && q->k == p->k &&
+         q->batch == p->batch && q->heads == p->heads;
+}
+
 /* Seconds of the point's operation without what ran beside it: as measured, or of a GEMM by its curve. 0: not known. */
 static double
 alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profile, const SpPoint *p)
@@ -162,9 +171,10 @@ alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profi
     const SpPoint *q = &g_array_index (points->points, SpPoint, i);
     if (q->op != p->op || q->beside != SP_MEASURED_NONE || !g_str_equal (q->variant, p->variant))
       continue;
-    if (p->op == SP_MEASURED_GEMM   ? q->m == p->m && q->n == p->n && q->k == p->k
-        : p->op == SP_MEASURED_COPY ? q->bytes == p->m
-                                    : q->bytes == p->bytes && q->ranks == p->ranks && q->nodes == p->nodes)
+    if (p->op == SP_MEASURED_GEMM     ? q->m == p->m && q->n == p->n && q->k == p->k
+        : p->op == SP_MEASURED_KERNEL ? is_same_kernel (p, q)
+        : p->op == SP_MEASURED_COPY   ? q->bytes == p->m
+                                      : q->bytes == p->bytes && q->ranks == p->ranks && q->nodes == p->nodes)
       return q->seconds;
   }
   const SpCurve *curve = sp_profile_find (profile, SP_CURVE_GEMM, NULL, 0, 0);

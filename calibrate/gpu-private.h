@@ -32,3 +32,8 @@ void sp_gpu_disconnect (SpGpu *gpu);
 /* Has NCCL or another rank failed? */
 gboolean sp_gpu_fine (gpointer gpu, GError **error);
 gboolean sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GError **error);
+
+/* gpu-hop.c: a launch whose variant begins so: from a stream to another one, one way. "hop": of a small copy on the other
+ * stream, over one on the kernels' own; "hop-OP": of a transfer of so many bytes, over a captured batch of them. */
+#define SP_GPU_HOP "hop"
+gboolean sp_gpu_time_hop (SpGpu *gpu, const SpMeasuredRow *row, double *ret_s, GError **error);

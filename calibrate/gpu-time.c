@@ -221,35 +221,6 @@ sized (SpMeasuredOp op, const char *variant, gint64 ranks, gint64 bytes, gint64 
   return row;
 }
 
-/* From one stream to another and back, as a message that kernels wait for does: seconds of one way, beyond the kernel's
- * own. The host has issued all of it when it begins. */
-static gboolean
-time_hop (SpGpu *gpu, double *ret_s, GError **error)
-{
-  enum { LEAD = 400, TURNS = 64, PASSES = 2 };
-  cudaEvent_t *events = gpu->events;
-  float ms[PASSES] = { 0 };
-
-  for (int hops = 0; hops < PASSES; hops++) {
-    cudaStream_t streams[] = { gpu->plain_streams[0], hops ? gpu->nccl_streams[0] : gpu->plain_streams[0] };
-    for (int i = 0; i < LEAD; i++)
-      if (!CUDA (cudaMemsetAsync (gpu->workspaces[0], 0, SP_GEMM_WORKSPACE_BYTES, streams[0])))
-        return FALSE;
-    if (!CUDA (cudaEventRecord (events[0], streams[0])))
-      return FALSE;
-    for (int i = 0; i < 2 * TURNS; i++)
-      if (!CUDA (cudaMemcpyAsync (gpu->receive, gpu->send, 1024, cudaMemcpyDefault, streams[i % 2])) ||
-          (hops && (!CUDA (cudaEventRecord (events[2], streams[i % 2])) ||
-                    !CUDA (cudaStreamWaitEvent (streams[(i + 1) % 2], events[2], 0)))))
-        return FALSE;
-    if (!CUDA (cudaEventRecord (events[1], streams[0])) || !sp_wait_event (events[1], sp_gpu_fine, gpu, error) ||
-        !CUDA (cudaEventElapsedTime (&ms[hops], events[0], events[1])))
-      return FALSE;
-  }
-  *ret_s = MAX ((double) (ms[1] - ms[0]) * 1e-3 / (2 * TURNS), 1e-9);
-  return TRUE;
-}
-
 static gboolean
 time_launch (SpGpu *gpu, const SpMeasuredRow *p, double *ret_s, GError **error)
 {
@@ -258,8 +229,8 @@ time_launch (SpGpu *gpu, const SpMeasuredRow *p, double *ret_s, GError **error)
     op = sized (SP_MEASURED_COPY, "device-to-device", 1, 1024, 0);
   else if (g_str_equal (p->variant, "all-reduce"))
     op = sized (SP_MEASURED_ALL_REDUCE, "", p->ranks, 1024, 0);
-  else if (g_str_equal (p->variant, "hop"))
-    return time_hop (gpu, ret_s, error) && barrier (gpu, error);
+  else if (g_str_has_prefix (p->variant, SP_GPU_HOP))
+    return sp_gpu_time_hop (gpu, p, ret_s, error) && barrier (gpu, error);
   if (!issue (gpu, &op, 0, error) || !drain (gpu, error) || !barrier (gpu, error))
     return FALSE;
   gint64 start = g_get_monotonic_time ();

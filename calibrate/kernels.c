@@ -45,8 +45,8 @@ typedef struct {
   const char *name; /* of the program */
 } Loop;
 
-static gboolean
-same_row (const SpMeasuredRow *a, const SpMeasuredRow *b)
+gboolean
+sp_kernel_same_row (const SpMeasuredRow *a, const SpMeasuredRow *b)
 {
   return a->op == b->op && g_str_equal (a->variant, b->variant) && g_str_equal (a->dtype, b->dtype) &&
          a->bytes == b->bytes && a->m == b->m && a->n == b->n && a->k == b->k && a->batch == b->batch &&
@@ -101,7 +101,7 @@ mean_s (const SpMeasuredRow *rows, guint first, guint n, const double *seconds)
   guint alike = 0;
 
   for (guint i = first; i < n; i++)
-    if (seconds[i] > 0 && same_row (&rows[first], &rows[i])) {
+    if (seconds[i] > 0 && sp_kernel_same_row (&rows[first], &rows[i])) {
       sum += seconds[i];
       alike++;
     }

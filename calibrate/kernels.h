@@ -18,5 +18,7 @@ typedef struct {
 
 /* The row of a command of that form: op, variant, sizes; no time. `words` keeps its variant. */
 SpMeasuredRow sp_kernel_row (const SpRecording *recording, SpOpForm form, guint command, GStringChunk *words);
+/* Whether both are of one form and the same sizes. */
+gboolean sp_kernel_same_row (const SpMeasuredRow *a, const SpMeasuredRow *b);
 /* SpRankFunc of one rank; data is a SpKernelSweep. */
 gboolean sp_kernels_rank (SpRank *rank, gpointer data, GError **error);

@@ -9,6 +9,7 @@
 #include "calibrate/bench.h"
 #include "calibrate/cudnn.h"
 #include "calibrate/gpu.h"
+#include "calibrate/kernels-beside.h"
 #include "calibrate/kernels.h"
 #include "calibrate/sweep.h"
 
@@ -17,7 +18,7 @@ typedef struct {
   SpExecution execution;
   SpBench bench;
   gboolean lists;
-  char *what, *shapes, *least, *most, *forced, *attention;
+  char *what, *shapes, *least, *most, *forced, *attention, *beside;
   int timeout_s, threads;
 } Options;
 
@@ -198,14 +199,41 @@ take_programs (Options *options, char **programs, GError **error)
 }
 
 static gboolean
+run_beside (Options *options, GError **error)
+{
+  SpBesideSweep sweep = { .execution = &options->execution, .repeats = options->sweep.repeats };
+  g_auto (GStrv) words = g_strsplit (options->beside, ",", -1);
+  int threads = 0, size = 0;
+
+  for (guint i = 0; words[i] != NULL && i < G_N_ELEMENTS (sweep.transfers); i++) {
+    int op = sp_measured_index (words[i], sp_measured_op_names);
+    if (op < SP_MEASURED_SEND_RECEIVE || op > SP_MEASURED_ALL_TO_ALL)
+      return fail (error,
+                   "--beside %s: send-receive, all-gather, reduce-scatter, all-reduce and all-to-all were expected",
+                   words[i]);
+    sweep.transfers[sweep.n_transfers++] = (SpMeasuredOp) op;
+  }
+  if (!HAVE_NCCL)
+    return fail (error, "--beside: this program was built without NCCL (meson setup -Dnccl=enabled says what lacks)");
+  if (!count_ranks (options->threads, &threads, &size, error) || !sp_execution_read (&options->execution, size, error))
+    return FALSE;
+  if (size < 2)
+    return fail (error, "--beside needs two GPUs, and here is one");
+  return sp_ranks_run (threads, options->timeout_s, sp_kernels_beside_rank, &sweep, error);
+}
+
+static gboolean
 run_kernels (Options *options, char **programs, GError **error)
 {
   SpKernelSweep sweep = { &options->execution, options->sweep.repeats };
 
   if (options->sweep.repeats < 1 || options->timeout_s < 1)
     return fail (error, "--repeats and --timeout take 1 or more");
-  if (!take_programs (options, programs, error) || !sp_execution_read (&options->execution, 0, error) ||
-      sp_gpu_count (error) == 0)
+  if (!take_programs (options, programs, error))
+    return FALSE;
+  if (options->beside != NULL)
+    return run_beside (options, error);
+  if (!sp_execution_read (&options->execution, 0, error) || sp_gpu_count (error) == 0)
     return FALSE;
   return sp_ranks_run (1, options->timeout_s, sp_kernels_rank, &sweep, error);
 }
@@ -274,7 +302,8 @@ parse (Options *o, int *argc, char ***argv, GError **error)
   };
   const GOptionEntry execute[] = {
     { "steps", 0, 0, G_OPTION_ARG_INT, &o->execution.steps, "how many are timed, default 10", "N" },
-    { "warm-up", 0, 0, G_OPTION_ARG_INT, &o->execution.warm_up, "how many before them, and a second of them at least; default 3, 0: none", "N" },
+    { "warm-up", 0, 0, G_OPTION_ARG_INT, &o->execution.warm_up,
+      "how many before them, and a second of them at least; default 3, 0: none", "N" },
     { "commands", 0, 0, G_OPTION_ARG_NONE, &o->execution.commands, "time each op of one more step", NULL },
     { "verify", 0, 0, G_OPTION_ARG_NONE, &o->execution.verifies,
       "loss and gradients of one step against the rehearsal's", NULL },
@@ -286,6 +315,8 @@ parse (Options *o, int *argc, char ***argv, GError **error)
     { "repeats", 0, 0, G_OPTION_ARG_INT, &o->sweep.repeats, "samples of a kernel, default 5", "N" },
     { "attention", 0, 0, G_OPTION_ARG_STRING, &o->attention,
       "whose softmax attention, seqpar or cudnn; default: each that is here", "LIBRARY" },
+    { "beside", 0, 0, G_OPTION_ARG_STRING, &o->beside,
+      "on the program's GPUs: alone and beside transfers of them all, as reduce-scatter,all-gather", "LIST" },
     { NULL },
   };
   const GOptionEntry bench[] = {

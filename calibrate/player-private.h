@@ -32,13 +32,17 @@ struct _SpPlayer {
 
   cudaStream_t streams[SP_N_QUEUES];
   cudaEvent_t begin, ends[SP_N_QUEUES];
+  cudaEvent_t last;            /* before COMPUTE waits for the other queues' ends */
   cudaEvent_t *over;           /* of commands that others wait for; else NULL */
   cudaEvent_t *starts, *stops; /* of all, once a step was timed */
   float *start_ms, *stop_ms;
   gint64 payload_bytes[SP_N_AXES];
   gint64 context_bytes, allocated_bytes;
+  double waited_s[SP_N_OPS]; /* by what was waited for */
+  gint64 waits[SP_N_OPS];
   double loss_value, issue_s;
-  double events_s;  /* that two events take with nothing between */
+  double events_s; /* that two events take with nothing between */
+  double drain_s;  /* that a wait takes beyond what two events around it see */
   gboolean is_warm; /* kernels alone have run long enough */
   gboolean keeps, is_alone, chooses;
   double **gradients;
@@ -90,6 +94,9 @@ gint64 sp_player_recurrent_scratch (const SpCommand *command);
 gboolean sp_player_fill_inputs (SpPlayer *player, const SpCommand *command, GError **error);
 /* Seconds of one kernel by itself, again and again: the least of some. */
 gboolean sp_player_time_again (SpPlayer *player, const SpCommand *command, double *ret_s, GError **error);
+
+/* Events of all commands, made once. */
+gboolean sp_player_prepare_times (SpPlayer *player, GError **error);
 
 /* --- player-comm.c ------------------------------------------------------------------------------------------------ */
 

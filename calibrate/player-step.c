@@ -7,8 +7,8 @@
 
 /* --- a step ------------------------------------------------------------------------------------------------------- */
 
-static gboolean
-prepare_times (SpPlayer *player, GError **error)
+gboolean
+sp_player_prepare_times (SpPlayer *player, GError **error)
 {
   guint n = player->recording->commands->len;
 
@@ -44,17 +44,27 @@ keep_gradients (SpPlayer *player, guint number, guint *at, GError **error)
 }
 
 static gboolean
-play (SpPlayer *player, guint number, gboolean timed, GError **error)
+waits_on_compute (const SpCommand *command)
+{
+  return command->queue == SP_STREAM_COMPUTE && command->n_waits > 0;
+}
+
+static gboolean
+play (SpPlayer *player, guint number, SpTiming timing, GError **error)
 {
   const SpCommand *command = COMMAND (player, number);
   cudaStream_t stream = player->streams[command->queue];
+  gboolean timed = timing == SP_TIMING_COMMANDS, waits = timing == SP_TIMING_WAITS && waits_on_compute (command);
 
+  if (waits && !CUDA (cudaEventRecord (player->starts[number], stream)))
+    return FALSE;
   for (guint i = 0; i < command->n_waits; i++) {
     guint32 wait = g_array_index (player->recording->waits, guint32, command->first_wait + i);
     if (!CUDA (cudaStreamWaitEvent (stream, player->over[wait], 0)))
       return FALSE;
   }
-  if (timed && !CUDA (cudaEventRecord (player->starts[number], stream)))
+  if ((timed && !CUDA (cudaEventRecord (player->starts[number], stream))) ||
+      (waits && !CUDA (cudaEventRecord (player->stops[number], stream))))
     return FALSE;
   gboolean good = sp_op_is_communication (command->op.kind)
                       ? sp_player_communicate (player, command, stream, error)
@@ -102,6 +112,8 @@ end (SpPlayer *player, double *ret_s, GError **error)
   cudaStream_t first = player->streams[SP_STREAM_COMPUTE];
   float ms = 0;
 
+  if (!CUDA (cudaEventRecord (player->last, first)))
+    return FALSE;
   for (guint q = 1; q < SP_N_QUEUES; q++)
     if (!CUDA (cudaEventRecord (player->ends[q], player->streams[q])) ||
         !CUDA (cudaStreamWaitEvent (first, player->ends[q], 0)))
@@ -123,13 +135,78 @@ compare_seconds (const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* What an event before and one behind a command add to its time. */
+static gboolean
+read_pairs (SpPlayer *player, guint n, double *ret_median_s, GError **error)
+{
+  g_autofree double *seconds = g_new (double, n);
+
+  for (guint i = 0; i < n; i++) {
+    float ms = 0;
+    if (!CUDA (cudaEventElapsedTime (&ms, player->starts[i], player->stops[i])))
+      return FALSE;
+    seconds[i] = ms * 1e-3;
+  }
+  qsort (seconds, n, sizeof *seconds, compare_seconds);
+  *ret_median_s = seconds[n / 2];
+  return TRUE;
+}
+
+/* `n` kernels of COMPUTE: by themselves; each waited for by one of another queue, and that by the next; or so with events
+ * around COMPUTE's waits. ret_s: of each. */
+typedef enum { KERNELS, KERNELS_WAIT, KERNELS_WAIT_TIMED } Turns;
+
+static gboolean
+play_turns (SpPlayer *player, Turns what, guint n, cudaEvent_t between, double *ret_s, GError **error)
+{
+  enum { LEAD = 60 };
+  cudaStream_t first = player->streams[SP_STREAM_COMPUTE], other = player->streams[SP_STREAM_SEQUENCE];
+  float ms = 0;
+
+  if (!lead (player, LEAD, error) || !CUDA (cudaEventRecord (player->begin, first)))
+    return FALSE;
+  for (guint i = 0; i < n; i++)
+    if (!lead (player, 1, error) ||
+        (what != KERNELS &&
+         (!CUDA (cudaEventRecord (between, first)) || !CUDA (cudaStreamWaitEvent (other, between, 0)) ||
+          !CUDA (cudaMemsetAsync (player->scratch, 0, 1, other)) || !CUDA (cudaEventRecord (between, other)) ||
+          (what == KERNELS_WAIT_TIMED && !CUDA (cudaEventRecord (player->starts[i], first))) ||
+          !CUDA (cudaStreamWaitEvent (first, between, 0)) ||
+          (what == KERNELS_WAIT_TIMED && !CUDA (cudaEventRecord (player->stops[i], first))))))
+      return FALSE;
+  if (!CUDA (cudaEventRecord (player->last, first)) || !sp_wait_event (player->last, sp_player_fine, player, error) ||
+      !CUDA (cudaEventElapsedTime (&ms, player->begin, player->last)))
+    return FALSE;
+  *ret_s = ms * 1e-3 / n;
+  return TRUE;
+}
+
+/* What kernels lose to a wait beyond what events around it see: the kernel before has to be through, and the next one is
+ * launched only then. */
+static gboolean
+time_drain (SpPlayer *player, guint n, GError **error)
+{
+  cudaEvent_t between = NULL;
+  double kernels_s, waits_s, timed_s, seen_s;
+  gboolean good = CUDA (cudaEventCreateWithFlags (&between, cudaEventDisableTiming)) &&
+                  play_turns (player, KERNELS_WAIT, n, between, &waits_s, error) &&
+                  play_turns (player, KERNELS, n, between, &kernels_s, error) &&
+                  play_turns (player, KERNELS_WAIT, n, between, &waits_s, error) &&
+                  play_turns (player, KERNELS_WAIT_TIMED, n, between, &timed_s, error) &&
+                  read_pairs (player, n, &seen_s, error);
+
+  if (between != NULL)
+    cudaEventDestroy (between);
+  if (good)
+    player->drain_s = MAX (waits_s - kernels_s - (seen_s - player->events_s), 0);
+  return good;
+}
+
+/* What events cost: an event before and one behind a command add to its time, and a wait takes more than they see. */
 static gboolean
 time_events (SpPlayer *player, GError **error)
 {
-  enum { PAIRS = 15, LEAD = 30 };
+  enum { PAIRS = 31, LEAD = 30 };
   guint n = MIN (player->recording->commands->len, PAIRS);
-  double seconds[PAIRS] = { 0 };
   cudaStream_t stream = player->streams[SP_STREAM_COMPUTE];
 
   if (player->events_s > 0 || n == 0)
@@ -139,38 +216,75 @@ time_events (SpPlayer *player, GError **error)
   for (guint i = 0; i < n; i++)
     if (!CUDA (cudaEventRecord (player->starts[i], stream)) || !CUDA (cudaEventRecord (player->stops[i], stream)))
       return FALSE;
-  if (!sp_wait_event (player->stops[n - 1], sp_player_fine, player, error))
+  return sp_wait_event (player->stops[n - 1], sp_player_fine, player, error) &&
+         read_pairs (player, n, &player->events_s, error) && time_drain (player, n, error);
+}
+
+/* A wait between two events on COMPUTE. For what was over nobody stood: then they are as near each other as without it. */
+static gboolean
+add_wait (SpPlayer *player, SpOpKind op, cudaEvent_t from, cudaEvent_t to, GError **error)
+{
+  float ms = 0;
+
+  if (!CUDA (cudaEventElapsedTime (&ms, from, to)))
     return FALSE;
-  for (guint i = 0; i < n; i++) {
-    float ms = 0;
-    if (!CUDA (cudaEventElapsedTime (&ms, player->starts[i], player->stops[i])))
-      return FALSE;
-    seconds[i] = ms * 1e-3;
-  }
-  qsort (seconds, n, sizeof *seconds, compare_seconds);
-  player->events_s = seconds[n / 2];
+  double s = ms * 1e-3 - player->events_s;
+  player->waits[op]++;
+  if (s > player->events_s / 2)
+    player->waited_s[op] += s + player->drain_s;
   return TRUE;
 }
 
-gboolean
-sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error)
+/* By the op that a command names last: those before it are over by then, or were waited for too. */
+static gboolean
+read_waits (SpPlayer *player, GError **error)
 {
-  guint n = player->recording->commands->len, kept = 0;
-  gint64 start_us = g_get_monotonic_time ();
+  const SpRecording *r = player->recording;
+  int last = -1;
 
-  if ((timed && (!prepare_times (player, error) || !time_events (player, error))) || !begin (player, error))
-    return FALSE;
-  for (guint i = 0; i < n; i++)
-    if ((player->keeps && !keep_gradients (player, i, &kept, error)) || !play (player, i, timed, error))
+  memset (player->waited_s, 0, sizeof player->waited_s);
+  memset (player->waits, 0, sizeof player->waits);
+  for (guint i = 0; i < r->commands->len; i++) {
+    const SpCommand *command = COMMAND (player, i);
+    if (command->queue != SP_STREAM_COMPUTE)
+      last = (int) i;
+    if (!waits_on_compute (command))
+      continue;
+    guint32 of = g_array_index (r->waits, guint32, command->first_wait + command->n_waits - 1);
+    if (!add_wait (player, COMMAND (player, of)->op.kind, player->starts[i], player->stops[i], error))
       return FALSE;
-  player->issue_s = (double) (g_get_monotonic_time () - start_us) * 1e-6;
-  if (!end (player, ret_s, error))
-    return FALSE;
-  for (guint i = 0; timed && i < n; i++)
+  }
+  return last < 0 || add_wait (player, COMMAND (player, (guint) last)->op.kind, player->last, player->ends[0], error);
+}
+
+static gboolean
+read_commands (SpPlayer *player, GError **error)
+{
+  for (guint i = 0; i < player->recording->commands->len; i++)
     if (!CUDA (cudaEventElapsedTime (&player->start_ms[i], player->begin, player->starts[i])) ||
         !CUDA (cudaEventElapsedTime (&player->stop_ms[i], player->begin, player->stops[i])))
       return FALSE;
   return TRUE;
+}
+
+gboolean
+sp_player_step (SpPlayer *player, SpTiming timing, double *ret_s, GError **error)
+{
+  guint n = player->recording->commands->len, kept = 0;
+  gint64 start_us = g_get_monotonic_time ();
+  gboolean timed = timing != SP_TIMING_NONE;
+
+  if ((timed && (!sp_player_prepare_times (player, error) || !time_events (player, error))) || !begin (player, error))
+    return FALSE;
+  for (guint i = 0; i < n; i++)
+    if ((player->keeps && !keep_gradients (player, i, &kept, error)) || !play (player, i, timing, error))
+      return FALSE;
+  player->issue_s = (double) (g_get_monotonic_time () - start_us) * 1e-6;
+  if (!end (player, ret_s, error))
+    return FALSE;
+  return timing == SP_TIMING_WAITS      ? read_waits (player, error)
+         : timing == SP_TIMING_COMMANDS ? read_commands (player, error)
+                                        : TRUE;
 }
 
 /* What keeps the card as warm as it is. */
@@ -379,7 +493,7 @@ sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, doubl
 
   for (guint i = 0; i < player->recording->commands->len; i++)
     seconds[i] = 0;
-  if (!prepare_times (player, error) ||
+  if (!sp_player_prepare_times (player, error) ||
       !warm_up (player, parts, player->is_warm ? MIN (warm_s, STAY_WARM_S) : warm_s, error))
     return FALSE;
   player->is_warm = TRUE;

@@ -107,7 +107,7 @@ make_streams (SpPlayer *player, GError **error)
   for (guint i = 0; i < n; i++)
     if (COMMAND (player, i)->is_awaited && !CUDA (cudaEventCreateWithFlags (&player->over[i], cudaEventDisableTiming)))
       return FALSE;
-  return CUDA (cudaEventCreate (&player->begin));
+  return CUDA (cudaEventCreate (&player->begin)) && CUDA (cudaEventCreate (&player->last));
 }
 
 static gboolean
@@ -171,6 +171,8 @@ sp_player_free (SpPlayer *player)
   }
   if (player->begin != NULL)
     cudaEventDestroy (player->begin);
+  if (player->last != NULL)
+    cudaEventDestroy (player->last);
   g_clear_pointer (&player->gemms, sp_gemms_free);
   g_clear_pointer (&player->cudnn, sp_cudnn_free);
   g_free (player->plans);
@@ -357,10 +359,18 @@ sp_player_command_times (const SpPlayer *player, guint command, double *ret_star
   *ret_end_s = MAX (player->stop_ms[command] * 1e-3 - player->events_s, *ret_start_s);
 }
 
-double
-sp_player_events_s (const SpPlayer *player)
+void
+sp_player_waits (const SpPlayer *player, double ret_s[SP_N_OPS], gint64 ret_times[SP_N_OPS])
 {
-  return player->events_s;
+  memcpy (ret_s, player->waited_s, sizeof player->waited_s);
+  memcpy (ret_times, player->waits, sizeof player->waits);
+}
+
+void
+sp_player_overheads (const SpPlayer *player, double *ret_events_s, double *ret_drain_s)
+{
+  *ret_events_s = player->events_s;
+  *ret_drain_s = player->drain_s;
 }
 
 double

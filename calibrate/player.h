@@ -43,9 +43,12 @@ gboolean sp_player_uses_cudnn (const SpPlayer *player);
 gboolean sp_player_start (SpPlayer *player, guint64 seed, GError **error);
 gboolean sp_player_start_quick (SpPlayer *player, GError **error);
 
-/* A step: issued, and waited for. ret_s: from the first command to the last, on the device. `timed`: each command's own
- * time is taken, which costs a little of the step's. */
-gboolean sp_player_step (SpPlayer *player, gboolean timed, double *ret_s, GError **error);
+/* What of a step is timed: nothing but the whole; the waits of COMPUTE for other queues, which leaves kernels between
+ * them as they are; or each command by itself, which lengthens the step a little. */
+typedef enum { SP_TIMING_NONE, SP_TIMING_WAITS, SP_TIMING_COMMANDS } SpTiming;
+
+/* A step: issued, and waited for. ret_s: from the first command to the last, on the device. */
+gboolean sp_player_step (SpPlayer *player, SpTiming timing, double *ret_s, GError **error);
 /* The kernels of COMPUTE one after another as a step runs them, without what is between GPUs: seconds of each, what lies
  * between one and the next among it, as they are when no event is recorded between them; 0 of other commands. Caches
  * are as the kernels before leave them.
@@ -71,10 +74,16 @@ typedef struct {
 gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds,
                                  SpPlayerPass *ret_pass, GError **error);
 
-/* Of the last timed step: seconds from its start. */
+/* Of the last step with SP_TIMING_WAITS, by the op that was waited for: how long COMPUTE stood, and how often it waited,
+ * for what was over too. */
+void sp_player_waits (const SpPlayer *player, double ret_s[SP_N_OPS], gint64 ret_times[SP_N_OPS]);
+
+/* Of the last step with SP_TIMING_COMMANDS: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);
-/* What an event before and one behind a command add to its time; it is not in those above. */
-double sp_player_events_s (const SpPlayer *player);
+/* Once a step was timed: what an event before and one behind a command, or a wait, add to its time, which is not in those
+ * above; and what a wait takes beyond what events around it see, which is in waits: the kernel before has to be through,
+ * and the next one is launched only then. */
+void sp_player_overheads (const SpPlayer *player, double *ret_events_s, double *ret_drain_s);
 
 /* Of the last step: this rank's part of the loss; the host's time to issue it. */
 double sp_player_loss (const SpPlayer *player);

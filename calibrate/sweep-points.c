@@ -139,6 +139,24 @@ add_nccl (const SpSweep *sweep, int ranks, int nodes, int groups, GArray *points
   g_array_append_val (points, alone);
 }
 
+/* What each transfer takes more where kernels wait for it, at some sizes. */
+static void
+add_hops (const SpSweep *sweep, int ranks, int nodes, GArray *points)
+{
+  static const char *const hops[] = { "hop-send-receive", "hop-all-gather", "hop-reduce-scatter", "hop-all-reduce",
+                                      "hop-all-to-all" };
+  static const gint64 bytes[] = { 16 << 10, 256 << 10, 4 << 20 };
+  SpMeasuredRow row = sp_measured_row (SP_MEASURED_LAUNCH);
+
+  row.ranks = ranks, row.nodes = nodes;
+  for (guint i = 0; i < G_N_ELEMENTS (hops); i++)
+    for (guint j = 0; j < G_N_ELEMENTS (bytes); j++) {
+      row.variant = hops[i], row.bytes = bytes[j];
+      if (row.bytes >= sweep->min_bytes && row.bytes <= sweep->max_bytes)
+        g_array_append_val (points, row);
+    }
+}
+
 GArray *
 sp_sweep_points (const SpSweep *sweep, int ranks, int nodes)
 {
@@ -161,6 +179,8 @@ sp_sweep_points (const SpSweep *sweep, int ranks, int nodes)
     one.nodes = i == 3 ? nodes : 1;
     g_array_append_val (points, one);
   }
+  if (sweep->kinds & SP_SWEEP_LAUNCH && sweep->nccl)
+    add_hops (sweep, ranks, nodes, points);
   /* Groups of two, four .. of one node, and all ranks. */
   for (int size = 2; sweep->kinds & SP_SWEEP_NCCL && size < ranks && nodes == 1; size *= 2)
     add_nccl (sweep, size, 1, ranks / size, points);

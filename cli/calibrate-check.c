@@ -41,7 +41,8 @@ typedef struct {
 
 typedef struct {
   const SpExecutedRun *run;
-  double step_s, predicted_s, exposed_s, predicted_exposed_s;
+  double step_s, predicted_s;
+  SpExposed exposed;
   double memory_bytes, predicted_memory_bytes; /* memory: 0 where not measured */
   double interval_s[2];                        /* 0: none */
   double clock, predicted_clock;               /* of the work, over the highest; clock: 0 where not measured */
@@ -91,24 +92,12 @@ compare_ops (const SpEstimator *estimator, const SpProgram *program, const SpRec
     sum->n++;
   }
   for (guint op = 0; op < SP_N_OPS; op++) {
-    c->ops[op].measured_s = c->run->op_s[op];
-    same &= c->ops[op].n == c->run->op_times[op];
+    c->ops[op].measured_s = sp_executed_rank (c->run, 0)->op_s[op];
+    same &= c->ops[op].n == sp_executed_rank (c->run, 0)->op_times[op];
   }
   return same || sp_cli_fail (error, SP_CLI_ERROR_INPUT,
                               "%s: %s: it did not run what its scenario says now: other ops, or as many as %u", csv,
                               c->run->program, recording->commands->len);
-}
-
-/* As what was measured is rank 0's, where ranks differ. */
-static double
-exposed_of_rank_0 (const SpSimulated *simulated)
-{
-  const SpRoleReport *role = &simulated->run->roles[simulated->roles->of_rank[0]];
-  SpTime exposed = role->bubble;
-
-  for (guint axis = 0; axis < SP_N_AXES; axis++)
-    exposed += role->exposed[axis];
-  return sp_time_to_s (exposed);
 }
 
 /* Attention of one library is not held against curves of another, nor the quickest of two against those of one. */
@@ -166,8 +155,8 @@ compare_run (const Options *o, const SpExecuted *executed, char **sets, Compared
     c->clock = sp_executed_clock_hz (c->run) / executed->max_clock_hz;
   c->predicted_clock = estimator.cost.clocks[0];
   c->predicted_s = simulated.result.step_time_s;
-  c->exposed_s = c->run->exposed_s;
-  c->predicted_exposed_s = exposed_of_rank_0 (&simulated);
+  if (!sp_compare_exposed (&estimator, program, s, c->run, &simulated, &c->exposed, error))
+    return FALSE;
   g_autoptr (SpRecording) recording = sp_record (program, 0, SEED, error);
   if (recording == NULL ||
       !sp_predict_memory (s->cluster->profile, program, &simulated, SEED, &c->predicted_memory_bytes, error))
@@ -230,11 +219,20 @@ add_signed_percent (SpTable *table, double fraction)
 }
 
 static void
+add_exposed (SpTable *table, const SpExposed *exposed)
+{
+  const double values[] = { exposed->measured_s, exposed->predicted_s, exposed->as_ran_s };
+
+  for (guint i = 0; i < G_N_ELEMENTS (values); i++)
+    sp_table_take (table, values[i] >= 0 ? sp_text_seconds (values[i]) : g_strdup ("not said"));
+}
+
+static void
 add_runs (const Compared *all, guint n, GString *out)
 {
-  static const char *const heads[] = { "program",   "step",   "predicted", "error", "exposed",
-                                       "predicted", "memory", "predicted", "error", "bytes" };
-  g_autoptr (SpTable) table = sp_table_new ("lrrrrrrrrl");
+  static const char *const heads[] = { "program", "step",   "predicted", "error", "exposed", "predicted",
+                                       "as ran",  "memory", "predicted", "error", "bytes" };
+  g_autoptr (SpTable) table = sp_table_new ("lrrrrrrrrrl");
 
   for (guint i = 0; i < G_N_ELEMENTS (heads); i++)
     sp_table_cell (table, heads[i]);
@@ -244,9 +242,7 @@ add_runs (const Compared *all, guint n, GString *out)
     sp_table_take (table, sp_text_seconds (c->step_s));
     sp_table_take (table, sp_text_seconds (c->predicted_s));
     add_signed_percent (table, error_of (c->predicted_s, c->step_s));
-    sp_table_take (table, c->exposed_s == 0 && c->predicted_exposed_s > 0 ? g_strdup ("not said")
-                                                                          : sp_text_seconds (c->exposed_s));
-    sp_table_take (table, sp_text_seconds (c->predicted_exposed_s));
+    add_exposed (table, &c->exposed);
     sp_table_take (table, sp_text_bytes (c->memory_bytes));
     sp_table_take (table, sp_text_bytes (c->predicted_memory_bytes));
     add_signed_percent (table, error_of (c->predicted_memory_bytes, c->memory_bytes));
@@ -288,6 +284,24 @@ add_spread (const char *what, Spread s, GString *out)
 {
   g_string_append_printf (out, "%s: median error %.1f %%, 90th percentile %.1f %%, worst %.1f %%\n", what,
                           100 * s.median, 100 * s.p90, 100 * s.worst);
+}
+
+/* Runs whose communication is as exposed as it should be. */
+static void
+add_agreeing (const Compared *all, guint n, GString *out)
+{
+  guint said = 0, agree = 0;
+
+  for (guint i = 0; i < n; i++) {
+    gboolean communicates = all[i].exposed.measured_s > 0 || all[i].exposed.predicted_s > 0;
+    said += communicates && all[i].exposed.measured_s >= 0;
+    agree += communicates && all[i].exposed.measured_s >= 0 && all[i].exposed.agrees;
+  }
+  if (said > 0)
+    g_string_append_printf (
+        out,
+        "exposed communication, of a GPU in the mean and as the cards ran: within %g %% or %g us in %u of %u runs\n",
+        100 * SP_EXPOSED_SHARE, 1e6 * SP_EXPOSED_LEAST_S, agree, said);
 }
 
 /* Where runs say at what clock they were, and the profile what clock power leaves. */
@@ -347,8 +361,10 @@ add_json (const Compared *all, guint n, Spread time, Spread memory, GString *out
     sp_json_string (b, "program", all[i].run->program);
     sp_json_number (b, "step_time_s", all[i].step_s);
     sp_json_number (b, "predicted_step_time_s", all[i].predicted_s);
-    sp_json_number (b, "exposed_s", all[i].exposed_s);
-    sp_json_number (b, "predicted_exposed_s", all[i].predicted_exposed_s);
+    sp_json_number (b, "exposed_s", all[i].exposed.measured_s);
+    sp_json_number (b, "predicted_exposed_s", all[i].exposed.predicted_s);
+    sp_json_number (b, "as_ran_exposed_s", all[i].exposed.as_ran_s);
+    sp_json_bool (b, "exposed_agrees", all[i].exposed.agrees);
     sp_json_whole (b, "memory_bytes", all[i].memory_bytes);
     sp_json_whole (b, "predicted_memory_bytes", all[i].predicted_memory_bytes);
     sp_json_number (b, "clock", all[i].clock);
@@ -385,6 +401,7 @@ report (const Options *o, const Compared *all, guint n, double tolerance, GStrin
                             count_inside (all, n), n);
     add_clocks (all, n, out);
     add_spread ("memory", memory, out);
+    add_agreeing (all, n, out);
   }
   if (time.median <= tolerance && time.worst <= WORST_FACTOR * tolerance && bytes)
     return TRUE;

@@ -7,6 +7,7 @@
  * there. calibrate-all.c has the order, calibrate-layouts.c what is executed, calibrate-measure.c the other program.
  */
 
+#include "calibrate/executed.h"
 #include "calibrate/fit.h"
 #include "cli/cli.h"
 
@@ -67,6 +68,23 @@ gboolean sp_calibrate_points (char **files, const char *device, double least, Sp
  * the recordings'; no byte depends on it. */
 gboolean sp_predict_memory (const SpProfile *profile, const SpProgram *program, const SpSimulated *simulated,
                             guint64 seed, double *ret_bytes, GError **error);
+
+/* --- calibrate-exposed.c ------------------------------------------------------------------------------------------ */
+
+/* Communication that nothing hides, of a GPU in the mean of those that the file says it of; negative: of none. */
+typedef struct {
+  double measured_s;
+  double predicted_s; /* by cards that are alike */
+  double as_ran_s;    /* by cards that differ as those of the run did: kernels of each as long, beside the quickest's */
+  gboolean agrees;    /* that with what was measured, within a tenth or 50 us */
+} SpExposed;
+
+#define SP_EXPOSED_SHARE 0.1
+#define SP_EXPOSED_LEAST_S 50e-6
+
+/* `simulated` is of cards that are alike. */
+gboolean sp_compare_exposed (SpEstimator *estimator, const SpProgram *program, const SpScenario *scenario,
+                             const SpExecutedRun *run, const SpSimulated *simulated, SpExposed *ret, GError **error);
 
 /* --- calibrate-check.c -------------------------------------------------------------------------------------------- */
 

@@ -113,6 +113,25 @@ with_load (const SpEngine *e, const SpTransfer *t, SpTime time)
   return sp_time_from_s (sp_time_to_s (time) * most);
 }
 
+/* Whether kernels run on a GPU that takes part. */
+static gboolean
+is_beside_kernels (const SpEngine *e, const SpTransfer *t)
+{
+  if (t->kind != SP_TRANSFER_COLLECTIVE)
+    return e->role[t->subject].state == SP_ROLE_RUNS || e->role[t->receiver].state == SP_ROLE_RUNS;
+  const SpInstance *instance = &e->roles->instances[t->subject];
+  for (guint i = 0; i < instance->n_members; i++)
+    if (e->role[e->roles->members[instance->first + i]].state == SP_ROLE_RUNS)
+      return TRUE;
+  return FALSE;
+}
+
+static void
+stretch (SpTransfer *t)
+{
+  t->total += llrint ((double) (t->total - t->fixed) * t->price->stretch);
+}
+
 static void
 start (SpEngine *e, SpTransferKind kind, SpMeeting *meeting, guint32 subject, gint32 receiver, guint direction)
 {
@@ -131,11 +150,12 @@ start (SpEngine *e, SpTransferKind kind, SpMeeting *meeting, guint32 subject, gi
   SpTime total = serial ? (near ? price->near_serial : price->serial) : near ? price->near_total : price->total;
   t->total = with_noise (e, t, meeting, with_load (e, t, total));
   t->fixed = MIN (near ? price->near_fixed : price->fixed, t->total);
-  if (price->stretch > 0 && !serial)
-    t->total += llrint ((double) (t->total - t->fixed) * price->stretch);
+  gboolean stretches = price->stretch > 0 && !serial;
+  if (stretches && e->options->steps)
+    stretch (t);
   meeting->n_runs++;
   change_activity (e, t, 1);
-  t->flowing = serial || e->options->network == NULL;
+  t->flowing = serial || (e->options->network == NULL && !stretches);
   if (!t->flowing && e->options->steps && sp_engine_start_steps (e, number))
     return;
   SpTime date = e->now + (t->flowing ? t->total : t->fixed);
@@ -149,6 +169,12 @@ sp_engine_transfer_event (SpEngine *e, guint32 number)
 
   if (!t->flowing) {
     t->flowing = TRUE;
+    if (t->price->stretch > 0 && !e->options->steps && is_beside_kernels (e, t))
+      stretch (t);
+    if (e->options->network == NULL) {
+      sp_queue_push (&e->queue, t->began + t->total, SP_EVENT_ARRIVAL, number);
+      return;
+    }
     if (e->options->steps ? sp_engine_start_pairs (e, number) || sp_engine_start_flows (e, number)
                           : sp_engine_start_flows (e, number))
       return;

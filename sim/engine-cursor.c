@@ -31,8 +31,7 @@ waits_for_step (SpEngine *e, SpRole *role)
 static gboolean
 waits_for_list (SpEngine *e, SpRole *role)
 {
-  return waits_for_step (e, role) ||
-         waits_for (e, role, SP_STREAM_OUTER, role->streams[SP_STREAM_OUTER].posted);
+  return waits_for_step (e, role) || waits_for (e, role, SP_STREAM_OUTER, role->streams[SP_STREAM_OUTER].posted);
 }
 
 static gboolean
@@ -90,7 +89,7 @@ holds (const SpEngine *e, const SpRole *role, const SpOp *op)
     return TRUE;
   const SpLoop *loop = loop_of (role, op);
   return sp_op_holds (op, role->place[op->group], e->program->groups[op->group].size, role->step,
-                         loop != NULL ? loop->steps : 1);
+                      loop != NULL ? loop->steps : 1);
 }
 
 /* Of a kernel at a place of its group. */
@@ -238,7 +237,7 @@ begin_run (SpEngine *e, SpRole *role)
   guint32 end = role->op + 1;
 
   while (end < role->n_ops && !sp_op_is_communication (ops[end].kind) && ops[end].loop == ops[role->op].loop &&
-         ops[end].wait[0] == 0)
+         ops[end].wait[0] == 0 && end != role->data_op)
     end++;
   role->run_begin = role->op;
   role->run_end = end;
@@ -305,6 +304,26 @@ host_holds_up (SpEngine *e, SpRole *role)
 
 /* --- items -------------------------------------------------------------------------------------------------------- */
 
+/* Whether what the list of the item needs from the data stream is parameters, which its first reader waits for. */
+static gboolean
+gathered_before (const SpRole *role)
+{
+  guint phase = role->item.phase;
+
+  return role->gathered[role->item.position] &&
+         (phase == SP_PHASE_FORWARD || phase == SP_PHASE_RECOMPUTE || phase == SP_PHASE_BACKWARD);
+}
+
+static guint32
+first_reader (const SpEngine *e, const SpRole *role)
+{
+  guint variant = sp_walk_variant (e->program, role->item.micro_batch) != e->program->variants;
+  guint block = (guint) (role->block - e->program->variants[variant].blocks);
+  guint16 op = e->first_readers[(variant * e->program->n_blocks + block) * SP_N_PHASES + role->item.phase];
+
+  return op == G_MAXUINT16 ? G_MAXUINT32 : op;
+}
+
 static void
 enter_list (SpEngine *e, SpRole *role)
 {
@@ -315,6 +334,7 @@ enter_list (SpEngine *e, SpRole *role)
 
   role->block = &variant->blocks[positions[item->position].block];
   role->ops = sp_program_segment (e->program, role->block, (SpPhase) item->phase, &role->n_ops);
+  role->data_op = gathered_before (role) ? first_reader (e, role) : G_MAXUINT32;
   role->prices = e->prices->ops + (role->ops - e->program->ops);
   role->op = 0;
   role->step = 0;
@@ -326,10 +346,12 @@ enter_list (SpEngine *e, SpRole *role)
   role->where = SP_ROLE_IN_LIST;
 }
 
-/* What the block's list needs from the data stream. */
+/* What the block's list needs from the data stream before it begins. */
 static gboolean
 waits_for_data (SpEngine *e, SpRole *role)
 {
+  if (gathered_before (role))
+    return FALSE;
   switch ((SpPhase) role->item.phase) {
   case SP_PHASE_FORWARD:
   case SP_PHASE_RECOMPUTE:
@@ -448,6 +470,7 @@ remember (SpRole *role, const SpOp *op, gboolean is_blocking)
     role->must_count = count;
   } else if (op->stream == SP_STREAM_DATA) {
     role->data_count[role->item.position] = count;
+    role->gathered[role->item.position] = role->item.phase == SP_PHASE_GATHER;
     if (role->item.phase == SP_PHASE_SYNC && reads_summed (role, op))
       role->held_count = count;
   } else {
@@ -472,7 +495,8 @@ run_op (SpEngine *e, SpRole *role)
     pass (role);
     return TRUE;
   }
-  if (waits_for_named (e, role, op))
+  if (waits_for_named (e, role, op) ||
+      (role->op >= role->data_op && waits_for (e, role, SP_STREAM_DATA, role->data_count[role->item.position])))
     return FALSE;
   if (!sp_op_is_communication (op->kind)) {
     begin_run (e, role);

@@ -87,6 +87,8 @@ typedef struct {
   SpAsync async[SP_MAX_ASYNC];
   guint n_async;
   guint32 *data_count; /* [position] of the data stream: what the block's next list waits for */
+  guint8 *gathered;    /* [position] whether that is what GATHER posted last */
+  guint32 data_op;     /* of the list: the first that reads what was gathered, which waits for it; G_MAXUINT32 none */
   guint32 held_count;  /* of it: what the next BACKWARD that sums gradients waits for at its end */
 
   SpRoleStream streams[SP_N_STREAMS];
@@ -149,9 +151,10 @@ typedef struct {
   SpQueue queue;
   SpFlows *flows;
   SpTime now;
-  SpTime host_launch;    /* 0 in serial mode, where it counts a list at a time */
-  double *kernel_factor; /* [roles->n] of slow ranks; NULL: every kernel takes what it is priced at */
-  SpRole *role;          /* [roles->n] */
+  SpTime host_launch;     /* 0 in serial mode, where it counts a list at a time */
+  guint16 *first_readers; /* [variants][blocks][SP_N_PHASES] of what GATHER writes, ops of a list; G_MAXUINT16 none */
+  double *kernel_factor;  /* [roles->n] of slow ranks; NULL: every kernel takes what it is priced at */
+  SpRole *role;           /* [roles->n] */
   gint32 n_done;
   SpMeeting *instance;                /* [roles->n_instances] */
   SpMeeting *message[SP_N_GROUPS][2]; /* [roles->n], by sender */

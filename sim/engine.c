@@ -70,6 +70,7 @@ make_roles (SpEngine *e)
       role->place[g] = program->groups[g].size > 1 ? sp_program_place (program, g, report->rank) : 0;
     sp_walk_positions (e->walks, report->stage, &n_positions);
     role->data_count = g_new0 (guint32, n_positions);
+    role->gathered = g_new0 (guint8, n_positions);
     sp_walk_init (&role->walk, e->walks, report->stage);
     role->slot = -1;
     role->pending = -1;
@@ -78,6 +79,46 @@ make_roles (SpEngine *e)
     role->where = SP_ROLE_BETWEEN;
     sp_memory_start_rank (e->memory, report->rank, &role->memory);
   }
+}
+
+static guint8
+storage_of (const SpBlock *block, guint8 slot)
+{
+  while (block->buffers[slot].alias != 0)
+    slot = block->buffers[slot].alias;
+  return slot;
+}
+
+/* The first op of a list that reads what the block's GATHER writes. */
+static guint16
+first_reader (const SpProgram *program, const SpBlock *block, SpPhase phase)
+{
+  guint n, n_gathers;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+  const SpOp *gathers = sp_program_segment (program, block, SP_PHASE_GATHER, &n_gathers);
+  guint8 is_gathered[G_MAXUINT8 + 1] = { 0 };
+
+  for (guint i = 0; i < n_gathers; i++)
+    for (guint j = 0; j < SP_MAX_OUT; j++)
+      is_gathered[storage_of (block, gathers[i].out[j])] = 1;
+  is_gathered[0] = 0; /* no buffer */
+  for (guint i = 0; i < n; i++)
+    for (guint j = 0; j < SP_MAX_IN; j++)
+      if (is_gathered[storage_of (block, ops[i].in[j])])
+        return (guint16) i;
+  return G_MAXUINT16;
+}
+
+static void
+set_first_readers (SpEngine *e)
+{
+  const SpProgram *program = e->program;
+  guint16 *at = e->first_readers = g_new (guint16, program->n_variants * program->n_blocks * SP_N_PHASES);
+
+  for (gint32 v = 0; v < program->n_variants; v++)
+    for (guint b = 0; b < program->n_blocks; b++)
+      for (guint phase = 0; phase < SP_N_PHASES; phase++)
+        *at++ = first_reader (program, &program->variants[v].blocks[b], (SpPhase) phase);
 }
 
 static void
@@ -127,6 +168,7 @@ engine_init (SpEngine *e)
       make_messages (e, g);
   e->instance = g_new0 (SpMeeting, e->roles->n_instances);
   set_factors (e);
+  set_first_readers (e);
   if (network != NULL && !e->options->serial)
     e->flows = sp_flows_new (network->n_links, network->capacity_bytes_per_s);
   return TRUE;
@@ -137,12 +179,14 @@ engine_clear (SpEngine *e)
 {
   for (gint32 r = 0; e->role != NULL && r < e->roles->n; r++) {
     g_free (e->role[r].data_count);
+    g_free (e->role[r].gathered);
     sp_memory_state_clear (&e->role[r].memory);
   }
   g_free (e->role);
   g_free (e->mail_of);
   g_free (e->instance);
   g_free (e->kernel_factor);
+  g_free (e->first_readers);
   for (guint g = 0; g < SP_N_GROUPS; g++)
     for (guint d = 0; d < 2; d++) {
       g_free (e->message[g][d]);

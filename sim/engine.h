@@ -13,10 +13,10 @@
  *               over; ops of a stream run in the order in which they were posted
  * A blocking op (no SP_OP_ASYNC) holds up the cursor until it is over. An async one runs beside what follows until
  *   an op whose wait[] names it, the end of its loop step or of its list (on the outer stream, of its list);
- *   on the data stream: a list of its block (FORWARD after GATHER, OPTIMIZER after SYNC ...), the end of the slot; and
- *   if it reads gradients that are held over (sim/walk.h), the end of the BACKWARD that they end with.
- * A kernel is slowed by the device's factor while communication of its GPU is under way; async communication by another
- * one, as kernels run beside it as a rule.
+ *   on the data stream: of its block the first op that reads what GATHER wrote, the list after SYNC; the end of the
+ *   slot; and if it reads gradients that are held over (sim/walk.h), the end of the BACKWARD that they end with.
+ * A kernel is slowed by a factor of its own while communication of its GPU is under way. Async communication that finds
+ *   kernels running on one of its GPUs when its bytes begin to flow takes longer by another one, to its end.
  *
  * A collective starts when it is at the head of its stream on all members. Then it takes its fixed time (launch, steps x
  * latency), then its bytes flow. A message starts when both ends are there; a SEND_RECEIVE is a message each way, and
@@ -37,9 +37,9 @@
  * Deterministic: the same input gives the same dates, on any machine. Folded and unfolded runs differ by at most 1 ps an
  * event.
  *
- * Known lies. A GPU's slowdown does not depend on how many communications run beside the kernel, nor on which; async
- * communication that nothing runs beside is slowed too. A
- * rendezvous takes no time of its own. The host is never held up by the GPU: its queue is endless. Copies inside
+ * Known lies. A GPU's slowdown does not depend on how many communications run beside the kernel, nor on which. Async
+ * communication that outlasts the kernels beside it stays slow, and as steps it is slow whatever runs; it never waits for
+ * a kernel that holds all of a GPU. A rendezvous takes no time of its own. The host is never held up by the GPU: its queue is endless. Copies inside
  * a GPU that NCCL makes are part of the algorithm's rate.
  *
  * Failure. A program that stops before its end is an error (SP_ENGINE_ERROR_DEADLOCK) that names ranks, ops and what

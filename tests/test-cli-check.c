@@ -21,10 +21,12 @@ number_of (JsonObject *object, const char *name)
 static void
 test_chain (void)
 {
-  g_autofree char *sweep = shipped ("measured", "h200x2.csv"), *kernels = shipped ("measured", "h200-kernels.csv");
-  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *beside = shipped ("measured", "h200x2-beside.csv");
+  g_autofree char *sweep = shipped ("measured", "h200x2-sweep.csv"),
+                  *kernels = shipped ("measured", "h200-kernels.csv");
+  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *beside = shipped ("measured", "h200x2-steps.csv");
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonParser) parser = json_parser_new ();
+  guint agree = 0;
 
   g_auto (Run) fit =
       run_cli ("calibrate", "fit", sweep, kernels, beside, "--name", "2 H200 of one node", "-o", "h200.ini");
@@ -63,7 +65,15 @@ test_chain (void)
   g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.15);
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
   /* Not more: cards of another machine ran at clocks 3 % lower in the middle, 8 % at most, which no curve knows. */
-  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 15);
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 12);
+  /* Of the 30 that communicate; why not more: README. */
+  for (guint i = 0; i < json_array_get_length (runs); i++) {
+    JsonObject *run = json_array_get_object_element (runs, i);
+    agree +=
+        json_object_get_double_member (run, "exposed_s") > 0 && json_object_get_boolean_member (run, "exposed_agrees");
+  }
+  g_test_message ("exposed communication agrees in %u", agree);
+  g_assert_cmpuint (agree, >=, 20);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), <=, 34);
 
   /* A profile of another card is no error, but said. Its name is found from where the command runs. */

@@ -111,7 +111,7 @@ walk_kernel (Clocks *c, const SpOp *op, double seconds)
   c->time->compute += seconds;
   if (differs_on_two (c->cost, op))
     c->time->spare += seconds - MIN (seconds_at (c->cost, op, 0), seconds_at (c->cost, op, 1));
-  double slowdown = sp_cost_slowdown (c->cost, op->kind);
+  double slowdown = sp_cost_slowdown (c->cost, op);
   c->time->high += seconds * (1 + slowdown);
   c->compute += seconds + slowdown * beside (c, seconds);
   c->kernels++;
@@ -130,7 +130,7 @@ runs_in_step (const SpOp *op, gint32 step, gint32 steps)
 static void
 walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loop, gint32 step, gint32 times)
 {
-  double compute = 0, alone = 0, async = 0, blocking = 0;
+  double compute = 0, slower = 0, alone = 0, async = 0, blocking = 0;
   guint axis = 0, kernels = 0;
 
   for (guint i = loop->first; i < loop->end; i++) {
@@ -139,6 +139,7 @@ walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loo
       continue;
     if (!sp_op_is_communication (ops[i].kind)) {
       compute += s;
+      slower += s * sp_cost_slowdown (c->cost, &ops[i]);
       kernels++;
       continue;
     }
@@ -150,10 +151,10 @@ walk_steps (Clocks *c, const SpOp *ops, const double *seconds, const SpLoop *loo
     else
       blocking += s;
   }
-  double slowed = compute + c->cost->slowdown * MIN (compute, async);
+  double slowed = compute + (compute > async ? slower * async / compute : slower);
   double hidden_end = MAX (slowed, async);
   c->time->serial += times * (compute + alone);
-  c->time->high += times * (compute * (1 + MAX (c->cost->slowdown, c->cost->memory_slowdown)) + async + blocking);
+  c->time->high += times * (compute * (1 + c->cost->most_slowdown) + async + blocking);
   c->time->compute += times * compute;
   c->time->exposed[axis] += times * (hidden_end - slowed + blocking);
   c->compute += times * (hidden_end + blocking);

@@ -76,17 +76,37 @@ set_kernels (SpCost *cost, const SpProfile *profile, const char *library)
             G_N_ELEMENTS (linear_backward));
 }
 
-/* Mean of slot `slot` of the curves of the kind beside copies, or beside what computes, beyond `without` and at least 0;
- * `or_else` if there is none. */
+/* What a curve of something beside something else is of: the transfer, and behind its name "" of a GEMM or the word for
+ * another kernel. FALSE: of no transfer that is known. */
+static gboolean
+split_variant (const SpCurve *curve, SpCurveKind *ret_transfer, const char **ret_kernel)
+{
+  for (guint kind = SP_CURVE_SEND_RECEIVE; curve->variant != NULL && kind <= SP_CURVE_BROADCAST; kind++) {
+    const char *name = sp_curve_kind_name ((SpCurveKind) kind);
+    if (!g_str_has_prefix (curve->variant, name))
+      continue;
+    *ret_kernel = curve->variant + strlen (name);
+    *ret_transfer = (SpCurveKind) kind;
+    return **ret_kernel == '\0' || *(*ret_kernel)++ == '-';
+  }
+  return FALSE;
+}
+
+/* Mean of slot `slot` of the curves of the kind with the kernel, and with the transfer unless that is SP_N_CURVES: beyond
+ * `without`, each at least 0. `or_else` if there is none. */
 static double
-mean_of (const SpProfile *profile, SpCurveKind kind, gboolean copies, guint slot, double without, double or_else)
+mean_of (const SpProfile *profile, SpCurveKind kind, const char *kernel, SpCurveKind transfer, guint slot,
+         double without, double or_else)
 {
   double sum = 0;
   guint n = 0;
 
   for (guint i = 0; i < profile->curves->len; i++) {
     const SpCurve *curve = profile->curves->pdata[i];
-    if (curve->kind != kind || curve->variant == NULL || g_str_has_suffix (curve->variant, "-copy") != copies)
+    SpCurveKind of;
+    const char *beside;
+    if (curve->kind != kind || !split_variant (curve, &of, &beside) || !g_str_equal (beside, kernel) ||
+        (transfer != SP_N_CURVES && of != transfer))
       continue;
     sum += MAX (curve->value[slot].value - without, 0);
     n++;
@@ -94,13 +114,54 @@ mean_of (const SpProfile *profile, SpCurveKind kind, gboolean copies, guint slot
   return n > 0 ? sum / n : or_else;
 }
 
+/* The curves' kinds of what goes over a group. */
+static const SpCurveKind group_kinds[SP_N_GROUP_CURVES] = {
+  [SP_CURVE_OF_SEND] = SP_CURVE_SEND_RECEIVE,     [SP_CURVE_OF_NEAR] = SP_CURVE_SEND_RECEIVE,
+  [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER, [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
+  [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE, [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
+};
+
+/* Of a transfer that kernels wait for, one way: its own, or any kernel's. */
+static double
+hop_s (const SpProfile *profile, SpCurveKind kind)
+{
+  g_autofree char *own = g_strconcat ("hop-", sp_curve_kind_name (kind), NULL);
+  const SpCurve *hop = sp_profile_find (profile, SP_CURVE_LAUNCH, own, 0, 0);
+
+  if (hop == NULL)
+    hop = sp_profile_find (profile, SP_CURVE_LAUNCH, "hop", 0, 0);
+  return hop != NULL ? hop->value[0].value : 0;
+}
+
+static void
+set_beside (SpCost *cost, const SpProfile *profile)
+{
+  const char *copy = "copy";
+  double memory_slowdown, stretch, memory_stretch;
+
+  cost->slowdown = mean_of (profile, SP_CURVE_SLOWDOWN, "", SP_N_CURVES, 0, 0, cost->slowdown);
+  memory_slowdown = mean_of (profile, SP_CURVE_SLOWDOWN, copy, SP_N_CURVES, 0, 0, cost->slowdown);
+  for (guint kind = 0; kind < SP_N_OPS; kind++) {
+    const SpCurve *own = sp_profile_find (profile, SP_CURVE_SLOWDOWN, sp_op_name ((SpOpKind) kind), 0, 0);
+    cost->slowdown_of[kind][SP_SLOWDOWN_BASE] = cost->s_per_flop[kind] > 0 ? cost->slowdown : memory_slowdown;
+    for (guint i = 0; own != NULL && i < own->n_slots; i++)
+      cost->slowdown_of[kind][i] = MAX (own->value[i].value, 0);
+  }
+  stretch = mean_of (profile, SP_CURVE_BESIDE, "", SP_N_CURVES, SP_BESIDE_FACTOR, 1, 0);
+  memory_stretch = mean_of (profile, SP_CURVE_BESIDE, copy, SP_N_CURVES, SP_BESIDE_FACTOR, 1, stretch);
+  for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
+    cost->hop_s[i] = hop_s (profile, group_kinds[i]);
+    cost->stretch[i] = mean_of (profile, SP_CURVE_BESIDE, "", group_kinds[i], SP_BESIDE_FACTOR, 1, stretch);
+    cost->memory_wait_s[i] = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_WAIT, 0, 0);
+    cost->memory_stretch[i] =
+        mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_FACTOR, 1, memory_stretch);
+  }
+}
+
 void
 sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library)
 {
-  const SpCurve *hop = sp_profile_find (profile, SP_CURVE_LAUNCH, "hop", 0, 0);
-
   set_kernels (cost, profile, library);
-  cost->hop_s = hop != NULL ? hop->value[0].value : 0;
   cost->attention_library = library;
   cost->power = sp_profile_find (profile, SP_CURVE_POWER, NULL, 0, 0);
   for (guint i = profile->curves->len; i-- > 0;) {
@@ -111,10 +172,7 @@ sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library
   }
   cost->to_host = sp_profile_find (profile, SP_CURVE_COPY, "device-to-host", 0, 0);
   cost->from_host = sp_profile_find (profile, SP_CURVE_COPY, "host-to-device", 0, 0);
-  cost->slowdown = mean_of (profile, SP_CURVE_SLOWDOWN, FALSE, 0, 0, cost->slowdown);
-  cost->memory_slowdown = mean_of (profile, SP_CURVE_SLOWDOWN, TRUE, 0, 0, cost->slowdown);
-  cost->stretch = mean_of (profile, SP_CURVE_BESIDE, FALSE, SP_BESIDE_FACTOR, 1, 0);
-  cost->memory_stretch = mean_of (profile, SP_CURVE_BESIDE, TRUE, SP_BESIDE_FACTOR, 1, cost->stretch);
+  set_beside (cost, profile);
 }
 
 /* Fewest operands apart, of those with the fewest marks apart, of cuDNN's kernels or of all others. NULL: none. */
@@ -136,18 +194,25 @@ nearest_form (const SpCurve *first, const SpOp *op, SpOpForm library)
   return best;
 }
 
+SpKernelSizes
+sp_cost_kernel_sizes (const SpCost *cost, const SpOp *op)
+{
+  gboolean gemm = op->kind == SP_OP_GEMM; /* whose heads are strides */
+
+  return (SpKernelSizes){ op->kind,
+                          op->m,
+                          op->n,
+                          op->k,
+                          (gint64) MAX (op->batch, 1) * (gemm ? 1 : MAX (op->heads, 1)),
+                          (double) op->bytes,
+                          op->flops * (op->flags & SP_OP_FP8 ? cost->fp8_of_bf16 : 1),
+                          cost->clock };
+}
+
 static double
 curve_seconds (const SpCost *cost, const SpCurve *curve, const SpOp *op)
 {
-  gboolean gemm = op->kind == SP_OP_GEMM; /* whose heads are strides */
-  const SpKernelSizes sizes = { op->kind,
-                                op->m,
-                                op->n,
-                                op->k,
-                                (gint64) MAX (op->batch, 1) * (gemm ? 1 : MAX (op->heads, 1)),
-                                (double) op->bytes,
-                                op->flops * (op->flags & SP_OP_FP8 ? cost->fp8_of_bf16 : 1),
-                                cost->clock };
+  const SpKernelSizes sizes = sp_cost_kernel_sizes (cost, op);
   double value[SP_CURVE_SLOTS];
 
   for (guint i = 0; i < SP_CURVE_SLOTS; i++)
@@ -189,7 +254,7 @@ nearest_curve (const SpProfile *profile, SpCurveKind kind, gboolean exactly, gin
     if (away >= least || (exactly && away > 0 && kind != SP_CURVE_SEND_RECEIVE))
       continue;
     least = away;
-    best = (SpGroupCurve){ curve, steps, scale };
+    best = (SpGroupCurve){ curve, steps, scale, 0 };
   }
   return best;
 }
@@ -197,11 +262,6 @@ nearest_curve (const SpProfile *profile, SpCurveKind kind, gboolean exactly, gin
 static void
 set_group_curves (SpCost *cost, const SpCluster *cluster, SpGroupId group)
 {
-  static const SpCurveKind kinds[SP_N_GROUP_CURVES] = {
-    [SP_CURVE_OF_SEND] = SP_CURVE_SEND_RECEIVE,     [SP_CURVE_OF_NEAR] = SP_CURVE_SEND_RECEIVE,
-    [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER, [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
-    [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE, [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
-  };
   const SpPath *path = &cost->paths[group];
   gboolean even = path->per_node * path->nodes == path->size && (path->nodes == 1 || path->alone_ratio > 1 - 1e-9);
   gboolean exactly = cluster->node != SP_NODE_SWITCH;
@@ -212,7 +272,8 @@ set_group_curves (SpCost *cost, const SpCluster *cluster, SpGroupId group)
   for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
     gint32 nodes = i == SP_CURVE_OF_NEAR ? 1 : path->nodes, ranks = i == SP_CURVE_OF_NEAR ? 2 : path->size;
     if (even || i == SP_CURVE_OF_NEAR)
-      cost->curves[group][i] = nearest_curve (cluster->profile, kinds[i], exactly, ranks, nodes);
+      cost->curves[group][i] = nearest_curve (cluster->profile, group_kinds[i], exactly, ranks, nodes);
+    cost->curves[group][i].hop_s = cost->hop_s[i];
   }
 }
 

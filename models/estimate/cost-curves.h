@@ -16,4 +16,7 @@ void sp_cost_set_group_curves (SpCost *cost, const SpCluster *cluster);
  * where cuDNN has no kernel for what no op says (documents, masks that are no rectangle), its curve may count. */
 double sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op);
 
+/* As curves know a kernel. */
+SpKernelSizes sp_cost_kernel_sizes (const SpCost *cost, const SpOp *op);
+
 G_END_DECLS

@@ -226,14 +226,26 @@ sp_cost_wire_bytes (const SpCost *cost, const SpOp *op)
 
 /* --- communication by curves -------------------------------------------------------------------------------------- */
 
+/* Of so many equal parts at once, which share links and what NCCL has for them: each takes as long as all the others. */
 static double
-curve_seconds (const SpCost *cost, const SpGroupCurve *c, double payload, double *ret_fixed_s)
+curve_seconds (const SpCost *cost, const SpGroupCurve *c, double payload, guint parts, double *ret_fixed_s)
 {
-  double latency, all = sp_curve_transfer_s (c->curve, payload * c->scale, &latency);
+  double latency, all = sp_curve_transfer_s (c->curve, payload / parts * c->scale, &latency);
   double beyond = MAX (latency - cost->launch_s, 0);
 
-  *ret_fixed_s = latency - beyond + beyond * c->steps + 2 * cost->hop_s;
-  return *ret_fixed_s + all - latency;
+  *ret_fixed_s = latency - beyond + parts * beyond * c->steps + 2 * c->hop_s;
+  return *ret_fixed_s + parts * (all - latency);
+}
+
+/* Tensors of a message are messages of their own in one call: keys and values of a ring. */
+static guint
+parts_of (const SpOp *op)
+{
+  guint n = 0;
+
+  for (guint i = 0; i < SP_MAX_IN; i++)
+    n += op->in[i] != 0;
+  return MAX (n, 1);
 }
 
 static SpGroupCurveId
@@ -293,7 +305,7 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   default:
     *ret_algorithm = SP_ALGORITHM_DIRECT;
     if (curve->curve != NULL)
-      return curve_seconds (cost, curve, payload, ret_fixed_s);
+      return curve_seconds (cost, curve, payload, parts_of (op), ret_fixed_s);
     *ret_fixed_s = cost->launch_s + path->hop_latency_s;
     return *ret_fixed_s + payload / path->send_bytes_per_s;
   }
@@ -303,7 +315,7 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   double wait = waited_for ? cost->collective_wait_s + late : 0, total = cost->launch_s + best.total_s;
   *ret_fixed_s = cost->launch_s + best.latency_s;
   if (curve->curve != NULL)
-    total = curve_seconds (cost, curve, payload, ret_fixed_s);
+    total = curve_seconds (cost, curve, payload, 1, ret_fixed_s);
   if (sp_op_moves_shards (op))
     total = *ret_fixed_s + (total - *ret_fixed_s) * cost->shard_time;
   *ret_fixed_s += wait;
@@ -333,7 +345,7 @@ sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolea
 
   const SpGroupCurve *curve = &cost->curves[op->group][same_node ? SP_CURVE_OF_NEAR : SP_CURVE_OF_SEND];
   if (curve->curve != NULL && path->size > 1)
-    return curve_seconds (cost, curve, op->bytes, ret_fixed_s != NULL ? ret_fixed_s : &fixed);
+    return curve_seconds (cost, curve, op->bytes, parts_of (op), ret_fixed_s != NULL ? ret_fixed_s : &fixed);
   if (path->size == 1)
     fixed = 0;
   if (ret_fixed_s)
@@ -342,17 +354,14 @@ sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolea
 }
 
 double
-sp_cost_slowdown (const SpCost *cost, SpOpKind kind)
+sp_cost_slowdown (const SpCost *cost, const SpOp *op)
 {
-  return cost->s_per_flop[kind] > 0 ? cost->slowdown : cost->memory_slowdown;
-}
+  const double *value = cost->slowdown_of[op->kind];
 
-double
-sp_cost_stretch (const SpCost *cost, const SpOp *op)
-{
-  if (!(op->flags & SP_OP_ASYNC))
-    return 0;
-  return op->flags & SP_OP_AFTER_OPTIMIZER ? cost->memory_stretch : cost->stretch;
+  if (value[SP_SLOWDOWN_WAVE] == 0)
+    return value[SP_SLOWDOWN_BASE];
+  const SpKernelSizes sizes = sp_cost_kernel_sizes (cost, op);
+  return sp_curve_slowdown (value, cost->sms, &sizes);
 }
 
 double
@@ -378,6 +387,18 @@ op_parts (const SpCost *cost, const SpPath *paths, const SpOp *op, double *ret_f
   if (ret_algorithm)
     *ret_algorithm = algorithm;
   return seconds;
+}
+
+double
+sp_cost_stretch (const SpCost *cost, const SpOp *op)
+{
+  if (!(op->flags & SP_OP_ASYNC))
+    return 0;
+  SpGroupCurveId id = curve_of ((SpOpKind) op->kind);
+  if (!(op->flags & SP_OP_AFTER_OPTIMIZER) || cost->memory_wait_s[id] == 0)
+    return (op->flags & SP_OP_AFTER_OPTIMIZER ? cost->memory_stretch : cost->stretch)[id];
+  double fixed_s, alone_s = op_parts (cost, cost->paths, op, &fixed_s, NULL), flows_s = alone_s - fixed_s;
+  return flows_s > 0 ? cost->memory_stretch[id] + cost->memory_wait_s[id] / flows_s : 0;
 }
 
 double
@@ -533,7 +554,6 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .simple_network = cluster->simple_network,
     .ring_network = cluster->ring_network,
     .slowdown = device->overlap_slowdown.value,
-    .memory_slowdown = device->overlap_slowdown.value,
     .sms = (gint32) device->sms.value,
     .gemm_shape = SP_GEMM_SHAPE_DEFAULT,
   };
@@ -544,11 +564,15 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
     cost->kernel_launch_s[kind] = cost->launch_s;
     cost->stack_time[kind] = stack_time (framework, device, kind);
+    cost->slowdown_of[kind][SP_SLOWDOWN_BASE] = cost->slowdown;
   }
   cost->causal_time = framework->attention_causal_time.value > 0 ? framework->attention_causal_time.value : 1;
   cost->head_power[SP_OP_ATTENTION] = cost->head_power[SP_OP_ATTENTION_BWD] = framework->attention_head_power.value;
   if (cluster->profile != NULL)
     sp_cost_set_profile (cost, cluster->profile, framework->attention_library);
+  for (guint kind = 0; kind < SP_N_OPS; kind++)
+    cost->most_slowdown = MAX (cost->most_slowdown,
+                               cost->slowdown_of[kind][SP_SLOWDOWN_BASE] + cost->slowdown_of[kind][SP_SLOWDOWN_WAVE]);
 }
 
 void

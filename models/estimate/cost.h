@@ -38,15 +38,18 @@
  * framework names, else the one of the highest rate), copies to and from the host, and transfers over groups of the
  * shape that was measured or that a curve extends to: those in one node of a switch, or of the same number of ranks in
  * each of several nodes where siblings do not get in each other's way. Other groups and kernels keep the formulas. A
- * transfer takes two hops between streams more than its curve, which was timed without kernels around it ([launch.hop]).
- * What runs beside communication slows by the mean of the measured slowdowns: those of a GEMM for kernels that compute,
- * those of a copy for kernels that memory alone bounds. Async communication takes longer, beyond its latency, by the mean
- * factor of what was measured beside a GEMM, and the gathers of updated parameters, which run beside the optimizer, by
- * that beside a copy. The simulator still moves what is not latency over the cluster's links, at most as fast as the
- * curve says.
+ * transfer takes two hops between streams more than its curve, which was timed without kernels around it: its own, or
+ * those of any kernel ([launch.2x1.hop-all-gather], [launch.hop]). Messages of several tensors are as many equal parts at
+ * once. A kernel beside communication slows by what its kind was measured to beside transfers, products and attention by
+ * their waves; where it was not, by the mean of a GEMM's if it computes, of a copy's if memory alone bounds it. Async
+ * communication takes longer, beyond its latency, by its factor beside a GEMM; gathers of updated parameters, which run
+ * beside the optimizer, by that beside a copy and what they wait there; a transfer that was not timed beside anything by
+ * the mean of those that were. The simulator still moves what is not latency over the cluster's links, at most as fast as
+ * the curve says.
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
- * most kernels are shorter than that GEMM, whose blocks it waits for.
+ * most kernels are shorter than that GEMM, whose blocks it waits for. So a small transfer beside one long kernel is taken
+ * to be hidden, which in fact begins when that gives way.
  *
  * The host issues a kernel in the framework's host-launch. In a pipeline whose messages leave the node it takes
  *   host-launch (1 + host-stall x tensor ranks x sequence ranks)
@@ -134,6 +137,7 @@ typedef struct {
 typedef struct {
   const SpCurve *curve; /* NULL: the formula */
   double steps, scale;
+  double hop_s; /* from a stream to another: before and behind what the curve says, which was timed alone */
 } SpGroupCurve;
 
 typedef enum {
@@ -162,10 +166,13 @@ typedef struct {
   double unaligned_time; /* of a product one of whose matrices has rows that are no multiple of 16 bytes; at least 1 */
   double time_of_bf16; /* of what FLOP bound, over that in bf16: 1, or in fp32 the ratio of the peaks */
   double fp8_of_bf16; /* time of a product in fp8 over that in bf16, where FLOP bound it: the same fraction of its peak */
-  double slowdown, memory_slowdown; /* of kernels beside communication, and of those that memory alone bounds, */
-  double hop_s; /* from a stream to another: before and behind what a curve says of a transfer, which was timed alone */
-  double stretch, memory_stretch; /* and of async communication, beyond its latency: beside kernels, as a rule, and
-                                     beside the optimizer's, which memory bounds */
+  double slowdown;                 /* of kernels beside communication, as a rule, */
+  double slowdown_of[SP_N_OPS][2]; /* by kind of kernel, as sp_curve_slowdown() has it, */
+  double most_slowdown;            /* and the largest of them */
+  double hop_s[SP_N_GROUP_CURVES]; /* as in curves */
+  double stretch[SP_N_GROUP_CURVES]; /* of async communication, beyond its latency: beside kernels, as a rule, */
+  double memory_stretch[SP_N_GROUP_CURVES]; /* and beside the optimizer's, which memory bounds */
+  double memory_wait_s[SP_N_GROUP_CURVES];  /* until these give way to it */
   const SpCurve *power; /* NULL: nothing is held down */
   double clock;         /* at which kernels are priced, over the highest: 1, but while a variant's work is */
   double clocks[2];     /* of a variant's work: models/estimate/clock.h */
@@ -228,7 +235,7 @@ sp_cost_beside_step (const SpCost *cost, const SpProgram *program)
 }
 
 /* Fraction by which the kernel is slower beside communication. */
-double sp_cost_slowdown (const SpCost *cost, SpOpKind kind);
+double sp_cost_slowdown (const SpCost *cost, const SpOp *op);
 /* Fraction by which communication takes longer beyond what is fixed of it. */
 double sp_cost_stretch (const SpCost *cost, const SpOp *op);
 

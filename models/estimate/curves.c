@@ -98,6 +98,24 @@ kernel_use (const double *value, gint32 sms, const SpKernelSizes *sizes)
 }
 
 double
+sp_curve_waves (gint32 sms, const SpKernelSizes *sizes)
+{
+  double rows = (double) tiles_of (sizes->m, 7), heads = (double) sizes->heads;
+
+  if (sizes->op == SP_OP_GEMM)
+    return MAX (rows * (double) tiles_of (sizes->n, 8) * heads / sms, 1);
+  if (sizes->op == SP_OP_ATTENTION || sizes->op == SP_OP_ATTENTION_BWD)
+    return MAX (rows * heads / sms, 1);
+  return INFINITY;
+}
+
+double
+sp_curve_slowdown (const double *value, gint32 sms, const SpKernelSizes *sizes)
+{
+  return value[SP_SLOWDOWN_BASE] + value[SP_SLOWDOWN_WAVE] / sp_curve_waves (sms, sizes);
+}
+
+double
 sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes)
 {
   double cached = value[SP_KERNEL_CACHE_RATE] > 0 ? MIN (sizes->bytes, value[SP_KERNEL_CACHE]) : 0;
@@ -240,7 +258,8 @@ sp_curve_scale_s (SpCurve *curve, double factor)
     scale (curve, factor, kernel_s, G_N_ELEMENTS (kernel_s), kernel_rates, G_N_ELEMENTS (kernel_rates));
     break;
   case SP_CURVE_SLOWDOWN:
-    curve->value[0].value = (1 + curve->value[0].value) * factor - 1;
+    curve->value[SP_SLOWDOWN_BASE].value = (1 + curve->value[SP_SLOWDOWN_BASE].value) * factor - 1;
+    curve->value[SP_SLOWDOWN_WAVE].value *= factor;
     break;
   case SP_CURVE_BESIDE:
     scale (curve, factor, beside_s, G_N_ELEMENTS (beside_s), NULL, 0);

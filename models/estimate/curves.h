@@ -32,6 +32,9 @@
  *   their highest clock, the clock that goes with a measured power comes out so to 4 % (standard deviation); exponents of 1
  *   and 3 do worse, and a second energy for FLOP of linear attention no better. limit is what is drawn, on the mean, where
  *   the card holds the clock down.
+ * Slowdown of a program's kernel beside a transfer: slowdown + wave / waves, of the time that it takes alone. A transfer
+ *   holds some SMs, so that blocks which were to start together do not: they take so much of another wave. Of waves as
+ *   below; kernels that memory bounds, and those whose blocks are not known, have the first term alone.
  * Linear attention. launch + flops / (rate n / (n + half-tokens) (d / 128)^head-power): n tokens. FLOP 8 d^2 a token
  *   and head forward, 20 d^2 backward, as models/strategies/lasp.c counts them.
  *
@@ -84,6 +87,11 @@ typedef struct {
 /* `value` in the slots of SP_CURVE_KERNEL. */
 double sp_curve_kernel_s (const double *value, gint32 sms, const SpKernelSizes *sizes);
 
+/* Waves of a kernel's blocks over the SMs, 1 at least: of products tiles of 128 x 256 (of fewer than SMs K is split), of
+ * softmax attention 128 query rows of a head. INFINITY of others, whose blocks are not known. */
+double sp_curve_waves (gint32 sms, const SpKernelSizes *sizes);
+/* `value` in the slots of SP_CURVE_SLOWDOWN: the fraction by which the kernel takes longer. */
+double sp_curve_slowdown (const double *value, gint32 sms, const SpKernelSizes *sizes);
 /* `value` in the slots of SP_CURVE_POWER: the clock over the highest at which kernels of such rates draw that power; may be
  * above 1, or 0 where they would draw more at any. */
 double sp_curve_power_clock (const double *value, double flops_per_s, double bytes_per_s, double power_w);

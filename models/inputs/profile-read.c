@@ -72,7 +72,7 @@ read_slot (SpIni *ini, const char *group, SpCurve *curve, guint slot, GError **e
   g_autofree char *key = sp_curve_key (curve, slot);
   g_autofree char *error_key = g_strconcat (key, ".error", NULL);
   SpQuantityKey quantity = { key, row->unit, row->min, row->max, 0 };
-  SpIniNeed need = curve->kind == SP_CURVE_KERNEL && slot != SP_KERNEL_LAUNCH ? SP_INI_OPTIONAL : SP_INI_REQUIRED;
+  SpIniNeed need = sp_curve_is_optional (curve->kind, slot) ? SP_INI_OPTIONAL : SP_INI_REQUIRED;
 
   return sp_read_quantities (ini, group, &quantity, 1, need, &curve->value[slot], error) &&
          sp_ini_quantity (ini, group, error_key, SP_INI_OPTIONAL, row->unit, 0, row->max, &curve->error[slot], error);

@@ -49,7 +49,8 @@ static const Kind kinds[SP_N_CURVES] = {
   [SP_CURVE_BROADCAST] = { "broadcast", TRUE, SP_UNIT_BYTES, PIECE },
   [SP_CURVE_BESIDE] = { "beside", FALSE, SP_UNIT_BYTES,
     { { "wait", SP_UNIT_SECONDS, 0, 10 }, { "factor", SP_UNIT_NUMBER, 0.01, 1000 } } },
-  [SP_CURVE_SLOWDOWN] = { "slowdown", FALSE, SP_UNIT_BYTES, { { "slowdown", SP_UNIT_FRACTION, -1, 100 } } },
+  [SP_CURVE_SLOWDOWN] = { "slowdown", FALSE, SP_UNIT_BYTES,
+    { { "slowdown", SP_UNIT_FRACTION, -1, 100 }, { "wave", SP_UNIT_FRACTION, 0, 100 } } },
   [SP_CURVE_LAUNCH] = { "launch", FALSE, SP_UNIT_NUMBER, { { "time", SP_UNIT_SECONDS, 0, 10 } } },
   [SP_CURVE_MEMORY] = { "memory", FALSE, SP_UNIT_NUMBER, { { "bytes", SP_UNIT_BYTES, 0, 0x1p50 } } },
   [SP_CURVE_POWER] = { "power", FALSE, SP_UNIT_WATTS,
@@ -132,10 +133,16 @@ sp_curve_is_of_library (const SpCurve *curve, const char *library)
 }
 
 gboolean
+sp_curve_is_optional (SpCurveKind kind, guint slot)
+{
+  return (kind == SP_CURVE_KERNEL && slot != SP_KERNEL_LAUNCH) ||
+         (kind == SP_CURVE_SLOWDOWN && slot == SP_SLOWDOWN_WAVE);
+}
+
+gboolean
 sp_curve_has (const SpCurve *curve, guint slot)
 {
-  return curve->kind != SP_CURVE_KERNEL || slot == SP_KERNEL_LAUNCH || curve->value[slot].value != 0 ||
-         curve->error[slot] != 0;
+  return !sp_curve_is_optional (curve->kind, slot) || curve->value[slot].value != 0 || curve->error[slot] != 0;
 }
 
 char *

@@ -49,8 +49,10 @@ typedef enum {
   SP_CURVE_ALL_TO_ALL,
   SP_CURVE_BROADCAST,
   SP_CURVE_BESIDE,   /* a transfer beside a GEMM; variant: the transfer, TRANSFER-copy beside a copy */
-  SP_CURVE_SLOWDOWN, /* of a GEMM beside a transfer; variant: the transfer, TRANSFER-copy of a copy */
-  SP_CURVE_LAUNCH,   /* the host's; variant: what is launched; hop: from a stream to another, on the device */
+  SP_CURVE_SLOWDOWN, /* of a GEMM beside a transfer; variant: the transfer, TRANSFER-copy of a copy; of a program's
+                        kernels beside any transfer their op */
+  SP_CURVE_LAUNCH,   /* the host's; variant: what is launched; hop: from a stream to another, on the device; hop-TRANSFER:
+                        what that takes more between kernels than in a captured batch, one way */
   SP_CURVE_MEMORY,   /* variant: context, communicator */
   SP_CURVE_POWER,    /* what kernels draw, and the most that the card lets them */
   SP_N_CURVES
@@ -84,6 +86,7 @@ enum {
 };
 enum { SP_PIECE_LATENCY, SP_PIECE_GROWTH, SP_PIECE_RATE, SP_PIECE_SLOTS };      /* of each piece of a transfer */
 enum { SP_BESIDE_WAIT, SP_BESIDE_FACTOR };
+enum { SP_SLOWDOWN_BASE, SP_SLOWDOWN_WAVE }; /* the latter of a program's kernels alone */
 enum { SP_POWER_IDLE, SP_POWER_FLOP, SP_POWER_BYTE, SP_POWER_LIMIT };
 
 #define SP_CURVE_MAX_PIECES 3
@@ -144,7 +147,9 @@ gboolean sp_curve_is_of_library (const SpCurve *curve, const char *library);
 /* Whether softmax attention of the library was timed, by itself or as a program's kernel. ret_timed (or NULL): all
  * whose was, as messages list them, or ""; free with g_free. */
 gboolean sp_profile_has_library (const SpProfile *profile, const char *library, char **ret_timed);
-/* FALSE: a slot of a kernel that is no part of its formula, which is not written. */
+/* Whether the slot may be left out of a file, where 0 is no part of the formula. */
+gboolean sp_curve_is_optional (SpCurveKind kind, guint slot);
+/* FALSE: one that is left out so. */
 gboolean sp_curve_has (const SpCurve *curve, guint slot);
 /* The value as the file has it: "826.1 TFLOP/s". Free with g_free. */
 char *sp_curve_text (const SpCurve *curve, guint slot, double value, int digits);

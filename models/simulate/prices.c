@@ -31,7 +31,7 @@ price_of (const SpCost *cost, const SpOp *op)
     price.total = price.serial = sp_time_from_s (sp_cost_op (cost, op));
     price.first = sp_time_from_s (sp_cost_op_at (cost, op, 0));
     price.last = sp_time_from_s (sp_cost_op_at (cost, op, cost->paths[op->group].size - 1));
-    price.slowdown = (float) sp_cost_slowdown (cost, op->kind);
+    price.slowdown = (float) sp_cost_slowdown (cost, op);
     return price;
   }
   SpOp send = as_send (op);
@@ -64,7 +64,7 @@ sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpPro
     prices->pipe[v] = price_of (cost, &program->variants[v].pipe_send);
   prices->prices = (SpPrices){ .ops = prices->ops,
                                .pipe = { prices->pipe[0], prices->pipe[1] },
-                               .slows = MAX (cost->slowdown, cost->memory_slowdown) > 0,
+                               .slows = cost->most_slowdown > 0,
                                .host_launch = sp_time_from_s (cost->host_launch_s),
                                .host_gather = sp_time_from_s (cost->host_gather_s) };
 }
