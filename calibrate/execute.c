@@ -340,23 +340,36 @@ norm_of (const double *a, const double *b, gint64 n)
   return sqrt (sum);
 }
 
+/* Of all tensors, beside the rehearsal's. */
+static void
+write_differences (const Run *run, const char *kind, const SpRehearsal *got, const SpRehearsal *expected)
+{
+  for (guint i = 0; i < got->tensors->len; i++) {
+    const SpRehearsedTensor *a = &g_array_index (got->tensors, SpRehearsedTensor, i);
+    const SpRehearsedTensor *b = &g_array_index (expected->tensors, SpRehearsedTensor, i);
+    double all = norm_of (b->gradient, NULL, b->rows * b->cols);
+    double off = norm_of (a->gradient, b->gradient, b->rows * b->cols);
+
+    write_row (run, -1, kind, b->name, b->layer, 0, 0, 0, all, all > 0 ? off / all : off);
+  }
+}
+
 static gboolean
 compare (const Run *run, const Others *others, double loss, GError **error)
 {
   g_autoptr (SpRehearsal) expected = sp_rehearse (run->program, SEED, error);
   if (expected == NULL)
     return FALSE;
+  g_autoptr (SpRehearsal) rounded = sp_rehearse_rounded (run->program, SEED, error);
+  if (rounded == NULL)
+    return FALSE;
   g_autoptr (SpRehearsal) got = sp_rehearsal_assemble (run->program, 1e-6, get_gradients, (gpointer) others, error);
   if (got == NULL)
     return FALSE;
   write_row (run, -1, "loss", "", 0, 0, 0, 0, expected->loss, loss);
-  for (guint i = 0; i < got->tensors->len; i++) {
-    const SpRehearsedTensor *a = &g_array_index (got->tensors, SpRehearsedTensor, i);
-    const SpRehearsedTensor *b = &g_array_index (expected->tensors, SpRehearsedTensor, i);
-    double all = norm_of (b->gradient, NULL, b->rows * b->cols);
-    double off = norm_of (a->gradient, b->gradient, b->rows * b->cols);
-    write_row (run, -1, "gradient", b->name, b->layer, 0, 0, 0, all, all > 0 ? off / all : off);
-  }
+  write_row (run, -1, "rounded-loss", "", 0, 0, 0, 0, expected->loss, rounded->loss);
+  write_differences (run, "gradient", got, expected);
+  write_differences (run, "rounded", rounded, expected);
   return TRUE;
 }
 

@@ -26,6 +26,8 @@
  *             the card had in use)
  *   loss      end_s = of all ranks; start_s = of the rehearsal, where verified
  *   gradient  name = a tensor, layer; end_s = |executed - rehearsed| / |rehearsed|, both norms over its elements
+ *   rounded, rounded-loss   the same of the rehearsal that rounds what kernels write to their dtypes (rehearse.h): what
+ *             the model makes of roundings, whatever the kernels
  */
 #pragma once
 

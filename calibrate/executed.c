@@ -231,9 +231,9 @@ read_row (const Reader *r, char **cells, GError **error)
   static const struct {
     const char *row;
     gboolean (*read) (const Reader *r, SpExecutedRun *run, char **cells, GError **error);
-  } rows[] = { { "step", read_step }, { "op", read_op },   { "exposed", read_exposed }, { "wait", NULL },
-               { "overhead", NULL },  { "command", NULL }, { "payload", read_payload }, { "memory", read_memory },
-               { "loss", NULL },      { "gradient", NULL } };
+  } rows[] = { { "step", read_step }, { "op", read_op },    { "exposed", read_exposed }, { "wait", NULL },
+               { "overhead", NULL },  { "command", NULL },  { "payload", read_payload }, { "memory", read_memory },
+               { "loss", NULL },      { "gradient", NULL }, { "rounded", NULL },         { "rounded-loss", NULL } };
   guint n = g_strv_length (cells);
 
   if (n != r->n_columns)
@@ -242,7 +242,8 @@ read_row (const Reader *r, char **cells, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     if (g_str_equal (rows[i].row, cells[ROW]))
       return rows[i].read == NULL || rows[i].read (r, run_of (r->into, cells[PROGRAM]), cells, error);
-  return refuse (r, ROW, cells[ROW], "step, op, exposed, wait, overhead, command, payload, memory, loss or gradient",
+  return refuse (r, ROW, cells[ROW],
+                 "step, op, exposed, wait, overhead, command, payload, memory, loss, gradient, rounded or rounded-loss",
                  error);
 }
 

@@ -7,11 +7,18 @@
 
 struct _SpGemms {
   cublasLtHandle_t lt;
-  GHashTable *plans; /* SpGemmShape -> Plan */
+  GHashTable *plans; /* Key -> Plan */
 };
 
+/* What decides which kernel the library may take: the shape, and the powers of two at whose multiples operands begin. It
+ * knows rows' and batches' strides from the layouts. */
 typedef struct {
   SpGemmShape shape;
+  guint32 a_bytes, b_bytes, c_bytes, unused; /* without padding, for it is compared as bytes */
+} Key;
+
+typedef struct {
+  Key key;
   cublasLtMatmulDesc_t op;
   cublasLtMatrixLayout_t a, b, c;
   cublasLtMatmulAlgo_t algo;
@@ -60,16 +67,16 @@ plan_free (gpointer data)
 }
 
 static guint
-shape_hash (gconstpointer key)
+key_hash (gconstpointer key)
 {
-  const SpGemmShape *s = key;
+  const SpGemmShape *s = &((const Key *) key)->shape;
   return (guint) (s->m * 73856093 ^ s->n * 19349663 ^ s->k * 83492791) ^ (guint) s->flags;
 }
 
 static gboolean
-shape_equal (gconstpointer a, gconstpointer b)
+key_equal (gconstpointer a, gconstpointer b)
 {
-  return memcmp (a, b, sizeof (SpGemmShape)) == 0;
+  return memcmp (a, b, sizeof (Key)) == 0;
 }
 
 SpGemms *
@@ -77,7 +84,7 @@ sp_gemms_new (GError **error)
 {
   g_autoptr (SpGemms) gemms = g_new0 (SpGemms, 1);
 
-  gemms->plans = g_hash_table_new_full (shape_hash, shape_equal, NULL, plan_free);
+  gemms->plans = g_hash_table_new_full (key_hash, key_equal, NULL, plan_free);
   return LT (cublasLtCreate (&gemms->lt)) ? g_steal_pointer (&gemms) : NULL;
 }
 
@@ -109,7 +116,7 @@ make_layout (cublasLtMatrixLayout_t *ret, cudaDataType type, gint64 rows, gint64
 static gboolean
 describe (Plan *plan, GError **error)
 {
-  const SpGemmShape *s = &plan->shape;
+  const SpGemmShape *s = &plan->key.shape;
   gboolean trans_a = (s->flags & SP_GEMM_TRANS_A) != 0, trans_b = (s->flags & SP_GEMM_TRANS_B) != 0;
   gboolean biased = (s->flags & SP_GEMM_BIAS) != 0;
   cublasOperation_t first = trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -129,55 +136,101 @@ describe (Plan *plan, GError **error)
                       error);
 }
 
+/* Weights lie one behind the other, so that a matrix begins wherever the one before it ends: behind a few numbers a head
+ * at a multiple of 8 bytes. Told nothing, the library counts on LARGEST_ALIGNMENT, and its kernel then refuses the pointer. */
+#define LARGEST_ALIGNMENT 256
+
+static guint32
+alignment_of (const void *pointer)
+{
+  gsize address = (gsize) pointer | LARGEST_ALIGNMENT;
+
+  return (guint32) (address & -address);
+}
+
+static gboolean
+prefer (cublasLtMatmulPreference_t preference, const Key *key, GError **error)
+{
+  size_t workspace = SP_GEMM_WORKSPACE_BYTES;
+
+  return LT (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                                   sizeof workspace)) &&
+         LT (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                                   &key->b_bytes, sizeof key->b_bytes)) &&
+         LT (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                                   &key->a_bytes, sizeof key->a_bytes)) &&
+         LT (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                                   &key->c_bytes, sizeof key->c_bytes)) &&
+         LT (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+                                                   &key->c_bytes, sizeof key->c_bytes));
+}
+
 /* The kernel that the library's heuristic names first. */
 static gboolean
 choose (SpGemms *gemms, Plan *plan, GError **error)
 {
-  const SpGemmShape *s = &plan->shape;
   cublasLtMatmulPreference_t preference = NULL;
   cublasLtMatmulHeuristicResult_t found;
-  size_t workspace = SP_GEMM_WORKSPACE_BYTES;
   int count = 0;
-  gboolean good = LT (cublasLtMatmulPreferenceCreate (&preference)) &&
-                  LT (cublasLtMatmulPreferenceSetAttribute (preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                            &workspace, sizeof workspace)) &&
+  gboolean good = LT (cublasLtMatmulPreferenceCreate (&preference)) && prefer (preference, &plan->key, error) &&
                   LT (cublasLtMatmulAlgoGetHeuristic (gemms->lt, plan->op, plan->a, plan->b, plan->c, plan->c,
                                                       preference, 1, &found, &count));
 
   if (preference != NULL)
     cublasLtMatmulPreferenceDestroy (preference);
-  if (good && count > 0) {
-    plan->algo = found.algo;
-    return TRUE;
-  }
-  g_prefix_error (error, "m,n,k = %" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ": ", s->m, s->n, s->k);
-  if (good)
-    g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_SUPPORTED,
-                 "cuBLASLt has no kernel for m,n,k = %" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT, s->m,
-                 s->n, s->k);
+  if (good && count == 0)
+    g_set_error (error, G_IO_ERROR, G_IO_ERROR_NOT_SUPPORTED, "cuBLASLt has no kernel");
+  if (!good || count == 0)
+    return FALSE;
+  plan->algo = found.algo;
+  return TRUE;
+}
+
+/* Which product it was. */
+static gboolean
+fail (const Key *key, GError **error)
+{
+  const SpGemmShape *s = &key->shape;
+
+  g_prefix_error (error,
+                  "m,n,k = %" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT
+                  ", A, B and C at multiples of %u, %u and %u bytes: ",
+                  s->m, s->n, s->k, key->a_bytes, key->b_bytes, key->c_bytes);
   return FALSE;
+}
+
+static Plan *
+find_plan (SpGemms *gemms, const Key *key, GError **error)
+{
+  Plan *plan = g_hash_table_lookup (gemms->plans, key);
+
+  if (plan != NULL)
+    return plan;
+  plan = g_new0 (Plan, 1);
+  plan->key = *key;
+  if (!describe (plan, error) || !choose (gemms, plan, error)) {
+    plan_free (plan);
+    return NULL;
+  }
+  g_hash_table_insert (gemms->plans, &plan->key, plan);
+  return plan;
 }
 
 gboolean
 sp_gemms_run (SpGemms *gemms, const SpGemmShape *shape, const void *a, const void *b, const void *bias, void *c,
               void *workspace, cudaStream_t stream, GError **error)
 {
-  Plan *plan = g_hash_table_lookup (gemms->plans, shape);
+  const Key key = { *shape, alignment_of (a), alignment_of (b), alignment_of (c), 0 };
+  Plan *plan = find_plan (gemms, &key, error);
   float one = 1, zero = 0;
 
-  if (plan == NULL) {
-    plan = g_new0 (Plan, 1);
-    plan->shape = *shape;
-    if (!describe (plan, error) || !choose (gemms, plan, error)) {
-      plan_free (plan);
-      return FALSE;
-    }
-    g_hash_table_insert (gemms->plans, &plan->shape, plan);
-  }
+  if (plan == NULL)
+    return fail (&key, error);
   if (shape->flags & SP_GEMM_BIAS &&
       !LT (cublasLtMatmulDescSetAttribute (plan->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)))
-    return FALSE;
-  return LT (cublasLtMatmul (gemms->lt, plan->op, &one, b, plan->a, a, plan->b,
-                             shape->flags & SP_GEMM_ADD ? &one : &zero, c, plan->c, c, plan->c, &plan->algo, workspace,
-                             SP_GEMM_WORKSPACE_BYTES, stream));
+    return fail (&key, error);
+  cublasStatus_t status =
+      cublasLtMatmul (gemms->lt, plan->op, &one, b, plan->a, a, plan->b, shape->flags & SP_GEMM_ADD ? &one : &zero, c,
+                      plan->c, c, plan->c, &plan->algo, workspace, SP_GEMM_WORKSPACE_BYTES, stream);
+  return check_lt (status, "cublasLtMatmul", error) || fail (&key, error);
 }

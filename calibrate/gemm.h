@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products by cuBLASLt, each shape planned once; one way of saying which call to CUDA failed, and of waiting. */
+/* Matrix products by cuBLASLt, planned once for each shape and alignment of operands; one way of saying which call to CUDA
+ * failed, and of waiting. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,7 +36,8 @@ typedef struct _SpGemms SpGemms;
 
 SpGemms *sp_gemms_new (GError **error);
 void sp_gemms_free (SpGemms *gemms);
-/* `workspace` is the stream's own. Errors name the shape for which the library has no kernel. */
+/* Operands may begin at any multiple of their elements' size. `workspace` is the stream's own. Errors name the shape and
+ * how operands were aligned. */
 gboolean sp_gemms_run (SpGemms *gemms, const SpGemmShape *shape, const void *a, const void *b, const void *bias,
                        void *c, void *workspace, cudaStream_t stream, GError **error);
 

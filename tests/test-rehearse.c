@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/estimate/memory.h"
-#include "models/rehearse/rehearse.h"
+#include "models/rehearse/private.h"
 #include "tests/rehearse-cases.h"
 
 #include <math.h>
@@ -160,12 +160,67 @@ test_gradient (gconstpointer data)
 static void
 test_adapters (gconstpointer data)
 {
-  const RehearseCase one = {
-    "adapters", GPOINTER_TO_INT (data), FALSE, 12, 2, 1, LAYOUT (.zero = 0), .lora_rank = 3
-  };
+  const RehearseCase one = { "adapters", GPOINTER_TO_INT (data), FALSE, 12, 2, 1, LAYOUT (.zero = 0), .lora_rank = 3 };
 
   check_gradients (&one);
 }
+
+/* Of a tensor's gradient, beside its norm. */
+static double
+distance (const SpRehearsedTensor *a, const SpRehearsedTensor *b)
+{
+  double squares = 0, errors = 0;
+
+  for (gint64 i = 0; i < a->rows * a->cols; i++) {
+    squares += a->gradient[i] * a->gradient[i];
+    errors += (a->gradient[i] - b->gradient[i]) * (a->gradient[i] - b->gradient[i]);
+  }
+  return sqrt (errors / squares);
+}
+
+/* Rounded to bf16 on its way, a number is off by a third of 2^-8 in the mean: each gradient by at least a part of that, and
+ * by tens of that at most, as a model is no chain of thousands of roundings. Fp32 alone would leave 1e-7. */
+static void
+test_rounded (gconstpointer data)
+{
+  SmallModel kind = GPOINTER_TO_INT (data);
+  const RehearseCase one = { "rounded", kind, kind == SMALL_TIED, 32, 2, 1, LAYOUT (.zero = 0) };
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (GError) error = NULL;
+
+  g_autoptr (SpRehearsal) exact = rehearse (&one, program);
+  g_autoptr (SpRehearsal) rounded = sp_rehearse_rounded (program, 7, &error);
+  g_autoptr (SpRehearsal) again = sp_rehearse_rounded (program, 7, &error);
+  g_assert_no_error (error);
+  g_assert_cmpfloat (rounded->loss, ==, again->loss);
+  g_assert_cmpfloat (fabs (rounded->loss / exact->loss - 1), <, 0x1p-8);
+  for (guint i = 0; i < exact->tensors->len; i++) {
+    const SpRehearsedTensor *t = &g_array_index (exact->tensors, SpRehearsedTensor, i);
+    double off = distance (t, &g_array_index (rounded->tensors, SpRehearsedTensor, i));
+
+    g_test_message ("layer %d %s: %.4g", t->layer, t->name, off);
+    g_assert_cmpfloat (off, >, 0x1p-11);
+    g_assert_cmpfloat (off, <, 0x1p-4);
+  }
+}
+
+static void
+test_digits (void)
+{
+  const double cases[][2] = { { 1 + 0x1p-8, 1 },
+                              { 1 + 0x3p-8, 1 + 0x1p-6 },
+                              { 1 + 0x1.8p-8, 1 + 0x1p-7 },
+                              { -3 - 0x1.1p-7, -3 - 0x1p-6 },
+                              { 255.5, 256 },
+                              { 0, 0 },
+                              { 0x1p-140, 0x1p-140 } };
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
+    g_assert_cmpfloat (sp_round_to_digits (cases[i][0], BF16_DIGITS), ==, cases[i][1]);
+}
+
+/* Others have heads of three or four features, whose norms make much of a rounding. */
+static const SmallModel rounded_models[] = { SMALL_GQA, SMALL_GPT, SMALL_LINEAR, SMALL_MAMBA2 };
 
 static const char *const model_names[N_SMALL] = {
   [SMALL_SOFTMAX] = "softmax",
@@ -214,6 +269,11 @@ main (int argc, char **argv)
     g_autofree char *path = g_strdup_printf ("/rehearse/gradient/%s", model_names[i]);
     g_test_add_data_func (path, GINT_TO_POINTER (i), test_gradient);
   }
+  for (guint i = 0; i < G_N_ELEMENTS (rounded_models); i++) {
+    g_autofree char *path = g_strdup_printf ("/rehearse/rounded/%s", model_names[rounded_models[i]]);
+    g_test_add_data_func (path, GINT_TO_POINTER (rounded_models[i]), test_rounded);
+  }
+  g_test_add_func ("/rehearse/digits", test_digits);
   g_test_add_data_func ("/rehearse/adapters/gqa", GINT_TO_POINTER (SMALL_GQA), test_adapters);
   g_test_add_data_func ("/rehearse/adapters/gpt", GINT_TO_POINTER (SMALL_GPT), test_adapters);
   g_test_add_data_func ("/rehearse/adapters/latent", GINT_TO_POINTER (SMALL_LATENT), test_adapters);

@@ -15,6 +15,7 @@ typedef enum { ROLE_IN, ROLE_OUT, ROLE_IN_OUT, ROLE_SCRATCH } Role;
 typedef struct {
   const char *name;
   Role role;
+  SpCaseSums sums;
   SpDevDtype dtype;
   gsize element_bytes;
   gint64 n;
@@ -89,6 +90,12 @@ void
 sp_case_misalign (SpCase *c)
 {
   c->shift = 1;
+}
+
+void
+sp_case_sums (SpCase *c, SpCaseSums sums)
+{
+  c->sums = sums;
 }
 
 void
@@ -186,6 +193,7 @@ array_new (SpCase *c, const char *name, Role role, SpDevDtype dtype, gsize eleme
 
   a->name = name;
   a->role = role;
+  a->sums = c->sums;
   a->dtype = dtype;
   a->element_bytes = element_bytes;
   a->n = n;
@@ -356,11 +364,11 @@ typedef struct {
 } Tolerance;
 
 static Tolerance
-tolerance_of (const SpCase *c, const Array *a)
+tolerance_of (const Array *a)
 {
   double own = a->dtype == SP_DEV_BF16 ? 0x1p-8 : 0x1p-18, mean = a->n < 256 ? 0x1p-7 : 0x1p-8;
 
-  switch (c->sums) {
+  switch (a->sums) {
   case SP_CASE_EXACT:
     return (Tolerance){ 0 };
   case SP_CASE_TENSOR:
@@ -375,7 +383,7 @@ tolerance_of (const SpCase *c, const Array *a)
 static void
 check_numbers (SpCase *c, const Array *a, const guint8 *now)
 {
-  Tolerance t = tolerance_of (c, a);
+  Tolerance t = tolerance_of (a);
   double largest = 0, squares = 0, errors = 0, worst = 0;
   gint64 first = -1, n_wrong = 0, worst_at = -1;
 

@@ -26,7 +26,8 @@
  *  - chains of those, the delta rule: a token's error is what the state before it leaves, and what is lost of it goes
  *    into the next state; it is rounded five times on its way to an output (the state, the weighed error, the matrix that
  *    solves for it, the error, the score), each as TENSOR allows once. Twice that. So
- *    are both states in the gradient of a decay that follows the data.
+ *    are both states in the gradient of a decay a head that follows the data, which is one number for all products of
+ *    theirs (linear-decay.md says how far plain roundings bring it).
  *  - exact ones move numbers: 0.
  */
 
@@ -38,6 +39,9 @@ typedef struct _SpCase SpCase;
 typedef enum { SP_CASE_PLAIN, SP_CASE_TENSOR, SP_CASE_CHAIN, SP_CASE_EXACT } SpCaseSums;
 
 SpCase *sp_case_new (SpCaseSums sums, const char *kernel, const char *shape_format, ...) G_GNUC_PRINTF (3, 4);
+
+/* Outputs from here on are sums of that kind. */
+void sp_case_sums (SpCase *c, SpCaseSums sums);
 
 /* Arrays of the case from here on start one element after a 16-byte boundary. */
 void sp_case_misalign (SpCase *c);

@@ -154,12 +154,12 @@ check_forward (guint i, SpRefDecay decay, gboolean has_beta)
                sp_dev_recurrent (&s.dev, q, k, v, s.dev_gates.data, s.dev_beta, in.data, o, state.data, scratch, NULL));
 }
 
-/* Variant 1: with the state before, 2: with the gradient after, 4: the gradient of the state before too. A decay's gradient
- * is of the state before and of the gradient of the one after, each rounded, and what they give cancels. */
+/* Variant 1: with the state before, 2: with the gradient after, 4: the gradient of the state before too. The gradient of
+ * a decay a head is of the state before and of the gradient of the one after, each rounded. */
 static void
 check_bwd_variant (guint i, SpRefDecay decay, gboolean has_beta, int variant)
 {
-  SpCase *c = recurrent_case (SP_CASE_CHAIN, "recurrent-bwd", i, decay, variant);
+  SpCase *c = recurrent_case (SP_CASE_TENSOR, "recurrent-bwd", i, decay, variant);
   Shape s = shape_of (c, i, decay, has_beta);
   SpDevTensor q, k, v, d, before, after, dq, dk, dv, dgates, dbeta, dstate;
   const double *q_in = sp_case_in (c, "q", SP_DEV_BF16, s.keys, 1, &q);
@@ -173,7 +173,9 @@ check_bwd_variant (guint i, SpRefDecay decay, gboolean has_beta, int variant)
   double *dq_out = sp_case_out (c, "dq", sp_case_dtype (), s.keys, &dq);
   double *dk_out = sp_case_out (c, "dkeys", sp_case_dtype (), s.keys, &dk);
   double *dv_out = sp_case_out (c, "dvalues", sp_case_dtype (), s.values, &dv);
+  sp_case_sums (c, decay == SP_REF_DECAY_HEAD ? SP_CASE_CHAIN : SP_CASE_TENSOR);
   double *dgates_out = sp_case_out (c, "dgates", SP_DEV_FP32, s.n_gates, &dgates), *dbeta_out = NULL;
+  sp_case_sums (c, SP_CASE_TENSOR);
   double *own = sp_case_numbers (c, s.state), *transfer = sp_case_numbers (c, s.transfer);
 
   sp_case_in_absent (&dbeta);

@@ -172,6 +172,8 @@ step (SpInterpreter *in, SpRank *rank)
       done = sp_call_communicate (&call);
     else
       sp_call_run (&call);
+    if (rank->recording == NULL && in->rounds && done && !call.failed)
+      sp_call_round (&call);
   }
   done = done && in->error == NULL;
   if (done)

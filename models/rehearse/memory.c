@@ -317,6 +317,47 @@ sp_call_check_written (SpCall *call)
   }
 }
 
+/* Binary digits of a number of a dtype; 0: all that there are. */
+static int
+digits_of (guint8 dtype)
+{
+  switch (dtype) {
+  case SP_DTYPE_BF16:
+    return BF16_DIGITS;
+  case SP_DTYPE_FP16:
+    return 11;
+  case SP_DTYPE_FP32:
+    return 24;
+  default:
+    return 0;
+  }
+}
+
+double
+sp_round_to_digits (double value, int digits)
+{
+  int exponent;
+  double mantissa = frexp (value, &exponent);
+
+  return ldexp (rint (ldexp (mantissa, digits)), exponent - digits);
+}
+
+void
+sp_call_round (SpCall *call)
+{
+  for (guint i = 0; i < SP_MAX_OUT; i++) {
+    guint8 slot = call->op->out[i];
+    int digits = slot != 0 ? digits_of (call->block->buffers[slot].dtype) : 0;
+    Place place = digits > 0 ? locate (call, slot) : (Place){ 0 };
+
+    if (digits == 0 || *place.at == NULL)
+      continue;
+    double *data = (*place.at)->data + place.offset;
+    for (gint64 j = 0; j < call->block->buffers[slot].elements; j++)
+      data[j] = sp_round_to_digits (data[j], digits);
+  }
+}
+
 /* --- loops -------------------------------------------------------------------------------------------------------- */
 
 static void

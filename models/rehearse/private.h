@@ -76,6 +76,7 @@ typedef struct {
   const SpProgram *program;
   guint64 seed;
   const SpNudge *nudge; /* or NULL */
+  gboolean rounds;      /* what a kernel writes is rounded to the buffer's dtype */
   SpWalkPlan *walks;
   SpAgenda *agendas; /* [stages] */
   SpRank *ranks;     /* [world] */
@@ -163,6 +164,11 @@ gboolean sp_call_place (SpCall *call, guint8 slot, gboolean is_output, SpPlace *
 gpointer sp_call_temporary (SpCall *call, gsize bytes);
 /* After the op: nothing that it wrote is NaN. */
 void sp_call_check_written (SpCall *call);
+#define BF16_DIGITS 8 /* binary */
+/* To nearest, ties to even. */
+double sp_round_to_digits (double value, int digits);
+/* After the op: what it wrote is what its buffers' dtypes have of it. */
+void sp_call_round (SpCall *call);
 
 void sp_loop_step_begin (SpCall *call);
 void sp_loop_step_end (SpCall *call);

@@ -13,8 +13,8 @@
  * (state.c).
  *
  * Numbers. Parameters, token ids and dropout are pure functions of (seed, what they belong to, global row, global
- * column), whatever the layout: norm gains around 1, all else around 0 with a standard deviation of 0.2, of wide matrices
- * 1 / sqrt (columns); all as bf16 has it. The label of a
+ * column), whatever the layout: norm gains around 1, logarithms of decays' rates around -2.1, all else around 0 with a
+ * standard deviation of 0.2, of wide matrices 1 / sqrt (columns); all as bf16 has it. The label of a
  * token is the next id. Sequences beyond the global batch are padding and weigh nothing. One optimizer step is run.
  *
  * Memory. Storage is made when it is first written and full of NaN (gradients and the optimizer's: zero), so that what
@@ -92,6 +92,9 @@ typedef struct {
 
 SpRehearsal *sp_rehearse (const SpProgram *program, guint64 seed, GError **error);
 SpRehearsal *sp_rehearse_nudged (const SpProgram *program, guint64 seed, const SpNudge *nudge, GError **error);
+/* With what every kernel writes rounded to the dtype of its buffer, to nearest, before another reads it: what a machine of
+ * these dtypes is off by even if it loses nothing within a kernel. Ranges, and sums of collectives, stay those of double. */
+SpRehearsal *sp_rehearse_rounded (const SpProgram *program, guint64 seed, GError **error);
 /* Gradients of a flat of a rank, as many as the rank keeps for the optimizer; NULL of what is frozen. Its to free. */
 typedef double *(*SpGradientsFunc) (gint32 rank, gint32 position, gint32 flat, gpointer data);
 /* Of a step that was run elsewhere: the tensors' gradients alone (parameters are zeros, and the loss 0). Ranks that hold

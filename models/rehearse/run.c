@@ -103,14 +103,8 @@ check_size (SpInterpreter *in)
   return FALSE;
 }
 
-SpRehearsal *
-sp_rehearse (const SpProgram *program, guint64 seed, GError **error)
-{
-  return sp_rehearse_nudged (program, seed, NULL, error);
-}
-
-SpRehearsal *
-sp_rehearse_nudged (const SpProgram *program, guint64 seed, const SpNudge *nudge, GError **error)
+static SpRehearsal *
+rehearse (const SpProgram *program, guint64 seed, const SpNudge *nudge, gboolean rounds, GError **error)
 {
   g_autoptr (SpRehearsal) rehearsal = g_new0 (SpRehearsal, 1);
   g_autofree SpInterpreter *in = g_new0 (SpInterpreter, 1);
@@ -122,6 +116,7 @@ sp_rehearse_nudged (const SpProgram *program, guint64 seed, const SpNudge *nudge
     return NULL;
   sp_interpreter_init (in, program, seed, SP_ORDER_PROGRAM, rehearsal->ranks);
   in->nudge = nudge;
+  in->rounds = rounds;
   in->mail = g_hash_table_new_full (g_int64_hash, g_int64_equal, g_free, sp_mail_free);
   if (check_size (in) && sp_memory_plan (in))
     for (gint32 i = 0; i < program->world && in->error == NULL; i++)
@@ -138,4 +133,22 @@ sp_rehearse_nudged (const SpProgram *program, guint64 seed, const SpNudge *nudge
     return NULL;
   }
   return g_steal_pointer (&rehearsal);
+}
+
+SpRehearsal *
+sp_rehearse (const SpProgram *program, guint64 seed, GError **error)
+{
+  return rehearse (program, seed, NULL, FALSE, error);
+}
+
+SpRehearsal *
+sp_rehearse_nudged (const SpProgram *program, guint64 seed, const SpNudge *nudge, GError **error)
+{
+  return rehearse (program, seed, nudge, FALSE, error);
+}
+
+SpRehearsal *
+sp_rehearse_rounded (const SpProgram *program, guint64 seed, GError **error)
+{
+  return rehearse (program, seed, NULL, TRUE, error);
 }
