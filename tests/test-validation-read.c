@@ -76,6 +76,7 @@ test_refused (void)
     { SET ROWS "why.1 = time where tensor > 1: x\n", good, { "[rows.all] why.1", "holds for no row" } },
     { SET ROWS "split = where tensor = one\n", good, { "[rows.all] split", "holds for no row" } },
     { SET ROWS "cell = tensors\n", good, { "cell", "no column tensors", "did you mean tensor?" } },
+    { SET ROWS "choice = tensor, tensors\n", good, { "choice", "no column tensors", "did you mean tensor?" } },
     { SET ROWS "set = tensr=2\n", good, { "[rows.all] set", "tensr=2", "KEY=VALUE" } },
     { SET ROWS "refused = yes\n", good, { "[rows.all] refused = \"yes\"", "error, aside" } },
     { SET ROWS "side.1 = 1\n", good, { "side.1", "unknown key" } },

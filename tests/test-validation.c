@@ -62,17 +62,17 @@ assert_near (double value, double wanted)
  * order, c and d too near to say, so 4 of 5 pairs are right; b, ranked first, takes twice the best. In the second, 1 and
  * 1.5 s are predicted as 1 and 3, in order, and the best is chosen. f was fitted to and would be ranked first; j is
  * aside and would be the worst. h and i ran out of memory, of which h is said to fit; of the six that ran d is not. */
-static const char by_hand[] = "cell,split,outcome,step_time_s,aside,note\n"
-                              "1,held-out,fits,1,,a\n"
-                              "1,held-out,fits,2,,b\n"
-                              "1,held-out,fits,4,,c\n"
-                              "1,held-out,fits,4.1,,d\n"
-                              "2,held-out,fits,1,,e\n"
-                              "2,fit,fits,1.2,,f\n"
-                              "2,held-out,fits,1.5,,g\n"
-                              ",held-out,oom,,,h\n"
-                              ",held-out,oom,,,i\n"
-                              "2,held-out,fits,1,broken,j\n";
+static const char by_hand[] = "tensor,cell,split,outcome,step_time_s,aside,note\n"
+                              "1,1,held-out,fits,1,,a\n"
+                              "2,1,held-out,fits,2,,b\n"
+                              "3,1,held-out,fits,4,,c\n"
+                              "4,1,held-out,fits,4.1,,d\n"
+                              "5,2,held-out,fits,1,,e\n"
+                              "6,2,fit,fits,1.2,,f\n"
+                              "7,2,held-out,fits,1.5,,g\n"
+                              "8,,held-out,oom,,,h\n"
+                              "9,,held-out,oom,,,i\n"
+                              "10,2,held-out,fits,1,broken,j\n";
 
 static void
 set_predictions (const SpValidation *v)
@@ -151,7 +151,8 @@ static void
 test_chosen_out_of_memory (void)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (SpValidation) v = load (SET ROWS, "cell,outcome,step_time_s\n1,fits,1\n1,fits,2\n1,oom,\n", &error);
+  g_autoptr (SpValidation) v =
+      load (SET ROWS, "cell,tensor,outcome,step_time_s\n1,1,fits,1\n1,2,fits,2\n1,3,oom,\n", &error);
   SpScores scores;
 
   g_assert_no_error (error);

@@ -43,7 +43,8 @@ typedef struct {
   const SpRunGroup *group;
   guint group_index;
   Column *columns;
-  gint *cells; /* columns that make a cell, ended by -1; NULL: the column cell, if there is one */
+  gint *cells, *choices; /* columns that make a cell (without them the column cell, if there is one) and a choice, each
+                          * ended by -1; NULL: none */
 } Reader;
 
 /* --- columns ------------------------------------------------------------------------------------------------------ */
@@ -197,19 +198,19 @@ read_other (const Reader *r, guint row, guint column, const char *cell, SpMeasur
   }
 }
 
-static void
-set_cell (const Reader *r, guint row, SpMeasuredRun *run)
+/* What stands in the columns, after the group's name; NULL: nothing, or no columns. */
+static char *
+joined (const Reader *r, guint row, const gint *columns)
 {
   g_autoptr (GString) text = g_string_new (r->group->name);
   gboolean any = FALSE;
 
-  for (guint i = 0; r->cells[i] >= 0; i++) {
-    g_autofree char *cell = sp_csv_text (r->group->data, row, r->cells[i]);
+  for (guint i = 0; columns != NULL && columns[i] >= 0; i++) {
+    g_autofree char *cell = sp_csv_text (r->group->data, row, columns[i]);
     any |= *cell != '\0';
     g_string_append_printf (text, " %s", cell);
   }
-  if (any)
-    run->cell = g_strdup (text->str);
+  return any ? g_strdup (text->str) : NULL;
 }
 
 static gboolean
@@ -239,36 +240,43 @@ read_row (const Reader *r, guint row, GError **error)
   }
   g_ptr_array_add (sets, NULL);
   run->sets = g_strdupv ((char **) sets->pdata);
-  if (r->cells != NULL)
-    set_cell (r, row, run);
+  run->cell = joined (r, row, r->cells);
+  run->choice = joined (r, row, r->choices);
   return TRUE;
 }
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
 static gboolean
-find_cells (Reader *r, char **names, GError **error)
+find_columns (const Reader *r, const char *key, char **names, gint **ret, GError **error)
 {
   const SpCsv *data = r->group->data;
-  gint own = sp_csv_find (data, others[CELL]);
-  guint n = names != NULL ? g_strv_length (names) : own >= 0;
+  guint n = g_strv_length (names);
 
-  if (n == 0)
-    return TRUE;
-  r->cells = g_new (gint, n + 1);
-  r->cells[0] = own;
-  r->cells[n] = -1;
-  for (guint i = 0; names != NULL && i < n; i++)
-    if ((r->cells[i] = sp_csv_find (data, names[i])) < 0) {
+  *ret = g_new (gint, n + 1);
+  (*ret)[n] = -1;
+  for (guint i = 0; i < n; i++)
+    if (((*ret)[i] = sp_csv_find (data, names[i])) < 0) {
       g_autofree char *near = sp_did_you_mean (names[i], (const char *const *) data->columns);
-      return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: [rows.%s] cell: %s has no column %s%s", r->v->path,
-                            r->group->name, data->path, names[i], near);
+      return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: [rows.%s] %s: %s has no column %s%s", r->v->path,
+                            r->group->name, key, data->path, names[i], near);
     }
   return TRUE;
 }
 
+static gboolean
+find_cells (Reader *r, char **cells, char **choices, GError **error)
+{
+  char *own[] = { (char *) others[CELL], NULL };
+
+  if (cells == NULL && sp_csv_find (r->group->data, others[CELL]) >= 0)
+    cells = own;
+  return (cells == NULL || find_columns (r, "cell", cells, &r->cells, error)) &&
+         (choices == NULL || find_columns (r, "choice", choices, &r->choices, error));
+}
+
 gboolean
-sp_validation_read_data (SpValidation *v, guint group, char **cells, GError **error)
+sp_validation_read_data (SpValidation *v, guint group, char **cells, char **choices, GError **error)
 {
   SpRunGroup *g = v->groups->pdata[group];
   gsize length;
@@ -282,10 +290,11 @@ sp_validation_read_data (SpValidation *v, guint group, char **cells, GError **er
   if (g->data->rows->len == 0)
     return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: has a header and no rows", g->data_path);
   g_autofree Column *columns = g_new0 (Column, g->data->n_columns);
-  Reader r = { v, g, group, columns, NULL };
-  gboolean read = read_header (&r, error) && find_cells (&r, cells, error);
+  Reader r = { v, g, group, columns, NULL, NULL };
+  gboolean read = read_header (&r, error) && find_cells (&r, cells, choices, error);
   for (guint row = 0; read && row < g->data->rows->len; row++)
     read = read_row (&r, row, error);
   g_free (r.cells);
+  g_free (r.choices);
   return read;
 }

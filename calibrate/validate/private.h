@@ -32,8 +32,8 @@ gboolean sp_rule_split (SpIni *ini, const char *group_name, const char *text, Sp
 
 /* --- data.c ------------------------------------------------------------------------------------------------------- */
 
-/* Reads the group's data and adds its runs. `cells`: columns that make a cell, or NULL. */
-gboolean sp_validation_read_data (SpValidation *v, guint group, char **cells, GError **error);
+/* Reads the group's data and adds its runs. `cells`, `choices`: columns that make a cell and a choice, or NULL. */
+gboolean sp_validation_read_data (SpValidation *v, guint group, char **cells, char **choices, GError **error);
 /* The key of `column` as --set takes it, or NULL: it is none. */
 const char *sp_validation_key (const char *column);
 

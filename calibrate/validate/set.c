@@ -243,7 +243,7 @@ read_group (SpIni *ini, const char *name, const char *set_split, SpValidation *v
 {
   static const char *const refused[] = { "error", "aside", NULL }, *const longest[] = { "doubling", "fine", NULL };
   SpRunGroup *group = g_new0 (SpRunGroup, 1);
-  g_autofree char *data = NULL, *scenario = NULL, *sets = NULL, *split = NULL, *cell = NULL;
+  g_autofree char *data = NULL, *scenario = NULL, *sets = NULL, *split = NULL, *cell = NULL, *choice = NULL;
   guint8 takes_refused = 0, is_fine = 0;
   guint index = v->groups->len;
 
@@ -254,6 +254,7 @@ read_group (SpIni *ini, const char *name, const char *set_split, SpValidation *v
       !sp_ini_string (ini, name, "set", SP_INI_OPTIONAL, &sets, error) ||
       !sp_ini_string (ini, name, "split", SP_INI_OPTIONAL, &split, error) ||
       !sp_ini_string (ini, name, "cell", SP_INI_OPTIONAL, &cell, error) ||
+      !sp_ini_string (ini, name, "choice", SP_INI_OPTIONAL, &choice, error) ||
       !sp_ini_choice (ini, name, "refused", SP_INI_OPTIONAL, refused, &takes_refused, error) ||
       !sp_ini_choice (ini, name, "longest", SP_INI_OPTIONAL, longest, &is_fine, error))
     return FALSE;
@@ -264,9 +265,10 @@ read_group (SpIni *ini, const char *name, const char *set_split, SpValidation *v
   if (sets != NULL && (group->sets = sp_validation_read_sets (ini, name, "set", sets, error)) == NULL)
     return FALSE;
   g_auto (GStrv) cells = cell != NULL ? split_list (cell, ",") : NULL;
+  g_auto (GStrv) choices = choice != NULL ? split_list (choice, ",") : NULL;
   const char *rule = split != NULL ? split : set_split;
-  return sp_validation_read_data (v, index, cells, error) && apply_rules (ini, name, "aside.", v, index, error) &&
-         apply_rules (ini, name, "why.", v, index, error) &&
+  return sp_validation_read_data (v, index, cells, choices, error) &&
+         apply_rules (ini, name, "aside.", v, index, error) && apply_rules (ini, name, "why.", v, index, error) &&
          (rule == NULL || sp_rule_split (ini, split != NULL ? name : "set", rule, v, index, error));
 }
 
@@ -280,6 +282,7 @@ run_free (gpointer data)
   g_free (run->scenario);
   g_strfreev (run->sets);
   g_free (run->cell);
+  g_free (run->choice);
   for (guint a = 0; a < SP_N_ASPECTS; a++) {
     g_free (run->aside[a]);
     g_free (run->why[a]);

@@ -106,55 +106,119 @@ predicted_speed (const SpMeasuredRun *run)
   return run->tokens / run->step_time_s;
 }
 
+/* Runs of one scenario and the same keys, which are repeats: their median counts. */
+typedef struct {
+  const SpMeasuredRun *run; /* the first of them */
+  GArray *speeds, *scored;  /* measured: of all that ran; of those that are not aside for their time */
+  gboolean is_chosen_from;  /* said to fit, and it is known whether it does */
+} Layout;
+
+static void
+layout_free (gpointer data)
+{
+  Layout *layout = data;
+
+  g_array_unref (layout->speeds);
+  g_array_unref (layout->scored);
+  g_free (layout);
+}
+
+static double
+median_of (GArray *values)
+{
+  double *data = (double *) (void *) values->data;
+
+  if (values->len == 0)
+    return NAN;
+  gsl_sort (data, 1, values->len);
+  return gsl_stats_median_from_sorted_data (data, 1, values->len);
+}
+
+static void
+add_to_cell (const Scoring *s, GPtrArray *cell, const SpMeasuredRun *run)
+{
+  double speed = measured_speed (s->v, run);
+  Layout *layout = NULL;
+
+  for (guint i = 0; i < cell->len && layout == NULL; i++) {
+    Layout *other = cell->pdata[i];
+    if (g_str_equal (other->run->scenario, run->scenario) &&
+        g_strv_equal ((const char *const *) other->run->sets, (const char *const *) run->sets))
+      layout = other;
+  }
+  if (layout == NULL) {
+    layout = g_new0 (Layout, 1);
+    *layout = (Layout){ run, g_array_new (FALSE, FALSE, sizeof (double)), g_array_new (FALSE, FALSE, sizeof (double)),
+                        FALSE };
+    g_ptr_array_add (cell, layout);
+  }
+  layout->is_chosen_from |= run->refused == NULL && run->fits && (!isnan (speed) || run->outcome == 0);
+  if (isnan (speed))
+    return;
+  g_array_append_val (layout->speeds, speed);
+  if (run->aside[SP_ASPECT_TIME] == NULL)
+    g_array_append_val (layout->scored, speed);
+}
+
 static void
 score_pairs (const Scoring *s, const GPtrArray *cell, gint64 *in_order)
 {
   for (guint i = 0; i < cell->len; i++)
     for (guint j = i + 1; j < cell->len; j++) {
-      const SpMeasuredRun *a = cell->pdata[i], *b = cell->pdata[j];
-      double x = measured_speed (s->v, a), y = measured_speed (s->v, b);
-      if (isnan (x) || isnan (y) || a->aside[SP_ASPECT_TIME] != NULL || b->aside[SP_ASPECT_TIME] != NULL ||
-          MAX (x, y) <= (1 + APART) * MIN (x, y))
+      const Layout *a = cell->pdata[i], *b = cell->pdata[j];
+      double x = median_of (a->scored), y = median_of (b->scored);
+      if (isnan (x) || isnan (y) || MAX (x, y) <= (1 + APART) * MIN (x, y))
         continue;
-      double difference = predicted_speed (a) - predicted_speed (b);
+      double difference = predicted_speed (a->run) - predicted_speed (b->run);
       s->into->n_pairs++;
       *in_order += difference == 0 ? 0 : (difference > 0) == (x > y) ? 1 : -1;
     }
 }
 
-/* Of the run that is ranked first among those that are said to fit. One that is aside for its time was measured too. */
-static gboolean
-regret_of (const Scoring *s, const GPtrArray *cell, double *ret)
+/* The best that was measured of a choice: of all layouts of the cell that agree in its columns. */
+static double
+choice_speed (const GPtrArray *cell, const Layout *chosen)
 {
-  const SpMeasuredRun *chosen = NULL;
+  double best = median_of (chosen->speeds);
+
+  for (guint i = 0; chosen->run->choice != NULL && i < cell->len; i++) {
+    const Layout *layout = cell->pdata[i];
+    double speed = median_of (layout->speeds);
+    if (g_strcmp0 (layout->run->choice, chosen->run->choice) == 0 && !(speed <= best))
+      best = isnan (speed) ? best : speed;
+  }
+  return best;
+}
+
+/* Of the layout that is ranked first among those that are said to fit. One that is aside for its time was measured too. */
+static gboolean
+regret_of (const GPtrArray *cell, double *ret)
+{
+  const Layout *chosen = NULL;
   double best = 0;
   guint n = 0;
 
   for (guint i = 0; i < cell->len; i++) {
-    const SpMeasuredRun *run = cell->pdata[i];
-    double speed = measured_speed (s->v, run);
-    gboolean ran = !isnan (speed);
-    n += ran;
-    best = ran ? MAX (best, speed) : best;
-    if (run->refused == NULL && run->fits && (ran || run->outcome == 0) &&
-        (chosen == NULL || predicted_speed (run) > predicted_speed (chosen)))
-      chosen = run;
+    const Layout *layout = cell->pdata[i];
+    double speed = median_of (layout->speeds);
+    n += !isnan (speed);
+    best = !isnan (speed) ? MAX (best, speed) : best;
+    if (layout->is_chosen_from && (chosen == NULL || predicted_speed (layout->run) > predicted_speed (chosen->run)))
+      chosen = layout;
   }
   if (n < 2)
     return FALSE;
-  double speed = chosen != NULL ? measured_speed (s->v, chosen) : NAN;
+  double speed = chosen != NULL ? choice_speed (cell, chosen) : NAN;
   *ret = isnan (speed) ? INFINITY : best / speed - 1;
   return TRUE;
 }
 
-static void
-score_cells (const Scoring *s)
+/* Of layouts (Layout), in the order of the runs. */
+static GPtrArray *
+cells_of (const Scoring *s)
 {
   g_autoptr (GHashTable) cells = g_hash_table_new_full (g_str_hash, g_str_equal, NULL, NULL);
-  g_autoptr (GPtrArray) in_turn = g_ptr_array_new_with_free_func ((GDestroyNotify) g_ptr_array_unref);
-  g_autoptr (GArray) regrets = g_array_new (FALSE, FALSE, sizeof (double));
-  gint64 in_order = 0;
-  guint best = 0;
+  GPtrArray *in_turn = g_ptr_array_new_with_free_func ((GDestroyNotify) g_ptr_array_unref);
 
   for (guint r = 0; r < s->v->runs->len; r++) {
     SpMeasuredRun *run = s->v->runs->pdata[r];
@@ -162,16 +226,27 @@ score_cells (const Scoring *s)
       continue;
     GPtrArray *cell = g_hash_table_lookup (cells, run->cell);
     if (cell == NULL) {
-      cell = g_ptr_array_new ();
+      cell = g_ptr_array_new_with_free_func (layout_free);
       g_ptr_array_add (in_turn, cell);
       g_hash_table_insert (cells, run->cell, cell);
     }
-    g_ptr_array_add (cell, run);
+    add_to_cell (s, cell, run);
   }
-  for (guint c = 0; c < in_turn->len; c++) {
+  return in_turn;
+}
+
+static void
+score_cells (const Scoring *s)
+{
+  g_autoptr (GPtrArray) cells = cells_of (s);
+  g_autoptr (GArray) regrets = g_array_new (FALSE, FALSE, sizeof (double));
+  gint64 in_order = 0;
+  guint best = 0;
+
+  for (guint c = 0; c < cells->len; c++) {
     double regret;
-    score_pairs (s, in_turn->pdata[c], &in_order);
-    if (!regret_of (s, in_turn->pdata[c], &regret))
+    score_pairs (s, cells->pdata[c], &in_order);
+    if (!regret_of (cells->pdata[c], &regret))
       continue;
     g_array_append_val (regrets, regret);
     best += regret == 0;
@@ -181,10 +256,8 @@ score_cells (const Scoring *s)
     s->into->value[SP_SCORE_KENDALL] = (double) in_order / s->into->n_pairs;
   if (regrets->len == 0)
     return;
-  double *data = (double *) (void *) regrets->data;
-  gsl_sort (data, 1, regrets->len);
-  s->into->value[SP_SCORE_REGRET_MEDIAN] = gsl_stats_median_from_sorted_data (data, 1, regrets->len);
-  s->into->value[SP_SCORE_REGRET_WORST] = data[regrets->len - 1];
+  s->into->value[SP_SCORE_REGRET_MEDIAN] = median_of (regrets);
+  s->into->value[SP_SCORE_REGRET_WORST] = g_array_index (regrets, double, regrets->len - 1);
   s->into->value[SP_SCORE_BEST] = best / (double) regrets->len;
 }
 

@@ -12,8 +12,8 @@
  *                  split (of groups that have none)
  *    [bounds]      STATISTIC = MUST / GOAL: sp_score_rows names them
  *    [others]      NAME = STATISTIC VALUE: what another model claims on these runs
- *    [rows.NAME]   data = FILE.csv, scenario = FILE, set = KEY=VALUE; ..., split, cell = COLUMN, ..., aside.N, why.N,
- *                  refused = aside, longest = doubling|fine
+ *    [rows.NAME]   data = FILE.csv, scenario = FILE, set = KEY=VALUE; ..., split, cell = COLUMN, ..., choice =
+ *                  COLUMN, ..., aside.N, why.N, refused = aside, longest = doubling|fine
  *    [fit]         framework.KEY, framework.NAME.KEY, device..., cluster... = LOW .. HIGH
  *    [check.NAME]  a claim: kind, what, side.NAME, at, published, tolerance or doublings (claims.c)
  *
@@ -21,6 +21,9 @@
  * nothing. Columns that are measured: sp_observed_rows. Others: scenario (a file beside the CSV, without .ini), outcome
  * (fits, oom), split (fit, held-out), aside (a reason), cell, gpus (checked), published, note, and any note-... and by-...
  *
+ *    CELL        runs of one are compared with each other. Those with the same keys are repeats of a layout, which counts
+ *                by their median. Layouts that agree in the columns of CHOICE are one choice (a degree, however the
+ *                sequence is cut), as good as the best of them; without it each layout is one
  *    SPLIT       held-out | fit | column | every N [by COLUMN, ...] | where CONDITIONS. Rules see the data's columns and
  *                never a prediction; runs that are set aside as a whole are left out before they count. A fitted run is in
  *                no statistic but those of fitted runs.
@@ -77,6 +80,7 @@ typedef struct {
   char *scenario;   /* its path */
   char **sets;
   char *cell;                     /* runs of the same are compared with each other; NULL: none */
+  char *choice;                   /* layouts of a cell with the same are one choice; NULL: each is */
   double measured[SP_N_OBSERVED]; /* NAN: not */
   gint8 outcome;                  /* 1: it ran, 0: out of memory, -1: not said */
   gint32 gpus;                    /* 0: not said */
@@ -107,12 +111,12 @@ typedef enum {
   SP_SCORE_MEMORY_MEDIAN,
   SP_SCORE_MEMORY_P90,
   SP_SCORE_MEMORY_WORST,
-  SP_SCORE_ACCURACY,  /* of fits: the mean of the shares recognised of what ran and of what ran out of memory */
-  SP_SCORE_FALSE_FIT, /* of what ran out of memory, how much is said to fit */
-  SP_SCORE_KENDALL,   /* (pairs in order - others) / pairs, of pairs of a cell whose measured speeds are 3 % apart */
-  SP_SCORE_REGRET_MEDIAN, /* of a cell: the best speed over that of the run that the model ranks first, - 1 */
+  SP_SCORE_ACCURACY,      /* of fits: the mean of the shares recognised of what ran and of what ran out of memory */
+  SP_SCORE_FALSE_FIT,     /* of what ran out of memory, how much is said to fit */
+  SP_SCORE_KENDALL,       /* (pairs in order - others) / pairs, of layouts of a cell whose speeds are 3 % apart */
+  SP_SCORE_REGRET_MEDIAN, /* of a cell: the best speed over that of the choice whose layout the model ranks first, - 1 */
   SP_SCORE_REGRET_WORST,
-  SP_SCORE_BEST,              /* cells whose best run the model ranks first */
+  SP_SCORE_BEST,              /* cells of which that is the best choice */
   SP_SCORE_LONGEST_DOUBLINGS, /* worst |log2 (ours / measured)| */
   SP_SCORE_LONGEST_MEDIAN,
   SP_N_SCORES
