@@ -360,8 +360,10 @@ fit_transfer (const SpFitTask *task, SpCurve *curve, double *weights)
   for (guint i = 0; i < pieces.n_pieces; i++) {
     const SpFittedPiece *piece = &pieces.pieces[i];
     take_fitted (curve, i * SP_PIECE_SLOTS, SP_PIECE_SLOTS, &piece->fitted, sp_fit_not_identified);
-    if (!piece->grows)
-      sp_fit_set_value (curve, i * SP_PIECE_SLOTS + SP_PIECE_GROWTH, 0, 0, "a plain piece");
+    double growth = piece->fitted.value[SP_PIECE_GROWTH];
+    if (piece->parameters < 3)
+      sp_fit_set_value (curve, i * SP_PIECE_SLOTS + SP_PIECE_GROWTH, growth, 0,
+                        growth > 0 ? "the root of the size" : "a plain piece");
     /* A wild point at an end does not say that the piece reaches there. */
     guint first = piece->first, last = piece->first + piece->n - 1;
     while (i > 0 && first + 2 < last && piece->weights[first - piece->first] < WILD_WEIGHT)
@@ -370,7 +372,7 @@ fit_transfer (const SpFitTask *task, SpCurve *curve, double *weights)
       last--;
     curve->begin[i] = bytes[first];
     curve->end[i] = bytes[last];
-    double free = piece->n - (piece->grows ? 3.0 : 2.0);
+    double free = piece->n - (double) piece->parameters;
     chi += piece->fitted.chi_square * free;
     dof += free;
     for (guint j = 0; every == 1 && j < piece->n; j++)

@@ -9,30 +9,40 @@
 /* Sizes from which on a piece has four of them at least. */
 #define DENSE 12
 
+/* Beside what each byte takes: nothing, a part by the root of the size, a part by a power of it that is fitted. */
+typedef enum { PLAIN, ROOT, FREE, N_SHAPES } Shape;
+
 typedef struct {
   const double *bytes;
-  gboolean grows;
+  Shape shape;
 } Data;
+
+static guint
+parameters_of (Shape shape)
+{
+  return shape == FREE ? 3 : 2;
+}
 
 static double
 seconds_of (const double *parameters, guint point, gconstpointer data)
 {
   const Data *d = data;
-  double piece[SP_PIECE_SLOTS] = { parameters[0], d->grows ? parameters[2] : 0, parameters[1] };
+  double growth = d->shape == FREE ? parameters[2] : d->shape == ROOT ? 0.5 : 0;
+  double piece[SP_PIECE_SLOTS] = { parameters[0], growth, parameters[1] };
 
   return sp_curve_piece_s (piece, d->bytes[point]);
 }
 
 /* Latency, rate and growth in this order; in the slots of a piece afterwards. */
 static gboolean
-fit_piece (const double *bytes, const double *log_seconds, const double *sigma, guint first, guint n, gboolean grows,
+fit_piece (const double *bytes, const double *log_seconds, const double *sigma, guint first, guint n, Shape shape,
            SpFittedPiece *ret)
 {
-  Data data = { bytes + first, grows };
+  Data data = { bytes + first, shape };
   double last = exp (log_seconds[first + n - 1]), least = exp (log_seconds[first]);
   SpFitProblem problem = {
     .n_points = n,
-    .n_parameters = grows ? 3 : 2,
+    .n_parameters = parameters_of (shape),
     .log_seconds = log_seconds + first,
     .sigma = sigma + first,
     .start = { least * 0.7, bytes[first + n - 1] / last * 1.2, 0.3 },
@@ -42,7 +52,7 @@ fit_piece (const double *bytes, const double *log_seconds, const double *sigma, 
     .data = &data,
   };
 
-  *ret = (SpFittedPiece){ .first = first, .n = n, .grows = grows };
+  *ret = (SpFittedPiece){ .first = first, .n = n, .parameters = parameters_of (shape) };
   if (!sp_fit (&problem, &ret->fitted, NULL, ret->weights))
     return FALSE;
   const guint from[SP_PIECE_SLOTS] = { 0, 2, 1 };
@@ -54,8 +64,8 @@ fit_piece (const double *bytes, const double *log_seconds, const double *sigma, 
     for (guint j = 0; j < SP_PIECE_SLOTS; j++)
       ret->fitted.covariance[i][j] = f.covariance[from[i]][from[j]];
   }
-  if (!grows) {
-    ret->fitted.value[SP_PIECE_GROWTH] = 0;
+  if (shape != FREE) {
+    ret->fitted.value[SP_PIECE_GROWTH] = shape == ROOT ? 0.5 : 0;
     ret->fitted.fixed[SP_PIECE_GROWTH] = TRUE;
   }
   return TRUE;
@@ -63,16 +73,16 @@ fit_piece (const double *bytes, const double *log_seconds, const double *sigma, 
 
 typedef struct {
   const double *bytes;
-  const SpFittedPiece *pieces; /* [from][to][grows], of which `found` says which are there */
+  const SpFittedPiece *pieces; /* [from][to][shape], of which `found` says which are there */
   const gboolean *found;
   guint n;
   double penalty;
 } Search;
 
 static guint
-index_of (const Search *s, guint from, guint to, gboolean grows)
+index_of (const Search *s, guint from, guint to, Shape shape)
 {
-  return (from * (s->n + 1) + to) * 2 + (grows ? 1 : 0);
+  return (from * (s->n + 1) + to) * N_SHAPES + shape;
 }
 
 /* The best way to cover points from `from` on with at most `left` parameters, behind what `now` has. No piece ends
@@ -88,8 +98,8 @@ cut (const Search *s, guint from, guint left, SpFittedPieces *now, SpFittedPiece
   if (now->n_pieces == SP_PIECES_MAX || now->criterion >= best->criterion)
     return;
   for (guint to = from + 1; to <= s->n; to++)
-    for (guint grows = 0; grows <= 1; grows++) {
-      guint at = index_of (s, from, to, grows), cost = (grows ? 3 : 2) + (from > 0);
+    for (Shape shape = PLAIN; shape < N_SHAPES; shape++) {
+      guint at = index_of (s, from, to, shape), cost = parameters_of (shape) + (from > 0);
       if (!s->found[at] || cost > left || (to < s->n && s->bytes[to] <= s->bytes[to - 1]))
         continue;
       double before = now->criterion;
@@ -108,8 +118,8 @@ sp_fit_pieces (const double *bytes, const double *seconds, const double *sigma, 
 {
   g_return_val_if_fail (n <= SP_PIECES_MOST_POINTS, FALSE);
   g_autofree double *log_seconds = g_new (double, n);
-  g_autofree SpFittedPiece *pieces = g_new0 (SpFittedPiece, (n + 1) * (n + 1) * 2);
-  g_autofree gboolean *found = g_new0 (gboolean, (n + 1) * (n + 1) * 2);
+  g_autofree SpFittedPiece *pieces = g_new0 (SpFittedPiece, (n + 1) * (n + 1) * N_SHAPES);
+  g_autofree gboolean *found = g_new0 (gboolean, (n + 1) * (n + 1) * N_SHAPES);
   Search search = { bytes, pieces, found, n, log (n) };
   SpFittedPieces now = { .n_pieces = 0 };
   gboolean dense = n >= DENSE;
@@ -118,13 +128,13 @@ sp_fit_pieces (const double *bytes, const double *seconds, const double *sigma, 
   for (guint i = 0; i < n; i++)
     log_seconds[i] = log (seconds[i]);
   for (guint from = 0; from < n; from++)
-    for (guint grows = 0; grows <= 1; grows++)
-      for (guint to = from + (dense ? 4 : 3 + grows); to <= n; to++) {
-        guint at = index_of (&search, from, to, grows), least = dense ? 4 : 3;
+    for (Shape shape = PLAIN; shape < N_SHAPES; shape++)
+      for (guint to = from + (dense || shape != PLAIN ? 4 : 3); to <= n; to++) {
+        guint at = index_of (&search, from, to, shape), least = dense ? 4 : 3;
         /* No piece could stand before it, or behind; and one between two others has no parameter left to grow by. */
-        if ((from > 0 && from < least) || (to < n && to + least > n) || (grows && from > 0 && to < n))
+        if ((from > 0 && from < least) || (to < n && to + least > n) || (shape == FREE && from > 0 && to < n))
           continue;
-        found[at] = fit_piece (bytes, log_seconds, sigma, from, to - from, grows, &pieces[at]);
+        found[at] = fit_piece (bytes, log_seconds, sigma, from, to - from, shape, &pieces[at]);
       }
   cut (&search, 0, SP_FIT_MAX_PARAMETERS, &now, ret);
   return ret->criterion < INFINITY;

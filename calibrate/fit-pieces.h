@@ -4,7 +4,8 @@
 /*
  * Transfer times by size as one to three pieces (models/estimate/curves.h): where they break, and which of them grow.
  *
- * Every run of neighbouring sizes is fitted as a piece by itself, plain (latency, rate) and growing (with growth); of
+ * Every run of neighbouring sizes is fitted as a piece by itself: plain (latency, rate), with a part that grows with the
+ * root of the size (as that of a pipeline does whose chunks are as many as cost least), and with a growth of its own; of
  * all ways to cut the sizes the one is taken for which loss + parameters x ln (points) is least (the Bayesian
  * information criterion with the robust loss), a break counting as a parameter, at most 8 in all. A piece has four
  * sizes at least, so that one wild point is seen for what it is; three, if it does not grow, where there are fewer
@@ -21,7 +22,7 @@ G_BEGIN_DECLS
 
 typedef struct {
   guint first, n; /* points */
-  gboolean grows;
+  guint parameters;
   SpFitted fitted; /* by the slots of a piece */
   double weights[SP_PIECES_MOST_POINTS];
 } SpFittedPiece;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the files of the engine share: engine.c (the loop), engine-cursor.c (a role's way through its lists and
- * kernels), engine-comm.c (streams, collectives, messages), engine-flows.c (bytes on links), engine-report.c (what a
- * run did, and why it stopped). */
+/* What the files of the engine share: engine.c (the loop), engine-cursor.c (a role's way through its lists),
+ * engine-kernels.c (its kernels), engine-comm.c (streams, collectives, messages), engine-flows.c (bytes on links),
+ * engine-report.c (what a run did, and why it stopped). */
 
 #include "sim/engine.h"
 #include "sim/flows.h"
@@ -181,12 +181,19 @@ void sp_engine_advance_flows (SpEngine *e);
 
 /* A role goes on from its cursor until it waits, runs kernels or is done. */
 void sp_role_go (SpEngine *e, SpRole *role);
-/* Its kernels are through. */
+/* After an op of the stream is over; the op's axis. */
+void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer);
+
+/* --- engine-kernels.c --------------------------------------------------------------------------------------------- */
+
+/* From the cursor on: kernels up to the next communication, wait, or end of a loop's step or of the list. */
+void sp_role_begin_run (SpEngine *e, SpRole *role);
+/* They are through. */
 void sp_role_kernels_over (SpEngine *e, SpRole *role);
 /* Transfers of its GPU that are under way: one more, one less. */
 void sp_role_activity (SpEngine *e, SpRole *role, gint change);
-/* After an op of the stream is over; the op's axis. */
-void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer);
+/* Serial mode: a list is no shorter than the host needs. */
+gboolean sp_role_host_holds_up (SpEngine *e, SpRole *role);
 
 /* --- engine-comm.c ------------------------------------------------------------------------------------------------ */
 
@@ -241,6 +248,28 @@ static inline gint32
 sp_role_number (const SpEngine *e, const SpRole *role)
 {
   return (gint32) (role - e->role);
+}
+
+/* NULL: the op is in none. */
+static inline const SpLoop *
+sp_role_loop_of (const SpRole *role, const SpOp *op)
+{
+  return op->loop != 0 ? &role->block->loops[op->loop - 1] : NULL;
+}
+
+/* Whether the op is run where the cursor is. */
+static inline gboolean
+sp_role_holds (const SpEngine *e, const SpRole *role, const SpOp *op)
+{
+  guint guard = op->guard;
+
+  if ((op->flags & role->item.mask) != role->item.flags)
+    return FALSE;
+  if (guard == 0)
+    return TRUE;
+  const SpLoop *loop = sp_role_loop_of (role, op);
+  return sp_op_holds (op, role->place[op->group], e->program->groups[op->group].size, role->step,
+                      loop != NULL ? loop->steps : 1);
 }
 
 G_END_DECLS

@@ -25,3 +25,14 @@ import_text (SpRunFile *file, const SpRunGiven *given, GString *scenario, GStrin
   }
   return keys;
 }
+
+/* The path of a new file. Free with g_free. */
+static inline char *
+write_input (const char *folder, const char *name, const GString *text)
+{
+  g_autoptr (GError) error = NULL;
+  char *path = g_build_filename (folder, name, NULL);
+  g_file_set_contents (path, text->str, (gssize) text->len, &error);
+  g_assert_no_error (error);
+  return path;
+}

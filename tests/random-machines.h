@@ -66,6 +66,20 @@ estimate_on (const Draw *d, Machine *m, SpProgram *program, SpEstimate *ret)
   sp_estimate_layout (&estimator, program, &d->layout, &d->run, ret);
 }
 
+/* After a check that failed: what was drawn, and what came of it. */
+static inline void
+estimate_report (const Draw *d, const Machine *m, const SpEstimate *e)
+{
+  if (!g_test_failed ())
+    return;
+  draw_describe (d);
+  g_test_message (
+      "%d nodes of %d, slowdown %.3f: low %.9g, step %.9g, serial %.9g, high %.9g; compute %.9g, exposed %.9g, "
+      "bubble %.9g, host %.9g, idle %.9g",
+      m->cluster.nodes, m->cluster.gpus_per_node, m->device.overlap_slowdown.value, e->low_s, e->step_time_s,
+      e->serial_s, e->high_s, e->compute_s, e->exposed_communication_s, e->bubble_s, e->host_s, e->idle_s);
+}
+
 /* On one of the two places of a group of two, 0 where it does not run; of larger ones on a place that runs all. */
 static inline double
 op_seconds (const SpCost *cost, const SpOp *op, gint32 of_two)

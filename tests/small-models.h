@@ -12,6 +12,7 @@
   {                                                                                                                    \
     SP_LAYOUT_DEFAULT_FIELDS, __VA_ARGS__                                                                              \
   }
+#define CONTIGUOUS .token_split = SP_TOKENS_CONTIGUOUS
 
 typedef enum {
   SMALL_SOFTMAX,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which curves of a profile stand where the cost model's formulas were: cost.h says when. Private to cost.c. */
+/* Which curves of a profile stand where the cost model's formulas were: cost.h says when. Private to cost.c, which prices
+ * by them, and cost-setup.c, which puts them in. */
 
 #include "models/estimate/cost.h"
 

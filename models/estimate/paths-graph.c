@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "models/estimate/paths-members.h"
 #include "models/estimate/paths.h"
 
 #include <math.h>
@@ -9,17 +10,8 @@
 /* Ranks beyond which an estimate does not go through the graph. */
 #define MOST_RANKS (1 << 17)
 
-/* Members differ in the digits; of TIE they are the first and the last place, of MIRROR a place and the one as far from
- * the end. */
-typedef enum { WHOLE, TIE, MIRROR } Kind;
-
-/* A group without its program. */
-typedef struct {
-  guint64 words[2 + SP_MAX_DIGITS]; /* world; digits and kind; size and stride of each */
-} Key;
-
 typedef struct _SpPathEntry {
-  Key key;
+  SpGroupKey key;
   const SpCluster *cluster;
   SpPath fair, alone;
   gsize is_filled, has_pairwise;
@@ -27,195 +19,15 @@ typedef struct _SpPathEntry {
   struct _SpPathEntry *next;
 } Entry;
 
-typedef struct {
-  const Entry *entry;
-  const SpTopology *topology;
-  SpLoads *loads, *one; /* of all instances, and of one */
-  gint32 size;
-  gint32 *bases; /* the ranks at place 0 */
-  guint n, next; /* instances that differ; of them the next one */
-  gint32 *ranks; /* [size] of one instance, by place */
-} Instances;
-
-/* --- instances of a group ----------------------------------------------------------------------------------------- */
-
-/* Digits that follow each other in the group and in the ranks are one: so most orders share what they cost. */
-static Key
-key_of (const SpProgram *program, SpGroupId group)
-{
-  const SpGroup *g = &program->groups[group];
-  Kind kind = group == SP_GROUP_TIE ? TIE : group == SP_GROUP_MIRROR ? MIRROR : WHOLE;
-  Key key = { { (guint64) program->world } };
-  guint n = 0;
-
-  for (guint i = 0; i < g->n_digits; i++) {
-    const SpDigit *digit = &program->digits[g->digits[i]];
-    guint64 *before = n > 0 ? &key.words[1 + n] : NULL, size = (guint64) digit->size;
-    if (size == 1)
-      continue;
-    if (before != NULL && (*before >> 32) * (*before & G_MAXUINT32) == (guint64) digit->stride)
-      *before += (*before >> 32) * (size - 1) << 32;
-    else
-      key.words[2 + n++] = size << 32 | (guint32) digit->stride;
-  }
-  key.words[1] = n | (guint64) kind << 8;
-  return key;
-}
-
-static guint
-hash_key (const Key *key)
-{
-  guint64 hash = 0;
-
-  for (guint i = 0; i < G_N_ELEMENTS (key->words); i++)
-    hash = (hash ^ key->words[i]) * G_GUINT64_CONSTANT (0x9e3779b97f4a7c15) ^ (hash >> 29);
-  return (guint) (hash >> 32);
-}
-
-/* Of no closed form: those are small numbers with nothing in the top bit. */
-static guint64
-identity_of (const Key *key)
-{
-  guint64 hash = 0;
-
-  for (guint i = 0; i < G_N_ELEMENTS (key->words); i++) {
-    hash = (hash ^ key->words[i]) * G_GUINT64_CONSTANT (0xbf58476d1ce4e5b9);
-    hash ^= hash >> 31;
-  }
-  return hash | G_GUINT64_CONSTANT (1) << 63;
-}
-
-static gint32
-digit_size (const Key *key, guint i)
-{
-  return (gint32) (key->words[2 + i] >> 32);
-}
-
-static gint32
-digit_stride (const Key *key, guint i)
-{
-  return (gint32) (key->words[2 + i] & G_MAXUINT32);
-}
-
-static guint
-n_digits (const Key *key)
-{
-  return key->words[1] & 0xff;
-}
-
-static Kind
-kind_of (const Key *key)
-{
-  return (Kind) (key->words[1] >> 8);
-}
-
-static void
-instances_clear (Instances *in)
-{
-  g_free (in->bases);
-  g_free (in->ranks);
-  sp_loads_free (in->loads);
-  sp_loads_free (in->one);
-}
-
-static gint32
-value_at (const Key *key, guint digit, gint32 rank)
-{
-  return rank / digit_stride (key, digit) % digit_size (key, digit);
-}
-
-/* The member at a place of the instance whose place 0 is `base`. */
-static gint32
-rank_at (const Key *key, gint32 base, gint32 place)
-{
-  gint32 rank = base;
-
-  for (guint i = 0; i < n_digits (key); i++) {
-    gint32 size = digit_size (key, i), stride = digit_stride (key, i);
-    if (kind_of (key) == WHOLE) {
-      rank += place % size * stride;
-      place /= size;
-    } else if (place > 0)
-      rank += (size - 1 - 2 * value_at (key, i, base)) * stride;
-  }
-  return rank;
-}
-
-/* Place 0: the lowest of all places, or of MIRROR any in the lower half. */
-static gboolean
-is_base (const Key *key, gint32 rank)
-{
-  gint64 place = 0, all = 1;
-
-  for (guint i = n_digits (key); i-- > 0;) {
-    place = place * digit_size (key, i) + value_at (key, i, rank);
-    all *= digit_size (key, i);
-  }
-  return kind_of (key) == MIRROR ? 2 * place < all - 1 : place == 0;
-}
-
-/* Ranks that stand for all: the first so many, where those after them are the same again. A group whose digits end below
- * some rank comes again in each further such part of the world. Parts that are whole nodes, or whole leaves of nodes, share no
- * link with each other, and to move one by a leaf turns the spines around, which are alike. */
-static gint32
-ranks_that_differ (const Key *key, const SpTopology *topology)
-{
-  const SpTopologySpec *spec = sp_topology_spec (topology);
-  gint64 world = (gint64) key->words[0], end = 1, part = spec->gpus_per_node;
-  gboolean has_leaves = spec->fabric == SP_FABRIC_LEAF_SPINE || spec->fabric == SP_FABRIC_RAILS;
-
-  if (has_leaves)
-    part *= spec->nodes_per_leaf;
-  for (guint i = 0; i < n_digits (key); i++)
-    end = MAX (end, (gint64) digit_size (key, i) * digit_stride (key, i));
-  gint64 both = MAX (end, part);
-  if (both % end != 0 || both % part != 0 || world % both != 0 || (!has_leaves && spec->fabric != SP_FABRIC_FLAT))
-    return (gint32) world;
-  return (gint32) both;
-}
-
-static void
-instances_init (Instances *in, const Entry *entry, const SpTopology *topology)
-{
-  *in = (Instances){ .entry = entry, .topology = topology, .size = 1 };
-  gint32 ranks = ranks_that_differ (&entry->key, topology);
-
-  for (guint i = 0; i < n_digits (&entry->key); i++)
-    in->size *= digit_size (&entry->key, i);
-  if (kind_of (&entry->key) != WHOLE)
-    in->size = 2;
-  in->bases = g_new (gint32, ranks);
-  for (gint32 rank = 0; rank < ranks; rank++)
-    if (is_base (&entry->key, rank))
-      in->bases[in->n++] = rank;
-  in->ranks = g_new (gint32, in->size);
-  in->loads = sp_loads_new (topology);
-  in->one = sp_loads_new (topology);
-}
-
-/* The next instance, in in->ranks; FALSE: there is none, and the first comes again. */
-static gboolean
-next_instance (Instances *in)
-{
-  if (in->next == in->n) {
-    in->next = 0;
-    return FALSE;
-  }
-  for (gint32 place = 0; place < in->size; place++)
-    in->ranks[place] = rank_at (&in->entry->key, in->bases[in->next], place);
-  in->next++;
-  return TRUE;
-}
-
 /* --- collectives -------------------------------------------------------------------------------------------------- */
 
 /* Seconds for each byte of payload: with all siblings at once, and of the quickest by itself. */
 static void
-weigh (Instances *in, SpAlgorithm algorithm, double *ret_fair, double *ret_alone)
+weigh (SpInstances *in, SpAlgorithm algorithm, double *ret_fair, double *ret_alone)
 {
   *ret_alone = INFINITY;
   sp_loads_reset (in->loads);
-  while (next_instance (in)) {
+  while (sp_instances_next (in)) {
     sp_loads_reset (in->one);
     sp_loads_add (in->one, algorithm, in->ranks, (guint) in->size, NULL);
     *ret_alone = MIN (*ret_alone, sp_loads_seconds_per_byte (in->one));
@@ -225,7 +37,7 @@ weigh (Instances *in, SpAlgorithm algorithm, double *ret_fair, double *ret_alone
 }
 
 static void
-set_collectives (Instances *in, SpPath *fair, SpPath *alone)
+set_collectives (SpInstances *in, SpPath *fair, SpPath *alone)
 {
   double wire = (double) (in->size - 1) / in->size, fair_s, alone_s;
 
@@ -238,7 +50,7 @@ set_collectives (Instances *in, SpPath *fair, SpPath *alone)
 }
 
 static void
-set_nvls (Instances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
+set_nvls (SpInstances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
 {
   double fair_s = 0, alone_s = 0;
 
@@ -261,13 +73,13 @@ typedef struct {
 
 /* The message of a place: to the next one around the ring, or to the one before. */
 static gint32
-neighbour (const Instances *in, gint32 place, guint back)
+neighbour (const SpInstances *in, gint32 place, guint back)
 {
   return in->ranks[(place + (back ? in->size - 1 : 1)) % in->size];
 }
 
 static void
-note_hop (const Instances *in, gint32 from, gint32 to, Hops *hops)
+note_hop (const SpInstances *in, gint32 from, gint32 to, Hops *hops)
 {
   guint32 links[SP_TOPOLOGY_MAX_ROUTE];
   guint n = sp_topology_route (in->topology, (guint32) from, (guint32) to, links);
@@ -292,22 +104,22 @@ note_hop (const Instances *in, gint32 from, gint32 to, Hops *hops)
 }
 
 static void
-find_hops (Instances *in, Hops *hops)
+find_hops (SpInstances *in, Hops *hops)
 {
   *hops = (Hops){ 0 };
   for (guint back = 0; back < 2; back++) {
     sp_loads_reset (in->loads);
-    while (next_instance (in))
+    while (sp_instances_next (in))
       for (gint32 place = 0; place < in->size; place++)
         sp_loads_add_message (in->loads, in->ranks[place], neighbour (in, place, back), NULL);
-    while (next_instance (in))
+    while (sp_instances_next (in))
       for (gint32 place = 0; place < in->size; place++)
         note_hop (in, in->ranks[place], neighbour (in, place, back), hops);
   }
 }
 
 static void
-set_messages (Instances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
+set_messages (SpInstances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
 {
   double link = cluster->device->link_bytes_per_s.value * cluster->link_efficiency.value;
   Hops hops;
@@ -342,7 +154,7 @@ compare_ranks (gconstpointer a, gconstpointer b)
 
 /* Of an instance: nodes in order of ranks, as rings run. */
 static void
-note_shape (Instances *in, Shape *shape)
+note_shape (SpInstances *in, Shape *shape)
 {
   gint32 nodes = 1, members = 1, crossings = 0, first = 0;
 
@@ -381,11 +193,11 @@ set_latencies (SpPath *path, gint32 nodes, double network_s, double link_s)
 }
 
 static void
-set_shape (Instances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
+set_shape (SpInstances *in, const SpCluster *cluster, SpPath *fair, SpPath *alone)
 {
   Shape shape = { .least_members = G_MAXINT32, .least_nodes = G_MAXINT32, .shortest_s = INFINITY };
 
-  while (next_instance (in))
+  while (sp_instances_next (in))
     note_shape (in, &shape);
   *fair = (SpPath){ .size = in->size,
                     .per_node = shape.least_members,
@@ -434,17 +246,17 @@ static void
 fill_entry (Entry *entry, const SpCluster *cluster, const SpTopology *topology)
 {
   SpPath *fair = &entry->fair, *alone = &entry->alone;
-  Instances in;
+  SpInstances in;
 
-  instances_init (&in, entry, topology);
+  sp_instances_init (&in, &entry->key, topology);
   set_shape (&in, cluster, fair, alone);
   set_collectives (&in, fair, alone);
   set_messages (&in, cluster, fair, alone);
   set_nvls (&in, cluster, fair, alone);
-  instances_clear (&in);
+  sp_instances_clear (&in);
   fair->network_bytes_per_s = fair->ring_bytes_per_s / fair->per_node;
   alone->network_bytes_per_s = alone->ring_bytes_per_s / alone->per_node;
-  fair->identity = alone->identity = identity_of (&entry->key);
+  fair->identity = alone->identity = sp_group_key_identity (&entry->key);
   fair->alone_ratio = least_ratio (fair, alone);
   alone->is_alone = TRUE;
 }
@@ -453,11 +265,11 @@ static void
 fill_pairwise (Entry *entry, const SpTopology *topology)
 {
   double *s = entry->pairwise_s_per_byte;
-  Instances in;
+  SpInstances in;
 
-  instances_init (&in, entry, topology);
+  sp_instances_init (&in, &entry->key, topology);
   weigh (&in, SP_ALGORITHM_PAIRWISE, &s[0], &s[1]);
-  instances_clear (&in);
+  sp_instances_clear (&in);
 }
 
 /* --- the cluster's graph ------------------------------------------------------------------------------------------ */
@@ -477,9 +289,9 @@ kept_topology (const SpCluster *cluster)
 
 /* Entries are never taken out, so that threads look them up while others add some. */
 static Entry *
-find_entry (SpClusterMemo *memo, const Key *key)
+find_entry (SpClusterMemo *memo, const SpGroupKey *key)
 {
-  Entry *entry = g_atomic_pointer_get (&memo->rates[hash_key (key) % SP_CLUSTER_MEMO_LISTS]);
+  Entry *entry = g_atomic_pointer_get (&memo->rates[sp_group_key_hash (key) % SP_CLUSTER_MEMO_LISTS]);
 
   while (entry != NULL && memcmp (&entry->key, key, sizeof *key) != 0)
     entry = entry->next;
@@ -488,10 +300,10 @@ find_entry (SpClusterMemo *memo, const Key *key)
 
 /* NULL: there is no graph. */
 static Entry *
-add_entry (const SpCluster *cluster, const Key *key)
+add_entry (const SpCluster *cluster, const SpGroupKey *key)
 {
   SpClusterMemo *memo = cluster->memo;
-  struct _SpPathEntry **list = &memo->rates[hash_key (key) % SP_CLUSTER_MEMO_LISTS];
+  struct _SpPathEntry **list = &memo->rates[sp_group_key_hash (key) % SP_CLUSTER_MEMO_LISTS];
 
   g_mutex_lock (&memo->lock);
   Entry *entry = find_entry (memo, key);
@@ -508,7 +320,7 @@ add_entry (const SpCluster *cluster, const Key *key)
 }
 
 static gboolean
-set_kept (const SpCluster *cluster, const Key *key, SpPath *ret_fair, SpPath *ret_alone)
+set_kept (const SpCluster *cluster, const SpGroupKey *key, SpPath *ret_fair, SpPath *ret_alone)
 {
   Entry *entry = find_entry (cluster->memo, key);
 
@@ -527,7 +339,7 @@ set_kept (const SpCluster *cluster, const Key *key, SpPath *ret_fair, SpPath *re
 }
 
 static gboolean
-set_anew (const SpCluster *cluster, const Key *key, SpPath *ret_fair, SpPath *ret_alone)
+set_anew (const SpCluster *cluster, const SpGroupKey *key, SpPath *ret_fair, SpPath *ret_alone)
 {
   SpTopologySpec spec;
   Entry entry = { .key = *key };
@@ -549,7 +361,7 @@ gboolean
 sp_path_set_from_graph (const SpCluster *cluster, const SpProgram *program, SpGroupId group, SpPath *ret_fair,
                         SpPath *ret_alone)
 {
-  Key key = key_of (program, group);
+  SpGroupKey key = sp_group_key (program, group);
 
   gint64 gpus = (gint64) cluster->nodes * cluster->gpus_per_node;
   if (program->world > gpus || gpus > MOST_RANKS)
