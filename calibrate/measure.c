@@ -104,6 +104,20 @@ check_options (Options *options, GError **error)
   return sp_sweep_read_shapes (sweep, options->shapes != NULL ? options->shapes : "shapes", text, error);
 }
 
+static gboolean
+run_ranks (const Options *options, int threads, SpRankFunc run, gpointer data, GError **error)
+{
+  const SpRanksOptions ranks = {
+    .program = "seqpar-measure",
+    .remark = "what was measured is kept, and --timeout gives it longer",
+    .launchers = SP_LAUNCHERS,
+    .threads = threads,
+    .timeout_s = options->timeout_s,
+  };
+
+  return sp_ranks_run (&ranks, run, data, error);
+}
+
 /* Ranks of this machine, or those that a launcher started; checked against its GPUs. */
 static gboolean
 count_ranks (int threads, int *ret_threads, int *ret_size, GError **error)
@@ -111,7 +125,7 @@ count_ranks (int threads, int *ret_threads, int *ret_size, GError **error)
   int rank = 0, local = 0;
   GError *wrong = NULL;
 
-  gboolean launched = sp_ranks_launched (&rank, ret_size, &local, &wrong);
+  gboolean launched = sp_ranks_launched (SP_LAUNCHERS, &rank, ret_size, &local, &wrong);
   if (wrong != NULL) {
     g_propagate_error (error, wrong);
     return FALSE;
@@ -148,7 +162,7 @@ run_sweep (Options *options, GError **error)
   sweep->nccl = HAVE_NCCL && size > 1;
   if (options->what == NULL && sweep->nccl)
     sweep->kinds |= SP_SWEEP_NCCL;
-  return sp_ranks_run (threads, options->timeout_s, sp_sweep_rank, sweep, error);
+  return run_ranks (options, threads, sp_sweep_rank, sweep, error);
 }
 
 /* For who starts it. */
@@ -219,7 +233,7 @@ run_beside (Options *options, GError **error)
     return FALSE;
   if (size < 2)
     return fail (error, "--beside needs two GPUs, and here is one");
-  return sp_ranks_run (threads, options->timeout_s, sp_kernels_beside_rank, &sweep, error);
+  return run_ranks (options, threads, sp_kernels_beside_rank, &sweep, error);
 }
 
 static gboolean
@@ -235,7 +249,7 @@ run_kernels (Options *options, char **programs, GError **error)
     return run_beside (options, error);
   if (!sp_execution_read (&options->execution, 0, error) || sp_gpu_count (error) == 0)
     return FALSE;
-  return sp_ranks_run (1, options->timeout_s, sp_kernels_rank, &sweep, error);
+  return run_ranks (options, 1, sp_kernels_rank, &sweep, error);
 }
 
 static gboolean
@@ -255,7 +269,7 @@ run_bench (Options *options, char **kernels, GError **error)
   }
   bench->rows = rows;
   bench->output = options->sweep.output;
-  return sp_gpu_count (error) > 0 && sp_ranks_run (1, options->timeout_s, sp_bench_rank, bench, error);
+  return sp_gpu_count (error) > 0 && run_ranks (options, 1, sp_bench_rank, bench, error);
 }
 
 static gboolean
@@ -270,9 +284,9 @@ run_execute (Options *options, char **programs, GError **error)
     return fail (error, "--steps and --timeout take 1 or more, --warm-up and --gpus 0 or more");
   if (!count_ranks (options->threads, &threads, &size, error) || !sp_execution_read (execution, size, error))
     return FALSE;
-  if (execution->verifies && sp_ranks_launched (&threads, &size, &threads, NULL))
+  if (execution->verifies && sp_ranks_launched (SP_LAUNCHERS, &threads, &size, &threads, NULL))
     return fail (error, "--verify compares ranks within one process: start it without a launcher");
-  return sp_ranks_run (threads, options->timeout_s, sp_execute_rank, execution, error);
+  return run_ranks (options, threads, sp_execute_rank, execution, error);
 }
 
 static gboolean

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 struct _SpRanks {
+  const SpRanksOptions *options;
   int size;
   gboolean launcher;
-  int timeout_s;
   gint64 progress_us; /* monotonic, of the last progress; under lock */
   GMutex lock;
   GCond changed;
@@ -44,20 +44,23 @@ read_variable (const char *name, int lowest, int highest, int *ret_value, GError
 }
 
 gboolean
-sp_ranks_launched (int *ret_rank, int *ret_size, int *ret_local_rank, GError **error)
+sp_ranks_launched (guint launchers, int *ret_rank, int *ret_size, int *ret_local_rank, GError **error)
 {
-  static const char *const launchers[][3] = {
-    { "RANK", "WORLD_SIZE", "LOCAL_RANK" },
-    { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK" },
-    { "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID" },
+  static const struct {
+    SpLauncher launcher;
+    const char *rank, *size, *local_rank;
+  } known[] = {
+    { SP_LAUNCHER_TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_RANK" },
+    { SP_LAUNCHER_MPIRUN, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK" },
+    { SP_LAUNCHER_SRUN, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID" },
   };
-  for (guint i = 0; i < G_N_ELEMENTS (launchers); i++) {
-    if (g_getenv (launchers[i][0]) == NULL || g_getenv (launchers[i][1]) == NULL)
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++) {
+    if (!(launchers & known[i].launcher) || g_getenv (known[i].rank) == NULL || g_getenv (known[i].size) == NULL)
       continue;
     int size = 0;
-    if (!read_variable (launchers[i][1], 1, 1 << 20, &size, error) ||
-        !read_variable (launchers[i][0], 0, size - 1, ret_rank, error) ||
-        !read_variable (launchers[i][2], 0, size - 1, ret_local_rank, error))
+    if (!read_variable (known[i].size, 1, 1 << 20, &size, error) ||
+        !read_variable (known[i].rank, 0, size - 1, ret_rank, error) ||
+        !read_variable (known[i].local_rank, 0, size - 1, ret_local_rank, error))
       return FALSE;
     *ret_size = size;
     return TRUE;
@@ -79,12 +82,13 @@ static gpointer
 watch (gpointer data)
 {
   SpRanks *ranks = data;
+  const SpRanksOptions *o = ranks->options;
   g_mutex_lock (&ranks->lock);
   while (!ranks->over) {
-    gint64 end = ranks->progress_us + ranks->timeout_s * G_TIME_SPAN_SECOND;
+    gint64 end = ranks->progress_us + o->timeout_s * G_TIME_SPAN_SECOND;
     if (g_get_monotonic_time () > end) {
-      fprintf (stderr, "seqpar-measure: no progress for %d s (--timeout)%s%s; what was measured is kept\n",
-               ranks->timeout_s, ranks->failed ? ", after " : "", ranks->failed ? ranks->failed->message : "");
+      fprintf (stderr, "%s: no progress for %d s%s%s; %s\n", o->program, o->timeout_s, ranks->failed ? ", after " : "",
+               ranks->failed ? ranks->failed->message : "", o->remark);
       _exit (1);
     }
     g_cond_wait_until (&ranks->changed, &ranks->lock, end + G_TIME_SPAN_MILLISECOND);
@@ -248,7 +252,7 @@ call_rank_0 (SpRank *rank, const char *host, guint16 port, GError **error)
 {
   SpRanks *r = rank->ranks;
   g_autoptr (GSocketClient) client = g_socket_client_new ();
-  gint64 end = g_get_monotonic_time () + r->timeout_s * G_TIME_SPAN_SECOND;
+  gint64 end = g_get_monotonic_time () + r->options->timeout_s * G_TIME_SPAN_SECOND;
   while (r->peers[0] == NULL) {
     g_clear_error (error);
     r->peers[0] = g_socket_client_connect_to_host (client, host, port, NULL, error);
@@ -301,12 +305,12 @@ run_threads (SpRanks *ranks, SpRankFunc run, gpointer data)
 }
 
 gboolean
-sp_ranks_run (int threads, int timeout_s, SpRankFunc run, gpointer data, GError **error)
+sp_ranks_run (const SpRanksOptions *options, SpRankFunc run, gpointer data, GError **error)
 {
-  SpRanks ranks = { .size = threads, .timeout_s = timeout_s, .progress_us = g_get_monotonic_time () };
+  SpRanks ranks = { .options = options, .size = options->threads, .progress_us = g_get_monotonic_time () };
   int rank = 0, local_rank = 0;
   GError *wrong = NULL;
-  ranks.launcher = sp_ranks_launched (&rank, &ranks.size, &local_rank, &wrong);
+  ranks.launcher = sp_ranks_launched (options->launchers, &rank, &ranks.size, &local_rank, &wrong);
   if (wrong != NULL) {
     g_propagate_error (error, wrong);
     return FALSE;

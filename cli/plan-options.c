@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/plan.h"
 
+#include "cli/ranks.h"
 #include "models/inputs/ini.h"
 #include "models/inputs/profile.h"
 #include "sim/schedules.h"
@@ -71,7 +72,7 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
       "--space whole also every-K recompute, ring kind, schedule, uneven stages, ZeRO group, offload. --set takes\n"
       "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, loss, optimizer,\n"
       "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles;\n"
-      "and ring-kind, schedule, virtual-stages and offload, which are then not searched.\n",
+      "and ring-kind, schedule, virtual-stages and offload, which are then not searched.\n" SP_RANKS_HELP,
       out, error);
 }
 

@@ -149,15 +149,24 @@ gboolean
 sp_cli_on_ranks (SpRankedFunc run, char **args, GString *out, GError **error)
 {
   Ranked r = { .run = run, .args = args, .out = out };
+  const SpRanksOptions options = {
+    .program = "seqpar",
+    .remark = "every process that mpirun started has to run this command, or env -u OMPI_COMM_WORLD_SIZE before it has "
+              "one do it alone",
+    .launchers = SP_LAUNCHER_MPIRUN,
+    .timeout_s = TIMEOUT_S,
+  };
   int rank = 0, size = 1, local_rank;
+  GError *wrong = NULL;
 
-  if (g_getenv ("OMPI_COMM_WORLD_SIZE") == NULL)
-    return run (NULL, args, out, error);
-  if (!sp_ranks_launched (&rank, &size, &local_rank, error))
+  gboolean launched = sp_ranks_launched (options.launchers, &rank, &size, &local_rank, &wrong);
+  if (wrong != NULL) {
+    g_propagate_error (error, wrong);
     return FALSE;
-  if (size == 1)
+  }
+  if (!launched || size == 1)
     return run (NULL, args, out, error);
-  if (!check_nodes (error) || !sp_ranks_run (1, TIMEOUT_S, run_rank, &r, error)) {
+  if (!check_nodes (error) || !sp_ranks_run (&options, run_rank, &r, error)) {
     g_clear_error (&r.error);
     return FALSE;
   }

@@ -4,7 +4,8 @@
 /*
  * Commands that split their work over processes: `mpirun -n 3 seqpar plan ...`. mpirun starts them and says which is
  * which; what they tell each other goes the way that ranks of a measurement have (calibrate/ranks.h), so that no MPI is
- * linked and any build has it. Open MPI's variables are read.
+ * linked and any build has it. Open MPI's variables are read, and no others: a batch script has RANK or SLURM_PROCID
+ * for other programs, and a command in it is alone.
  *
  * All ranks run the command with the same arguments and files, exchange what each has found, and have the same result,
  * which rank 0 alone prints. An error of one ends all: rank 0 prints it, with the rank whose it was, and has its status; the
@@ -17,6 +18,11 @@
 #include "models/planner.h"
 
 G_BEGIN_DECLS
+
+/* Of the command's help. */
+#define SP_RANKS_HELP                                                                                                  \
+  "mpirun -n N (Open MPI's) before it splits the work over processes, with -x MASTER_ADDR=NODE over several nodes.\n"  \
+  "Nothing else does: variables of torchrun, srun or a batch script change nothing.\n"
 
 /* `ranks` NULL: alone. */
 typedef gboolean (*SpRankedFunc) (const SpPlanRanks *ranks, char **args, GString *out, GError **error);

@@ -50,7 +50,7 @@ parse (char **args, Options *o, GString *out, GError **error)
       "VALUES are a list, 0,1,3, with ranges in it: 1..8, 0%..5%+1%, 64K..4096K*2. With ; they are separated by\n"
       "that: order=tensor,ulysses,ring,lasp,data,pipeline;tensor,ring,ulysses,lasp,data,pipeline. Keys joined by :\n"
       "change together: ulysses:ring=1:16,8:2,16:1, nodes:data=1..8*2. A layout that does not fit is a row with what\n"
-      "it lacks, one that is refused a row with the reason.\n",
+      "it lacks, one that is refused a row with the reason.\n" SP_RANKS_HELP,
       out, error);
 }
 

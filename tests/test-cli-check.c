@@ -115,6 +115,23 @@ test_four (void)
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
 }
 
+/* The pair's runs with transfers of another day, which no run was executed beside: how far a profile carries. */
+static void
+check_another_day (const char *profile)
+{
+  g_autofree char *executed = shipped ("executed", "h200x2.csv");
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  g_autoptr (GError) error = NULL;
+
+  g_auto (Run) check = run_cli ("calibrate", "check", profile, executed, "--json", "--tolerance", "5%");
+  g_assert_cmpint (check.status, ==, 0);
+  json_parser_load_from_data (parser, check.out, -1, &error);
+  g_assert_no_error (error);
+  JsonObject *all = json_node_get_object (json_parser_get_root (parser));
+  g_assert_cmpuint (json_array_get_length (json_object_get_array_member (all, "runs")), ==, 34);
+  g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.1);
+}
+
 /* One H200 by itself, 16 runs of another card and day: at clocks of 0.75 to 1 of the highest, 5 % at worst. */
 static void
 test_one (void)
@@ -144,6 +161,7 @@ test_one (void)
   g_assert_cmpuint (json_array_get_length (json_object_get_array_member (all, "runs")), ==, 16);
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
   g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.06);
+  check_another_day ("one.ini");
 }
 
 /* The profile of four has seqpar's attention alone, so runs with another's are refused; where there is no attention in

@@ -92,6 +92,9 @@ static const struct {
   { "export",
     { "plan", "--model", "model.ini", "--cluster", "cluster.ini", "--global-batch", "4", "--sequence", "16K",
       "--export", "megatron" } },
+  { "8b",
+    { "plan", "--model", "llama-3.1-8b", "--cluster", "a800-2x8", "--global-batch", "1", "--sequence", "208K",
+      "--space", "whole" } },
   { "sweep", { "sweep", "scenario.ini", "--sweep", "sequence=1K..96K+1K" } },
 };
 
@@ -144,6 +147,32 @@ test_resumed (void)
     g_autofree char *made = contents ("ranks.csv");
     g_assert_cmpstr (made, ==, whole);
   }
+}
+
+/* A lone command in a script that has variables of other launchers, or a part of mpirun's, waits for nobody; and mpirun's
+ * ranks go by mpirun's. */
+static void
+test_others (void)
+{
+  static const char *const args[] = { "sweep", "scenario.ini", "--sweep", "sequence=1K,2K,3K", NULL };
+  static const char *const variables[][2] = {
+    { "RANK", "0" },         { "WORLD_SIZE", "2" },    { "LOCAL_RANK", "0" },           { "SLURM_PROCID", "0" },
+    { "SLURM_NTASKS", "2" }, { "SLURM_LOCALID", "0" }, { "SLURM_STEP_NUM_TASKS", "2" }, { "OMPI_COMM_WORLD_SIZE", "2" },
+  };
+
+  write_good ();
+  g_auto (Run) plain = run_args (args);
+  for (guint i = 0; i < G_N_ELEMENTS (variables); i++)
+    g_setenv (variables[i][0], variables[i][1], TRUE);
+  g_auto (Run) alone = run_args (args);
+  g_auto (Run) ranks = run_ranks (args);
+  for (guint i = 0; i < G_N_ELEMENTS (variables); i++)
+    g_unsetenv (variables[i][0]);
+  g_assert_cmpint (plain.status, ==, 0);
+  g_assert_cmpint (alone.status, ==, 0);
+  g_assert_cmpint (ranks.status, ==, 0);
+  g_assert_cmpstr (alone.out, ==, plain.out);
+  g_assert_cmpstr (ranks.out, ==, plain.out);
 }
 
 /* --- what goes wrong ---------------------------------------------------------------------------------------------- */
@@ -243,6 +272,7 @@ main (int argc, char **argv)
     g_test_add_data_func (path, commands[i].args, test_same);
   }
   g_test_add_func ("/ranks/resumed", test_resumed);
+  g_test_add_func ("/ranks/others", test_others);
   g_test_add_func ("/ranks/usage", test_usage);
   g_test_add_func ("/ranks/input", test_input);
   g_test_add_func ("/ranks/one-fails", test_one_fails);

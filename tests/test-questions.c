@@ -158,12 +158,12 @@ test_longest_none (void)
 }
 
 /* Case G16: 28 query and 4 KV heads on 8 GPUs. Ulysses 8 is refused, and the longest sequence is Ulysses 4 x ring 2's,
- * once the logits of all tokens do not count. G15: 40 and 8 heads at 64K on 16 GPUs, Ulysses 8 x ring 2. */
+ * once the logits of all tokens do not count. */
 static void
 test_heads (void)
 {
   g_autoptr (GError) error = NULL;
-  g_auto (World) w = { 0 }, w15 = { 0 };
+  g_auto (World) w = { 0 };
 
   world_init (&w, "qwen2.5-7b", "a100-1x8", 0, 1);
   w.question.base.loss = SP_LOSS_CHUNKED;
@@ -174,15 +174,29 @@ test_heads (void)
   g_assert_cmpint (best->layout.ring, ==, 2);
   for (guint i = 0; i < max->plan->entries->len; i++)
     g_assert_cmpint (g_array_index (max->plan->entries, SpPlanEntry, i).layout.ulysses, !=, 8);
+}
 
-  world_init (&w15, "qwen2.5-14b", "a100-16x8", 65536, 1);
-  w15.question.gpus = 16;
-  g_autoptr (SpPlanGpus) gpus = sp_plan_gpus (&w15.estimator, &w15.question, 16000, FALSE, &error);
-  g_assert_no_error (error);
-  g_assert_cmpint (gpus->fewest, ==, 0);
-  best = sp_plan_best (((SpPlanTrial *) gpus->trials->pdata[0])->plan);
-  g_assert_cmpint (best->layout.ulysses, ==, 8);
-  g_assert_cmpint (best->layout.ring, ==, 2);
+/* Case G15: 40 and 8 heads at 64K on 16 GPUs. Ulysses 8, with a ring of 2 for one sequence, and two data ranks for more. */
+static void
+test_heads_of_batches (void)
+{
+  static const struct {
+    gint32 global_batch, data, ulysses, ring;
+  } rows[] = { { 1, 1, 8, 2 }, { 16, 2, 8, 1 } };
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autoptr (GError) error = NULL;
+    g_auto (World) w = { 0 };
+    world_init (&w, "qwen2.5-14b", "a100-16x8", 65536, rows[i].global_batch);
+    w.question.gpus = 16;
+    g_autoptr (SpPlanGpus) gpus = sp_plan_gpus (&w.estimator, &w.question, 16000, FALSE, &error);
+    g_assert_no_error (error);
+    g_assert_cmpint (gpus->fewest, ==, 0);
+    const SpPlanEntry *best = sp_plan_best (((SpPlanTrial *) gpus->trials->pdata[0])->plan);
+    g_assert_cmpint (best->layout.data, ==, rows[i].data);
+    g_assert_cmpint (best->layout.ulysses, ==, rows[i].ulysses);
+    g_assert_cmpint (best->layout.ring, ==, rows[i].ring);
+  }
 }
 
 /* --- numbers of GPUs ---------------------------------------------------------------------------------------------- */
@@ -581,6 +595,7 @@ main (int argc, char **argv)
   g_test_add_func ("/questions/longest/scan", test_longest_scan);
   g_test_add_func ("/questions/longest/none", test_longest_none);
   g_test_add_func ("/questions/longest/heads", test_heads);
+  g_test_add_func ("/questions/longest/heads-of-batches", test_heads_of_batches);
   g_test_add_func ("/questions/gpus/counts", test_counts);
   g_test_add_func ("/questions/gpus/fewest", test_fewest);
   g_test_add_func ("/questions/budget", test_budget);

@@ -165,12 +165,14 @@ gather (SpRank *rank, gpointer data, GError **error)
   return TRUE;
 }
 
+static const SpRanksOptions four = { "test", "kept", SP_LAUNCHERS, 4, 60 }, hasty = { "test", "kept", 0, 1, 1 };
+
 static void
 test_threads (void)
 {
   g_autoptr (GError) error = NULL;
-  g_assert_true (sp_ranks_run (4, 60, gather, NULL, &error));
-  g_assert_false (sp_ranks_run (4, 60, gather, (gpointer) "dies", &error));
+  g_assert_true (sp_ranks_run (&four, gather, NULL, &error));
+  g_assert_false (sp_ranks_run (&four, gather, (gpointer) "dies", &error));
   g_assert_cmpstr (error->message, ==, "rank 2: the test ended it");
 }
 
@@ -193,7 +195,7 @@ be_rank (void)
 {
   g_autoptr (GError) error = NULL;
 
-  if (sp_ranks_run (1, 60, gather_until_killed, NULL, &error))
+  if (sp_ranks_run (&four, gather_until_killed, NULL, &error))
     return 0;
   g_printerr ("%s\n", error->message);
   return 1;
@@ -228,6 +230,77 @@ test_killed (void)
   g_assert_true (g_subprocess_get_if_signaled (second));
   g_assert_nonnull (strstr (said, "rank 1 ended or is out of reach"));
   g_assert_true (strchr (said, '\n') == said + strlen (said) - 1);
+}
+
+static gboolean
+sleep_on (SpRank *rank, gpointer data, GError **error)
+{
+  g_usleep (60 * G_USEC_PER_SEC);
+  return TRUE;
+}
+
+/* One that makes no progress is ended, in the name of its program. */
+static void
+test_stuck (void)
+{
+  if (g_test_subprocess ()) {
+    sp_ranks_run (&hasty, sleep_on, NULL, NULL);
+    return;
+  }
+  g_test_trap_subprocess (NULL, 0, 0);
+  g_test_trap_assert_failed ();
+  g_test_trap_assert_stderr ("test: no progress for 1 s; kept\n");
+}
+
+static void
+set_variables (const char *const (*variables)[2], gboolean sets)
+{
+  for (guint i = 0; variables[i][0] != NULL; i++)
+    if (sets)
+      g_setenv (variables[i][0], variables[i][1], TRUE);
+    else
+      g_unsetenv (variables[i][0]);
+}
+
+/* Which variables make a process a rank, of the launchers that are asked for. */
+static void
+test_launchers (void)
+{
+  static const struct {
+    const char *variables[7][2];
+    guint launchers;
+    int rank, size; /* size 0: of no launcher; -1: refused */
+  } rows[] = {
+    { { { "RANK", "1" }, { "WORLD_SIZE", "2" }, { "LOCAL_RANK", "1" } }, SP_LAUNCHERS, 1, 2 },
+    { { { "RANK", "1" }, { "WORLD_SIZE", "2" }, { "LOCAL_RANK", "1" } }, SP_LAUNCHER_MPIRUN, 0, 0 },
+    { { { "RANK", "1" } }, SP_LAUNCHERS, 0, 0 },
+    { { { "RANK", "2" }, { "WORLD_SIZE", "2" }, { "LOCAL_RANK", "0" } }, SP_LAUNCHERS, 0, -1 },
+    { { { "SLURM_PROCID", "0" }, { "SLURM_NTASKS", "8" }, { "SLURM_LOCALID", "0" } }, SP_LAUNCHERS, 0, 0 },
+    { { { "SLURM_PROCID", "3" }, { "SLURM_STEP_NUM_TASKS", "8" }, { "SLURM_LOCALID", "1" } }, SP_LAUNCHERS, 3, 8 },
+    { { { "SLURM_PROCID", "3" }, { "SLURM_STEP_NUM_TASKS", "8" } }, SP_LAUNCHER_MPIRUN, 0, 0 },
+    { { { "RANK", "0" },
+        { "WORLD_SIZE", "9" },
+        { "LOCAL_RANK", "0" },
+        { "OMPI_COMM_WORLD_RANK", "2" },
+        { "OMPI_COMM_WORLD_SIZE", "3" },
+        { "OMPI_COMM_WORLD_LOCAL_RANK", "2" } },
+      SP_LAUNCHER_MPIRUN,
+      2,
+      3 },
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_autoptr (GError) error = NULL;
+    int rank = 0, size = 0, local_rank = 0;
+    set_variables (rows[i].variables, TRUE);
+    gboolean launched = sp_ranks_launched (rows[i].launchers, &rank, &size, &local_rank, &error);
+    set_variables (rows[i].variables, FALSE);
+    g_assert_true (launched == (rows[i].size > 0));
+    g_assert_true ((error != NULL) == (rows[i].size < 0));
+    g_assert_cmpint (size, ==, MAX (rows[i].size, 0));
+    if (launched)
+      g_assert_cmpint (rank, ==, rows[i].rank);
+  }
 }
 
 /* --- the points of a sweep ---------------------------------------------------------------------------------------- */
@@ -302,8 +375,10 @@ main (int argc, char **argv)
   g_test_add_func ("/rows/resume", test_resume);
   g_test_add_func ("/rows/refused", test_refused);
   g_test_add_func ("/rows/full", test_full);
+  g_test_add_func ("/ranks/launchers", test_launchers); /* before there are threads: it sets variables */
   g_test_add_func ("/ranks/killed", test_killed);
   g_test_add_func ("/ranks/threads", test_threads);
+  g_test_add_func ("/ranks/stuck", test_stuck);
   g_test_add_func ("/rows/points", test_points);
   return g_test_run ();
 }
