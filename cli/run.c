@@ -175,7 +175,7 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
 {
   g_autoptr (SpScenario) s = sp_cli_load_scenario (o->files[0], o->sets, error);
   if (s == NULL || !sp_scenario_check_run (s, engine == ENGINE_SIMULATE, error) ||
-      !sp_cli_check_output (o->emit, error) || !sp_cli_check_output (o->trace, error))
+      !sp_cli_check_outputs (o->emit, o->trace, error))
     return FALSE;
   g_autoptr (SpProgram) program = sp_program_new ();
   SpEstimator estimator;
