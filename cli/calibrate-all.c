@@ -564,7 +564,7 @@ sp_calibrate_all (char **args, GString *out, GError **error)
   if (o.gpus != ALL_GPUS && (o.gpus < 1 || o.gpus > 1024))
     return sp_cli_usage (error, "--gpus takes a whole number from 1 to 1024");
   o.gpus = o.gpus != ALL_GPUS ? o.gpus : 0;
-  if (!sp_calibrate_tolerance (o.tolerance, &tolerance, error))
+  if (!sp_calibrate_tolerance (o.tolerance, &tolerance, error) || !sp_cli_check_output (o.output, error))
     return FALSE;
   gboolean good = o.dry ? dry_run (&job, error) : calibrate (&job, error);
   g_clear_pointer (&job.trials, g_ptr_array_unref);
