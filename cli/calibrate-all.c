@@ -4,7 +4,6 @@
 #include <glib/gstdio.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "calibrate/executed.h"
 #include "calibrate/fit.h"
@@ -478,22 +477,6 @@ check_card (const Job *job, const SpMachine *machine, GError **error)
                       job->o->rest[0], cluster->device->name, machine->card);
 }
 
-/* The profile comes last, after all that takes long. */
-static gboolean
-check_output (const char *path, GError **error)
-{
-  g_autofree char *folder = g_path_get_dirname (path);
-
-  if (!sp_cli_check_output (path, error))
-    return FALSE;
-  if (*path == '\0')
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "\"\": cannot be written");
-  if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);
-  return g_access (folder, W_OK | X_OK) == 0 ||
-         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", path, g_strerror (errno));
-}
-
 static gboolean
 count_gpus (const Options *o, const SpMachine *machine, int *ret, GError **error)
 {
@@ -537,7 +520,7 @@ calibrate (Job *job, GError **error)
 {
   g_auto (SpMachine) machine = { 0 };
 
-  if (!sp_fit_is_built (error) || !check_output (job->o->output, error))
+  if (!sp_fit_is_built (error) || !sp_cli_check_writable (job->o->output, error))
     return FALSE;
   job->measure = sp_find_measure (error);
   if (job->measure == NULL || !sp_machine_read (job->measure, &machine, error) ||

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options and files of the command line. */
+#include <errno.h>
 #include <glib/gstdio.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "models/inputs/ini.h"
@@ -194,6 +196,22 @@ sp_cli_check_output (const char *path, GError **error)
   if (g_file_test (path, G_FILE_TEST_IS_SYMLINK) && !g_file_test (path, G_FILE_TEST_EXISTS))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: a link that leads to no file", path);
   return TRUE;
+}
+
+gboolean
+sp_cli_check_writable (const char *path, GError **error)
+{
+  if (path == NULL)
+    return TRUE;
+  if (!sp_cli_check_output (path, error))
+    return FALSE;
+  if (*path == '\0')
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "\"\": cannot be written");
+  if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);
+  g_autofree char *folder = g_path_get_dirname (path);
+  return g_access (folder, W_OK | X_OK) == 0 ||
+         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", path, g_strerror (errno));
 }
 
 /* Of one name, or one file by two. */
