@@ -4,7 +4,6 @@
 #include <glib/gstdio.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "calibrate/executed.h"
 #include "calibrate/fit.h"
@@ -245,22 +244,6 @@ check_card (const SpCalibration *job, const SpMachine *machine, GError **error)
                       job->o->rest[0], cluster->device->name, machine->card);
 }
 
-/* The profile comes last, after all that takes long. */
-static gboolean
-check_output (const char *path, GError **error)
-{
-  g_autofree char *folder = g_path_get_dirname (path);
-
-  if (!sp_cli_check_output (path, error))
-    return FALSE;
-  if (*path == '\0')
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "\"\": cannot be written");
-  if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);
-  return g_access (folder, W_OK | X_OK) == 0 ||
-         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", path, g_strerror (errno));
-}
-
 static gboolean
 count_gpus (const SpCalibrateOptions *o, const SpMachine *machine, int *ret, GError **error)
 {
@@ -304,7 +287,7 @@ calibrate (SpCalibration *job, GError **error)
 {
   g_auto (SpMachine) machine = { 0 };
 
-  if (!sp_fit_is_built (error) || !check_output (job->o->output, error))
+  if (!sp_fit_is_built (error) || !sp_cli_check_writable (job->o->output, error))
     return FALSE;
   job->measure = sp_find_measure (error);
   if (job->measure == NULL || !sp_machine_read (job->measure, &machine, error) ||
@@ -331,7 +314,7 @@ sp_calibrate_all (char **args, GString *out, GError **error)
   if (o.gpus != ALL_GPUS && (o.gpus < 1 || o.gpus > 1024))
     return sp_cli_usage (error, "--gpus takes a whole number from 1 to 1024");
   o.gpus = o.gpus != ALL_GPUS ? o.gpus : 0;
-  if (!sp_calibrate_tolerance (o.tolerance, &tolerance, error))
+  if (!sp_calibrate_tolerance (o.tolerance, &tolerance, error) || !sp_cli_check_output (o.output, error))
     return FALSE;
   gboolean good = o.dry ? dry_run (&job, error) : calibrate (&job, error);
   g_clear_pointer (&job.trials, g_ptr_array_unref);

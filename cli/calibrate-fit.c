@@ -156,7 +156,7 @@ read_device (char **files, const char *named, const char *card, const SpPoints *
 gboolean
 sp_calibrate_points (char **files, const char *device, double least, SpMeasuredSets *ret, GError **error)
 {
-  ret->sets = read_sets (files, error);
+  ret->sets = sp_cli_check_once (files, error) ? read_sets (files, error) : NULL;
   if (ret->sets == NULL || !read_card (ret->sets, files, &ret->card, error))
     return FALSE;
   ret->points = sp_points_new ((SpMeasured *const *) ret->sets->pdata, ret->sets->len);

@@ -7,6 +7,9 @@
 
 /* --- import ------------------------------------------------------------------------------------------------------- */
 
+#define NOT_GIVEN G_MININT64
+#define MOST_RANKS (1 << 24)
+
 typedef struct {
   char **rest;
   char *output, *op, *dtype, *card, *date, *published;
@@ -51,20 +54,26 @@ parse (char **args, Options *o, GString *out, GError **error)
 }
 
 static gboolean
+is_number (gint64 n)
+{
+  return n == NOT_GIVEN || (n >= 1 && n <= MOST_RANKS);
+}
+
+static gboolean
 read_given (const Options *o, SpImportGiven *given, GError **error)
 {
   guint op = 0;
   if (!sp_cli_choice ("--op", o->op, sp_measured_op_names + 1, &op, error))
     return FALSE;
-  if (o->ranks < 0 || o->nodes < 0 || o->ranks > 1 << 24 || o->nodes > 1 << 24)
-    return sp_cli_usage (error, "--ranks and --nodes take whole numbers from 1 to %d", 1 << 24);
+  if (!is_number (o->ranks) || !is_number (o->nodes))
+    return sp_cli_usage (error, "--ranks and --nodes take whole numbers from 1 to %d", MOST_RANKS);
   g_autofree char *word = o->dtype != NULL ? sp_measured_word (o->dtype) : NULL;
   if (word != NULL && !g_str_equal (word, o->dtype))
     return sp_cli_usage (error, "--dtype takes a word of a-z and 0-9, such as bf16");
   *given = (SpImportGiven){
     .op = o->op != NULL ? (SpMeasuredOp) (op + 1) : SP_MEASURED_NONE,
-    .ranks = o->ranks,
-    .nodes = o->nodes,
+    .ranks = MAX (o->ranks, 0),
+    .nodes = MAX (o->nodes, 0),
     .dtype = o->dtype,
   };
   return TRUE;
@@ -86,7 +95,7 @@ say_given (const Options *o, SpMeasured *measured)
 static gboolean
 import (char **args, GString *out, GError **error)
 {
-  g_auto (Options) options = { NULL };
+  g_auto (Options) options = { .ranks = NOT_GIVEN, .nodes = NOT_GIVEN };
   SpImportGiven given;
   SpParsed parsed = parse (args, &options, out, error);
   if (parsed != SP_PARSED)
@@ -95,7 +104,7 @@ import (char **args, GString *out, GError **error)
     return sp_cli_usage (error, "FILE is missing");
   if (options.output == NULL)
     return sp_cli_usage (error, "-o CSV is missing");
-  if (!read_given (&options, &given, error))
+  if (!read_given (&options, &given, error) || !sp_cli_check_once (options.rest, error))
     return FALSE;
   g_autoptr (SpMeasured) measured = sp_measured_new ();
   say_given (&options, measured);

@@ -71,6 +71,12 @@ gint32 sp_cli_gpus (const SpCluster *cluster);
 /* Refuses to write over a file that was read, over a link that leads nowhere, and "-", which is never a file's name. A
  * NULL path is none. Before the work, for a command that writes more than one file. */
 gboolean sp_cli_check_output (const char *path, GError **error);
+/* The same, and whether a file can be written there at all: for what is written after work, or after another file. */
+gboolean sp_cli_check_writable (const char *path, GError **error);
+/* sp_cli_check_output of two, either of which may be none, and that they are not one file. */
+gboolean sp_cli_check_outputs (const char *first, const char *second, GError **error);
+/* A usage error where a file or name of the NULL-terminated `files` (NULL: none) is given twice: it would count double. */
+gboolean sp_cli_check_once (char **files, GError **error);
 /* Of a command that writes its one result to stdout where it is given no path: NULL or "-". */
 gboolean sp_cli_is_stdout (const char *path);
 /* Checks the first, writes under a temporary name and renames; refuses what is there and no regular file. */

@@ -80,7 +80,7 @@ help (char **names, GString *out, GError **error)
   g_string_append (out,
                    "\nseqpar help COMMAND: its options. seqpar --version. The result is on stdout, alone. Exit "
                    "status: 0, also for a\nlayout that does not fit; 1 for input that is wrong or impossible; 2 for "
-                   "wrong usage; 70 for a failure of seqpar itself.\n");
+                   "wrong usage; 3 beyond a tolerance or bound that one asked for; 70 for a failure of seqpar itself.\n");
   return TRUE;
 }
 
@@ -93,6 +93,9 @@ dispatch (char **args, GString *out, GError **error)
   if (g_str_equal (name, "--help") || g_str_equal (name, "-h") || g_str_equal (name, "help"))
     return help (args + 1, out, error);
   if (g_str_equal (name, "--version")) {
+    if (args[1] != NULL)
+      return sp_cli_fail (error, SP_CLI_ERROR_USAGE, "--version: \"%s\" is one argument too many (see seqpar --help)",
+                          args[1]);
     g_string_append (out, "seqpar " SEQPAR_VERSION "\n");
     return TRUE;
   }

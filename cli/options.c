@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options and files of the command line. */
-#include <string.h>
+#include <errno.h>
+#include <glib/gstdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "models/inputs/ini.h"
@@ -192,6 +195,51 @@ sp_cli_check_output (const char *path, GError **error)
   /* A rename would replace a link to nothing, or around in a circle, by a file. */
   if (g_file_test (path, G_FILE_TEST_IS_SYMLINK) && !g_file_test (path, G_FILE_TEST_EXISTS))
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: a link that leads to no file", path);
+  return TRUE;
+}
+
+gboolean
+sp_cli_check_writable (const char *path, GError **error)
+{
+  if (path == NULL)
+    return TRUE;
+  if (!sp_cli_check_output (path, error))
+    return FALSE;
+  if (*path == '\0')
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "\"\": cannot be written");
+  if (g_file_test (path, G_FILE_TEST_EXISTS) && !g_file_test (path, G_FILE_TEST_IS_REGULAR))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: not a regular file", path);
+  g_autofree char *folder = g_path_get_dirname (path);
+  return g_access (folder, W_OK | X_OK) == 0 ||
+         sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", path, g_strerror (errno));
+}
+
+/* Of one name, or one file by two. */
+static gboolean
+is_same_file (const char *a, const char *b)
+{
+  g_autofree char *first = g_canonicalize_filename (a, NULL), *second = g_canonicalize_filename (b, NULL);
+  GStatBuf x, y;
+  return g_str_equal (first, second) ||
+         (g_stat (a, &x) == 0 && g_stat (b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
+gboolean
+sp_cli_check_outputs (const char *first, const char *second, GError **error)
+{
+  if (!sp_cli_check_output (first, error) || !sp_cli_check_output (second, error))
+    return FALSE;
+  return first == NULL || second == NULL || !is_same_file (first, second) ||
+         sp_cli_usage (error, "%s is to be written twice: expected two files", second);
+}
+
+gboolean
+sp_cli_check_once (char **files, GError **error)
+{
+  for (guint i = 0; files != NULL && files[i] != NULL; i++)
+    for (guint k = 0; k < i; k++)
+      if (is_same_file (files[k], files[i]))
+        return sp_cli_usage (error, "%s is there twice: expected each once", files[i]);
   return TRUE;
 }
 

@@ -315,6 +315,9 @@ keep (const SpFigure *figure, const char *path, const SpCsv *csv, gboolean drawn
   g_autofree char *script = sp_figure_script (figure, output, data);
   g_autoptr (GString) text = g_string_new (script), copy = g_string_new (csv->text);
 
+  if (!sp_cli_check_writable (script_path, error) || !sp_cli_check_writable (data_path, error) ||
+      (!drawn && !sp_cli_check_writable (csv_path, error)))
+    return FALSE;
   return sp_cli_write_file (script_path, text, error) && sp_cli_write_file (data_path, figure->data, error) &&
          (drawn || sp_cli_write_file (csv_path, copy, error));
 }
@@ -340,9 +343,9 @@ run (const Options *o, const SpKind *kind, SpFormat format, GString *out, GError
   if (format == SP_FORMAT_TEXT)
     return sp_figure_draw (figure, out, error);
   g_autoptr (GString) drawn = g_string_new (NULL);
-  return sp_cli_check_output (o->output, error) && sp_figure_draw (figure, drawn, error) &&
-         sp_cli_write_file (o->output, drawn, error) &&
-         (!o->keep || keep (figure, o->output, csv, is_drawn (&q, kind), error));
+  return sp_cli_check_writable (o->output, error) && sp_figure_draw (figure, drawn, error) &&
+         (!o->keep || keep (figure, o->output, csv, is_drawn (&q, kind), error)) &&
+         sp_cli_write_file (o->output, drawn, error);
 }
 
 gboolean

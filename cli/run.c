@@ -161,12 +161,14 @@ add_json (const SpEstimate *estimate, const SpSimulated *simulated, const SpProg
   return sp_json_finish (builder, out, error);
 }
 
-static gboolean
-emit_program (const SpProgram *program, const char *path, GError **error)
+/* --emit-program's text; NULL: nobody wants it. */
+static GString *
+program_text (const SpProgram *program, const char *path)
 {
-  g_autoptr (GString) text = g_string_new (NULL);
-  sp_program_write_text (program, text);
-  return sp_cli_write_file (path, text, error);
+  GString *text = path != NULL ? g_string_new (NULL) : NULL;
+  if (text != NULL)
+    sp_program_write_text (program, text);
+  return text;
 }
 
 static gboolean
@@ -175,7 +177,7 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
 {
   g_autoptr (SpScenario) s = sp_cli_load_scenario (o->files[0], o->sets, error);
   if (s == NULL || !sp_scenario_check_run (s, engine == ENGINE_SIMULATE, error) ||
-      !sp_cli_check_output (o->emit, error) || !sp_cli_check_output (o->trace, error))
+      !sp_cli_check_outputs (o->emit, o->trace, error) || !sp_cli_check_writable (o->emit, error))
     return FALSE;
   g_autoptr (SpProgram) program = sp_program_new ();
   SpEstimator estimator;
@@ -183,15 +185,15 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
   sp_estimator_init (&estimator, s->arch, s->cluster, s->framework, convention);
   sp_estimate_layout (&estimator, program, &s->layout, &s->run, &estimate);
   sp_estimate_refine (&estimator, program, &estimate);
-  if (o->emit != NULL && !emit_program (program, o->emit, error))
-    return FALSE;
+  g_autoptr (GString) emitted = program_text (program, o->emit);
   if (engine == ENGINE_REHEARSE && s->run.scope != SP_SCOPE_STEP)
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
                         "%s: [run] scope = %s: only a whole step can be rehearsed; use scope = "
                         "step",
                         s->path, sp_scope_name ((SpScope) s->run.scope));
   if (engine == ENGINE_REHEARSE)
-    return sp_run_rehearsal (s, program, &estimate, o->json, out, error);
+    return sp_run_rehearsal (s, program, &estimate, o->json, out, error) &&
+           (emitted == NULL || sp_cli_write_file (o->emit, emitted, error));
 
   g_auto (SpSimulated) simulated = { 0 };
   gboolean simulates = engine == ENGINE_SIMULATE;
@@ -209,6 +211,8 @@ run (const Options *o, guint engine, SpMfuConvention convention, const SpSimulat
   SpInterval interval;
   if (sp_estimate_interval (&estimator, program, &s->run, &interval))
     sp_interval_apply (&interval, shown);
+  if (emitted != NULL && !sp_cli_write_file (o->emit, emitted, error))
+    return FALSE;
   const SpSimulated *with = simulates ? &simulated : NULL;
   if (o->json)
     return add_json (shown, with, program, notes, why, out, error);

@@ -143,6 +143,10 @@ add_range (const char *text, const SpSweepAxis *axis, const char *word, const ch
   double step = sign == NULL ? 1 : n[2].value, most = n[1].value + 1e-9 * fabs (n[1].value);
   if (n[0].value > n[1].value || (times ? factor.value <= 1 || n[0].value <= 0 : step <= 0))
     return refuse (text, error, "expected a range that goes up%s", times ? ", by a factor above 1" : "");
+  /* Before any is made: a million take seconds. */
+  double more = times ? log (most / n[0].value) / log (factor.value) : (most - n[0].value) / step;
+  if (more >= SP_SWEEP_MOST_POINTS)
+    return refuse (text, error, "is more than %d values", SP_SWEEP_MOST_POINTS);
   for (guint i = 0;; i++) {
     double value = times ? n[0].value * pow (factor.value, i) : n[0].value + i * step;
     if (value > most)
@@ -209,7 +213,10 @@ sp_sweep_axis_parse (const char *text, GError **error)
   axis->keys = g_strsplit (keys, ":", -1);
   axis->steps = g_ptr_array_new_with_free_func ((GDestroyNotify) g_strfreev);
   for (guint i = 0; axis->keys[i] != NULL; i++)
-    g_strstrip (axis->keys[i]);
+    if (*g_strstrip (axis->keys[i]) == '\0') {
+      refuse (text, error, "a key is empty");
+      return NULL;
+    }
   if (g_strv_length (axis->keys) > MOST_KEYS) {
     refuse (text, error, "at most %d keys change together", MOST_KEYS);
     return NULL;

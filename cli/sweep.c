@@ -375,7 +375,7 @@ sweep_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
   if (options.axes == NULL)
     return sp_cli_usage (error, "--sweep is missing");
   if (options.threads < 0 || options.threads > 1024)
-    return sp_cli_usage (error, "--threads %d: expected 1 to 1024", options.threads);
+    return sp_cli_usage (error, "--threads %d: expected 0 (one a processor) to 1024", options.threads);
   g_autoptr (SpSweep) sweep = sp_sweep_new (options.rest[0], options.sets, options.axes, error);
   if (sweep == NULL || !sp_sweep_check_sets (sweep, error))
     return FALSE;

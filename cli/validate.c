@@ -135,8 +135,8 @@ write_files (const Options *o, const GPtrArray *sets, GError **error)
   g_autoptr (GString) rows = g_string_new (NULL);
 
   sp_validate_csv (sets, rows);
-  return (o->csv == NULL || sp_cli_write_file (o->csv, rows, error)) &&
-         (o->plot == NULL || sp_plot_file ("validation", "validate", rows, o->plot, error));
+  return (o->plot == NULL || sp_plot_file ("validation", "validate", rows, o->plot, error)) &&
+         (o->csv == NULL || sp_cli_write_file (o->csv, rows, error));
 }
 
 /* --strict */
@@ -163,10 +163,10 @@ sp_command_validate (char **args, GString *out, GError **error)
 
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
-  if (!check_usage (&o, error))
+  if (!check_usage (&o, error) || !sp_cli_check_once (o.rest, error))
     return FALSE;
   g_autoptr (GPtrArray) sets = sp_validate_sets (o.rest, !o.fit, error);
-  if (sets == NULL || !sp_cli_check_output (o.csv, error) || !sp_cli_check_output (o.plot, error))
+  if (sets == NULL || !sp_cli_check_outputs (o.csv, o.plot, error) || !sp_cli_check_writable (o.csv, error))
     return FALSE;
   if (o.fit)
     return sp_validate_fit (sets, out, error);

@@ -88,7 +88,8 @@ sp_figure_format (const char *path, SpFormat *ret, GError **error)
       return TRUE;
     }
   return sp_figure_fail (error, SP_FIGURE_ERROR_FORMAT,
-                         "%s: expected a name that ends in .png, .svg or .pdf, or - for text", path);
+                         "%s: expected a name that ends in .png, .svg or .pdf, or - for text",
+                         *path != '\0' ? path : "\"\"");
 }
 
 SpFigure *

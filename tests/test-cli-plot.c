@@ -402,6 +402,21 @@ test_broken_gnuplot (void)
   g_assert_false (is_there ("no.svg"));
 }
 
+/* What is kept beside a figure cannot be written: neither is the figure. */
+static void
+test_none_written (void)
+{
+  g_autofree char *script = g_build_filename (folder, "kept.gp", NULL);
+  write_good ();
+  g_assert_cmpint (g_mkdir (script, 0755), ==, 0);
+  g_auto (Run) run =
+      run_cli ("plot", "scaling", "scenario.ini", "--sweep", "sequence=4K,8K", "-o", "kept.svg", "--keep");
+  assert_refused (&run, 1, (const char *const[]){ "kept.gp: cannot be written", NULL });
+  g_assert_false (is_there ("kept.svg"));
+  g_assert_false (is_there ("kept.dat"));
+  g_assert_cmpint (g_rmdir (script), ==, 0);
+}
+
 static void
 test_usage (void)
 {
@@ -463,6 +478,7 @@ main (int argc, char **argv)
   g_test_add_func ("/plot/degrees", test_degrees);
   g_test_add_func ("/plot/without-gnuplot", test_without_gnuplot);
   g_test_add_func ("/plot/broken-gnuplot", test_broken_gnuplot);
+  g_test_add_func ("/plot/none-written", test_none_written);
   g_test_add_func ("/plot/usage", test_usage);
   int status = g_test_run ();
   remove_folder ();

@@ -165,6 +165,10 @@ static const struct {
   { "sequence=64K..128K*2K", { "expected a range" }, 1 },
   { "kernel-noise=1%..5%+1", { "one unit" }, 1 },
   { "sequence=1..2000000", { "more than 1000000 values" }, 1 },
+  { "kernel-noise=1e-9..1*1.00000001", { "more than 1000000 values" }, 1 },
+  { "ulysses:=1:2", { "a key is empty" }, 1 },
+  { "config=model.ini,no/such.ini", { "[model] config", "there is no", "no/such.ini" }, 1 },
+  { "packing=none,no-such", { "[run] packing", "no-such" }, 1 },
   { "zero=1,2,1", { "\"1\" is there twice" }, 1 },
   { "sequence=65536,64K", { "\"64K\" is there twice" }, 1 }, /* one row, which a second run would not take */
   { "recompute=none,ful", { "\"ful\"", "did you mean full?" }, 1 },

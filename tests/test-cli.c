@@ -72,6 +72,20 @@ static const StatusCase status_cases[] = {
     { "run", "scenario.ini", "--engine", "simulate", "--collectives", "fluit" },
     { "--collectives", "fluid" } },
   { "simulate-why", 2, { "run", "scenario.ini", "--engine", "simulate", "--why" }, { "--why", "estimate" } },
+  { "version-more", 2, { "--version", "more" }, { "--version", "more" } },
+  { "import-ranks", 2, { "calibrate", "import", "x", "-o", "y", "--ranks", "0" }, { "--ranks", "from 1 to" } },
+  { "import-twice", 2, { "calibrate", "import", "x", "./x", "-o", "y" }, { "./x is there twice" } },
+  { "fit-twice", 2, { "calibrate", "fit", "x", "x", "-o", "y" }, { "x is there twice" } },
+  { "validate-twice", 2, { "validate", "lasp-2", "lasp-2" }, { "lasp-2 is there twice" } },
+  { "validate-outputs", 2, { "validate", "lasp-2", "--csv", "x.svg", "--plot", "./x.svg" }, { "written twice" } },
+  { "run-outputs",
+    2,
+    { "run", "scenario.ini", "--engine", "simulate", "--trace", "x", "--emit-program", "./x" },
+    { "x is to be written twice" } },
+  { "calibrate-dash", 2, { "calibrate", "h200-1x2", "--gpus", "2", "--dry-run", "-o", "-" }, { "\"-\" is no file" } },
+  { "set-group", 1, { "run", "scenario.ini", "--set", "zero-group=nod" }, { "zero-group", "did you mean node?" } },
+  { "set-parts", 1, { "run", "scenario.ini", "--set", "mlp-tiles=9999999" }, { "mlp-tiles", "from 1 to 1048576" } },
+  { "set-parts-near", 1, { "run", "scenario.ini", "--set", "loss-chunks=aut" }, { "did you mean auto?" } },
   { "slow-rank",
     1,
     { "run", "scenario.ini", "--engine", "simulate", "--set", "slow-ranks=999 x 2" },
@@ -302,6 +316,29 @@ test_emit_program (void)
   assert_refused (&directory, 1, is_folder);
 }
 
+/* A command that fails leaves none of its files, whichever of them is at fault. */
+static void
+test_none_written (void)
+{
+  static const char *const commands[][16] = {
+    { "run", "scenario.ini", "--emit-program", "p.txt", "--engine", "simulate", "--trace", "no-such/t.json" },
+    { "run", "scenario.ini", "--emit-program", "no-such/p.txt", "--engine", "simulate", "--trace", "t.json" },
+    { "run", "llama-3.1-8b-208k", "--emit-program", "p.txt", "--engine", "rehearse" },
+    { "run", "scenario.ini", "--emit-program", "p.txt", "--engine", "rehearse", "--set", "scope=layer" },
+    { "validate", "lasp-2", "--csv", "v.csv", "--plot", "v.bmp" },
+    { "validate", "lasp-2", "--csv", "v.csv", "--plot", "no-such/v.svg" },
+    { "validate", "lasp-2", "--csv", "no-such/v.csv", "--plot", "v.svg" },
+  };
+  static const char *const files[] = { "p.txt", "t.json", "v.csv", "v.svg" };
+  write_good ();
+  for (guint i = 0; i < G_N_ELEMENTS (commands); i++) {
+    g_auto (Run) run = run_args (commands[i]);
+    assert_refused (&run, 1, (const char *const[]){ NULL });
+    for (guint k = 0; k < G_N_ELEMENTS (files); k++)
+      g_assert_false (is_there (files[k]));
+  }
+}
+
 /* A full disk, a closed stdout. */
 static void
 test_stdout (void)
@@ -337,6 +374,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cli/no-file", test_no_file);
   g_test_add_func ("/cli/output/same", test_same_output);
   g_test_add_func ("/cli/output/emit-program", test_emit_program);
+  g_test_add_func ("/cli/output/none-written", test_none_written);
   g_test_add_func ("/cli/output/stdout", test_stdout);
   for (guint i = 0; i < G_N_ELEMENTS (status_cases); i++) {
     g_autofree char *path = g_strconcat ("/cli/status/", status_cases[i].name, NULL);

@@ -150,6 +150,9 @@ sp_key_write_split (const SpValues *values, GString *out)
     g_string_append_printf (out, "%s%d", i > 0 ? "," : "", split[i]);
 }
 
+/* Of a sequence's tokens: as many as a degree can be. */
+#define MOST_PARTS (1 << 20)
+
 /* A number of parts, or `automatic`. */
 static gboolean
 read_parts (SpIni *ini, const SpKey *key, gint32 automatic, gint32 *ret, GError **error)
@@ -161,9 +164,12 @@ read_parts (SpIni *ini, const SpKey *key, gint32 automatic, gint32 *ret, GError 
   if (text == NULL)
     return TRUE;
   g_autofree char *problem =
-      g_str_equal (text, "auto") ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &parts);
+      g_str_equal (text, "auto") ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, MOST_PARTS, &parts);
+  static const char *const words[] = { "auto", NULL };
+  g_autofree char *near = sp_did_you_mean (text, words);
   if (problem != NULL)
-    return sp_ini_refuse (ini, key->group, key->name, error, "expected auto, or a whole number of parts, such as 8");
+    return sp_ini_refuse (ini, key->group, key->name, error, "expected auto, or a whole number of parts from 1 to %d%s",
+                          MOST_PARTS, near);
   *ret = g_str_equal (text, "auto") ? automatic : (gint32) parts;
   return TRUE;
 }
@@ -261,8 +267,10 @@ read_ranks (SpIni *ini, const SpKey *key, const char *const *words, const gint32
       return TRUE;
     }
   g_autofree char *problem = text == NULL ? NULL : sp_quantity_problem (text, SP_UNIT_COUNT, 1, 1 << 20, &number);
-  if (problem != NULL)
-    return sp_ini_refuse (ini, key->group, key->name, error, "%s", expected);
+  if (problem != NULL) {
+    g_autofree char *near = sp_did_you_mean (text, words);
+    return sp_ini_refuse (ini, key->group, key->name, error, "%s%s", expected, near);
+  }
   if (text != NULL)
     *field = (gint32) number;
   return TRUE;

@@ -21,6 +21,17 @@ path_of (const SpIni *ini, const char *group, const char *key, const char *name)
   return g_canonicalize_filename (name, NULL);
 }
 
+/* It is wrong whatever the other keys are: cli/sweep-values.c asks. */
+static gboolean
+refuse_no_file (const SpIni *ini, const char *group, const char *key, const char *expected, const char *path,
+                GError **error)
+{
+  sp_ini_refuse (ini, group, key, error, "expected %s; there is no %s", expected, path);
+  if (error != NULL)
+    (*error)->code = SP_INPUT_ERROR_FILE;
+  return FALSE;
+}
+
 /* A file that the scenario names: absolute, beside the scenario, or shipped. */
 static char *
 resolve (const SpIni *ini, const char *group, const char *key, const char *name, const char *folder, GError **error)
@@ -34,7 +45,7 @@ resolve (const SpIni *ini, const char *group, const char *key, const char *name,
   if (shipped != NULL)
     return g_canonicalize_filename (shipped, NULL);
   if (cause == NULL)
-    sp_ini_refuse (ini, group, key, error, "expected a file; there is no %s", path);
+    refuse_no_file (ini, group, key, "a file", path, error);
   else
     sp_input_fail (error, SP_INPUT_ERROR_FILE, "%s: [%s] %s = %s", sp_ini_path (ini), group, key, cause->message);
   return NULL;
@@ -140,8 +151,7 @@ load_packing (SpScenario *scenario, const SpIni *ini, const char *name, GError *
   g_autofree char *path = g_canonicalize_filename (joined, NULL);
   g_autoptr (GError) cause = NULL;
   if (!g_file_test (path, G_FILE_TEST_EXISTS))
-    return sp_ini_refuse (ini, "run", "packing", error,
-                          "expected none, or a file of documents' lengths; there is no %s", path);
+    return refuse_no_file (ini, "run", "packing", "none, or a file of documents' lengths", path, error);
   scenario->packing = sp_packing_load (path, &cause);
   if (cause != NULL)
     return sp_ini_refuse (ini, "run", "packing", error, "expected none, or a file of documents' lengths; %s",
