@@ -8,8 +8,8 @@
 #include "models/estimate/block-cache.h"
 #include "models/inputs/profile.h"
 #include "models/rehearse/recording.h"
-#include "models/simulate/simulate.h"
 #include "tests/shipped.h"
+#include "tests/subject.h"
 
 #define HEAD "[profile]\nname = test\n"
 #define GEMM                                                                                                           \
@@ -20,21 +20,6 @@
 #define IDLE 60.0
 #define FLOP 1.5e-12
 #define BYTE 90e-12
-
-typedef struct {
-  SpScenario *scenario;
-  SpProgram *program;
-  SpEstimator estimator;
-  SpEstimate estimate;
-} Subject;
-
-static void
-subject_clear (Subject *s)
-{
-  sp_scenario_free (s->scenario);
-  sp_program_free (s->program);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Subject, subject_clear)
 
 static char *
 profile_text (double limit_w)

@@ -8,24 +8,10 @@
 #include "models/inputs/profile.h"
 #include "tests/random-layouts.h"
 #include "tests/shipped.h"
+#include "tests/subject.h"
 
 #define DEVIATIONS 1.959964
 #define HEAD "[profile]\nname = test\n"
-
-typedef struct {
-  SpScenario *scenario;
-  SpProgram *program;
-  SpEstimator estimator;
-  SpEstimate estimate;
-} Subject;
-
-static void
-subject_clear (Subject *s)
-{
-  sp_scenario_free (s->scenario);
-  sp_program_free (s->program);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Subject, subject_clear)
 
 static void
 estimate (Subject *s)

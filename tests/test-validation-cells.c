@@ -2,24 +2,10 @@
 /* Layouts of a cell: repeats count once, by their median, and a choice is as good as the best of its layouts. Of
  * figure 7 of Megatron-LM's memory, what its resolution says. */
 #include "calibrate/fit.h"
-#include "calibrate/validate/validation.h"
+#include "tests/set-files.h"
 #include "tests/shipped.h"
 
-#include <glib/gstdio.h>
 #include <math.h>
-
-static char *folder; /* of all files that are written here */
-
-static char *
-write_file (const char *name, const char *text)
-{
-  g_autoptr (GError) error = NULL;
-  char *path = g_build_filename (folder, name, NULL);
-
-  g_file_set_contents (path, text, -1, &error);
-  g_assert_no_error (error);
-  return path;
-}
 
 static void
 assert_near (double value, double wanted)
@@ -47,8 +33,7 @@ score (const char *choice, SpScores *ret)
   g_autoptr (GError) error = NULL;
   g_autofree char *set =
       g_strconcat ("[set]\ntitle = by hand\nsource = by hand\n[rows.all]\ndata = data.csv\n", choice, NULL);
-  g_autofree char *csv = write_file ("data.csv", data), *path = write_file ("set.ini", set);
-  g_autoptr (SpValidation) v = sp_validation_load (path, &error);
+  g_autoptr (SpValidation) v = load (set, data, &error);
 
   g_assert_no_error (error);
   for (guint i = 0; i < G_N_ELEMENTS (steps_s); i++) {
@@ -129,22 +114,13 @@ test_parts (gconstpointer name)
 int
 main (int argc, char **argv)
 {
-  static const char *const names[] = { "data.csv", "set.ini" };
-  g_autoptr (GError) error = NULL;
-
   g_test_init (&argc, &argv, NULL);
-  folder = g_dir_make_tmp ("seqpar-cells-XXXXXX", &error);
-  g_assert_no_error (error);
+  make_folder ();
   g_test_add_func ("/validation-cells/repeats", test_repeats);
   g_test_add_func ("/validation-cells/choices", test_choices);
   g_test_add_data_func ("/validation-cells/parts", "megatron-sp-memory", test_parts);
   g_test_add_data_func ("/validation-cells/parts-large", "megatron-sp-memory-large", test_parts);
   int status = g_test_run ();
-  for (guint i = 0; i < G_N_ELEMENTS (names); i++) {
-    g_autofree char *path = g_build_filename (folder, names[i], NULL);
-    g_remove (path);
-  }
-  g_rmdir (folder);
-  g_free (folder);
+  remove_folder ();
   return status;
 }

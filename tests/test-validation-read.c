@@ -1,34 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the reader of sets refuses, each in one line that says where, what, and what was expected. */
-#include "calibrate/validate/validation.h"
+#include "tests/set-files.h"
 
-#include <glib/gstdio.h>
 #include <string.h>
 
 #define SET "[set]\ntitle = by hand\nsource = by hand\n"
 #define ROWS "[rows.all]\ndata = data.csv\n"
 #define CHECK "[check.a]\nscenario = x.ini\n"
-
-static char *folder; /* of all files that are written here */
-
-static char *
-write_file (const char *name, const char *text)
-{
-  g_autoptr (GError) error = NULL;
-  char *path = g_build_filename (folder, name, NULL);
-
-  g_file_set_contents (path, text, -1, &error);
-  g_assert_no_error (error);
-  return path;
-}
-
-static SpValidation *
-load (const char *set, const char *data, GError **error)
-{
-  g_autofree char *csv = write_file ("data.csv", data), *path = write_file ("set.ini", set);
-
-  return sp_validation_load (path, error);
-}
 
 static void
 assert_refused (const char *set, const char *data, const char *const *words, guint n_words)
@@ -230,22 +208,13 @@ test_constants (void)
 int
 main (int argc, char **argv)
 {
-  static const char *const names[] = { "data.csv", "data.ini", "set.ini" };
-  g_autoptr (GError) error = NULL;
-
   g_test_init (&argc, &argv, NULL);
-  folder = g_dir_make_tmp ("seqpar-validation-XXXXXX", &error);
-  g_assert_no_error (error);
+  make_folder ();
   g_test_add_func ("/validation-read/refused", test_refused);
   g_test_add_func ("/validation-read/bounds", test_bounds);
   g_test_add_func ("/validation-read/tolerances", test_tolerances);
   g_test_add_func ("/validation-read/constants", test_constants);
   int status = g_test_run ();
-  for (guint i = 0; i < G_N_ELEMENTS (names); i++) {
-    g_autofree char *path = g_build_filename (folder, names[i], NULL);
-    g_remove (path);
-  }
-  g_rmdir (folder);
-  g_free (folder);
+  remove_folder ();
   return status;
 }

@@ -1,31 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "calibrate/fit.h"
-#include "calibrate/validate/validation.h"
+#include "tests/set-files.h"
 
-#include <glib/gstdio.h>
 #include <math.h>
 #include <string.h>
-
-static char *folder; /* of all files that are written here */
-
-static char *
-write_file (const char *name, const char *text)
-{
-  g_autoptr (GError) error = NULL;
-  char *path = g_build_filename (folder, name, NULL);
-
-  g_file_set_contents (path, text, -1, &error);
-  g_assert_no_error (error);
-  return path;
-}
-
-static SpValidation *
-load (const char *set, const char *data, GError **error)
-{
-  g_autofree char *csv = write_file ("data.csv", data), *path = write_file ("set.ini", set);
-
-  return sp_validation_load (path, error);
-}
 
 static SpMeasuredRun *
 run_of (const SpValidation *v, guint row)
@@ -462,27 +440,11 @@ test_best (void)
   assert_near (of_slowest->ours, 0);
 }
 
-static void
-remove_folder (void)
-{
-  static const char *const names[] = { "data.csv", "data.ini", "set.ini" };
-
-  for (guint i = 0; i < G_N_ELEMENTS (names); i++) {
-    g_autofree char *path = g_build_filename (folder, names[i], NULL);
-    g_remove (path);
-  }
-  g_rmdir (folder);
-  g_free (folder);
-}
-
 int
 main (int argc, char **argv)
 {
-  g_autoptr (GError) error = NULL;
-
   g_test_init (&argc, &argv, NULL);
-  folder = g_dir_make_tmp ("seqpar-validation-XXXXXX", &error);
-  g_assert_no_error (error);
+  make_folder ();
   g_test_add_func ("/validation/scores", test_scores);
   g_test_add_func ("/validation/honest", test_honest);
   g_test_add_func ("/validation/chosen-out-of-memory", test_chosen_out_of_memory);

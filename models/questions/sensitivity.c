@@ -51,13 +51,21 @@ scale_memory (SpWhatIf *machine, double factor)
   machine->device.memory_bytes.value *= factor;
 }
 
-/* Of groups in one node, or of more. */
+/* What transfers go over: links of groups in one node, the network of groups over more, a GPU's way to its host. */
+typedef enum { LINKS, NETWORK, HOST } Way;
+
+static Way
+way_of (const SpCurve *curve)
+{
+  return curve->kind == SP_CURVE_COPY ? HOST : curve->nodes > 1 ? NETWORK : LINKS;
+}
+
 static void
-scale_transfers (SpWhatIf *machine, gboolean across_nodes, double factor)
+scale_transfers (SpWhatIf *machine, Way way, double factor)
 {
   for (guint i = 0; i < (machine->curves ? machine->profile.curves->len : 0); i++) {
     SpCurve *curve = &machine->curves[i];
-    if (!sp_curve_is_transfer (curve->kind) || curve->kind == SP_CURVE_COPY || (curve->nodes > 1) != across_nodes)
+    if (!sp_curve_is_transfer (curve->kind) || way_of (curve) != way)
       continue;
     for (guint slot = SP_PIECE_RATE; slot < curve->n_slots; slot += SP_PIECE_SLOTS)
       scale_slot (curve, slot, factor);
@@ -70,7 +78,7 @@ scale_link (SpWhatIf *machine, double factor)
   machine->device.link_bytes_per_s.value *= factor;
   machine->cluster.uplink_bytes_per_s.value *= factor;
   machine->cluster.socket_bytes_per_s.value *= factor;
-  scale_transfers (machine, FALSE, factor);
+  scale_transfers (machine, LINKS, factor);
 }
 
 static void
@@ -79,7 +87,7 @@ scale_network (SpWhatIf *machine, double factor)
   machine->cluster.nic_bytes_per_s.value *= factor;
   machine->cluster.router_bytes_per_s.value *= factor;
   machine->cluster.global_bytes_per_s.value *= factor;
-  scale_transfers (machine, TRUE, factor);
+  scale_transfers (machine, NETWORK, factor);
 }
 
 static void
@@ -87,13 +95,7 @@ scale_pcie (SpWhatIf *machine, double factor)
 {
   machine->device.pcie_bytes_per_s.value *= factor;
   machine->cluster.host_bytes_per_s.value *= factor;
-  for (guint i = 0; i < (machine->curves ? machine->profile.curves->len : 0); i++) {
-    SpCurve *curve = &machine->curves[i];
-    if (curve->kind != SP_CURVE_COPY)
-      continue;
-    for (guint slot = SP_PIECE_RATE; slot < curve->n_slots; slot += SP_PIECE_SLOTS)
-      scale_slot (curve, slot, factor);
-  }
+  scale_transfers (machine, HOST, factor);
 }
 
 static void
