@@ -5,6 +5,7 @@
  * its keys one after the other: four warps dq, four dk, four dv. Keys of more than 128 features go in two parts, the second
  * of which adds to what the first made of values and decays.
  */
+#include "kernels/device-linear-bwd.cuh"
 #include "kernels/device-linear-decay-feature.cuh"
 #include "kernels/device-linear-decay-head.cuh"
 
@@ -267,7 +268,13 @@ kept_bytes (SpDevShape s)
 size_t
 sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r)
 {
-  return 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + decay_states_scratch (*r);
+  size_t by_warps = 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + decay_states_scratch (*r), by_groups = 0;
+
+#ifdef SP_SM90
+  if (r->decay == SP_DEV_DECAY_HEAD && is_warpgroup_shape (r->shape))
+    by_groups = recurrent_bwd_sm90_scratch (*r);
+#endif
+  return max (by_warps, by_groups);
 }
 
 template <typename F>
@@ -323,6 +330,13 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
     return cudaErrorInvalidValue;
   if (decay_is_empty (s))
     return cudaSuccess;
+#ifdef SP_SM90
+  if (!feature && is_warpgroup_shape (s) && is_warpgroup_output (dq) && is_warpgroup_output (dkeys) &&
+      is_warpgroup_output (dvalues) && has_groups ())
+    return recurrent_bwd_sm90 (
+        *r, { s, nullptr, q, keys, values, d_o, state_in, dstate_out, dq, dkeys, dvalues, dstate_in, scratch },
+        { gates, beta, dbeta, dgates }, stream);
+#endif
   error = decay_states ({ *r, gates, beta, false, keys, values, state_in, nullptr, nullptr, states[0], rest }, &before,
                         stream);
   if (error == cudaSuccess)

@@ -4,6 +4,7 @@
  * weights that are read; of a decay a feature the scores are made of scaled products, and queries and keys are then scaled
  * in their tiles for what goes through the state.
  */
+#include "kernels/device-linear-decay-tables.cuh"
 #include "kernels/device-linear-decay.cuh"
 #include "kernels/device-linear-output.cuh"
 
@@ -212,10 +213,24 @@ feature_outputs (const Forward &a, int64_t segments, cudaStream_t stream)
   return run_feature<Form<256, 16, 8>, 1, 1> (a, segments, stream);
 }
 
+/* Whether the outputs are by groups, as those of a slope. */
+static bool
+is_by_groups (const SpDevRecurrence *r)
+{
+  return r->decay == SP_DEV_DECAY_HEAD && r->shape.k <= 128 && has_groups ();
+}
+
+/* Tables first. Enough for either way, so that it can be asked where there is no card. */
+static size_t
+tables_bytes (const SpDevRecurrence *r)
+{
+  return r->decay == SP_DEV_DECAY_HEAD && r->shape.k <= 128 ? decay_tables_bytes (*r) : 0;
+}
+
 size_t
 sp_dev_recurrent_scratch_bytes (const SpDevRecurrence *r)
 {
-  return decay_states_scratch (*r);
+  return tables_bytes (r) + decay_states_scratch (*r);
 }
 
 cudaError_t
@@ -251,16 +266,22 @@ sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpD
                   cudaStream_t stream)
 {
   SpDevShape s = r->shape;
-  Cut cut = linear_cut_of (s, false);
+  bool by_groups = is_by_groups (r);
+  Cut cut = linear_cut_of (s, by_groups);
+  float *tables = (float *) scratch;
   const float *before;
-  cudaError_t error;
+  cudaError_t error = cudaSuccess;
 
   if (!decay_is_legal (*r, { q, keys, values }, beta) || !are_floats ({ o }))
     return cudaErrorInvalidValue;
   if (decay_is_empty (s))
     return cudaSuccess;
-  error = decay_states ({ *r, gates, beta, false, keys, values, state_in, nullptr, nullptr, nullptr, scratch }, &before,
-                        stream);
+  if (by_groups)
+    error = decay_tables (*r, gates, beta, tables, stream);
+  if (error == cudaSuccess)
+    error = decay_states ({ *r, gates, beta, false, keys, values, state_in, nullptr, nullptr, nullptr,
+                            (char *) scratch + tables_bytes (r), by_groups },
+                          &before, stream);
   if (error != cudaSuccess)
     return error;
   Forward a = { s.m,
@@ -280,7 +301,12 @@ sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpD
                 state,
                 s.kv_heads,
                 gates,
-                beta };
+                beta,
+                by_groups ? tables : nullptr };
+#ifdef SP_SM90
+  if (by_groups)
+    return linear_outputs_sm90 (a, cut.segments, stream);
+#endif
   return r->decay == SP_DEV_DECAY_HEAD ? head_outputs (a, cut.segments, stream)
                                        : feature_outputs (a, cut.segments, stream);
 }

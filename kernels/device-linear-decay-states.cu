@@ -179,6 +179,7 @@ __launch_bounds__ (CHAIN_THREADS) decay_chain_kernel (Chain c)
   int64_t decay = c.decays == 1 ? row / c.d : row, totals = c.all / (c.d * c.c) * c.decays;
   float4 running = make_float4 (0, 0, 0, 0);
 
+  release_next ();
   if (i >= c.all)
     return;
   if (c.in != nullptr)
@@ -236,18 +237,15 @@ decays_of (const SpDevRecurrence &r)
   return r.decay == SP_DEV_DECAY_FEATURE ? r.shape.k : 1;
 }
 
-static int64_t
-segments_of (const SpDevRecurrence &r)
-{
-  return linear_cut_of (r.shape, false).segments;
-}
-
 size_t
 decay_states_scratch (const SpDevRecurrence &r)
 {
   SpDevShape s = r.shape;
+  int64_t segments = linear_cut_of (s, false).segments;
 
-  return (size_t) (segments_of (r) * s.batch * s.heads * (s.k * s.n + decays_of (r))) * sizeof (float);
+  if (r.decay == SP_DEV_DECAY_HEAD)
+    segments = max (segments, linear_cut_of (s, true).segments);
+  return (size_t) (segments * s.batch * s.heads * (s.k * s.n + decays_of (r))) * sizeof (float);
 }
 
 template <typename F, int STAGES, int BLOCKS, bool FEATURE>
@@ -283,7 +281,7 @@ cudaError_t
 decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
 {
   SpDevShape s = x.r.shape;
-  Cut cut = linear_cut_of (s, false);
+  Cut cut = linear_cut_of (s, x.by_groups);
   bool feature = x.r.decay == SP_DEV_DECAY_FEATURE, is_whole = x.last != nullptr || x.transfer != nullptr;
   int64_t known = is_whole ? cut.segments : cut.segments - 1, all = s.batch * s.heads * s.k * s.n;
   float *states = (float *) x.scratch, *totals = states + cut.segments * all;

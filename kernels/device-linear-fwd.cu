@@ -138,19 +138,6 @@ __launch_bounds__ (CHAIN_THREADS) chain_kernel (Chain c)
 /* Of an H100, whatever the card: the cut decides the order of sums. */
 #define MULTIPROCESSORS 132
 
-static bool
-has_groups (void)
-{
-#ifdef SP_SM90
-  int device, major = 0;
-
-  return cudaGetDevice (&device) == cudaSuccess &&
-         cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-#else
-  return false;
-#endif
-}
-
 /* As many segments as finish first. A block takes a time for each chunk, half more with the states' pass, and one for
  * its state, which goes to memory and back twice; a chunk's keys, values, queries and outputs count as 2. */
 Cut
