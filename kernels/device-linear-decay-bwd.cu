@@ -171,6 +171,7 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
     float states[2] = {}, past[2] = {}, before[2] = {}, inter[2], low = 1, high = 1;
 
     i.h = i.kv * share + head;
+    w = (int) afresh ((uint32_t) w); /* nor is what follows from it, here and for each slice */
     if (head > 0)
       __syncthreads (); /* the one before has been read */
     load_head (a, i, t, head == 0);
@@ -198,6 +199,7 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
     }
 #pragma unroll 1
     for (int slice = 0; slice < F::N / 64; slice += F::slices) {
+      w = (int) afresh ((uint32_t) w);
       if (slice > 0) {
         __syncthreads ();
         load_slices (a, i, t, slice);
