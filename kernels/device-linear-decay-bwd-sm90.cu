@@ -72,8 +72,8 @@ recurrent_bwd_sm90 (const SpDevRecurrence &r, const LinearBwd &x, const HeadBwd 
     a.last[1] = (float *) (scratch + l.last[1]);
   DecaySums sums = { a.m,
                      a.vectors,
-                     a.segments,
                      a.segment,
+                     a.segments,
                      a.dk * a.dv,
                      { a.x[0], a.x[1] },
                      a.y,

@@ -8,6 +8,7 @@
 #include "kernels/device-linear-bwd.cuh"
 #include "kernels/device-linear-decay-feature.cuh"
 #include "kernels/device-linear-decay-head.cuh"
+#include "kernels/device-linear-decay-tables.cuh"
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
@@ -270,7 +271,8 @@ kept_bytes (SpDevShape s)
 size_t
 sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r)
 {
-  size_t by_warps = 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + decay_states_scratch (*r), by_groups = 0;
+  size_t tables = r->decay == SP_DEV_DECAY_HEAD ? decay_tables_bytes (*r) : 0, by_groups = 0;
+  size_t by_warps = 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + tables + decay_states_scratch (*r);
 
 #ifdef SP_SM90
   if (r->decay == SP_DEV_DECAY_HEAD && is_warpgroup_shape (r->shape))
@@ -324,6 +326,7 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
   uint16_t *states[2] = { (uint16_t *) scratch, (uint16_t *) ((char *) scratch + kept) };
   void *rest = (char *) scratch + 2 * kept;
   bool feature = r->decay == SP_DEV_DECAY_FEATURE;
+  float *tables = (float *) rest;
   const float *before;
   cudaError_t error;
 
@@ -339,10 +342,16 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
         *r, { s, nullptr, q, keys, values, d_o, state_in, dstate_out, dq, dkeys, dvalues, dstate_in, scratch },
         { gates, beta, dbeta, dgates }, stream);
 #endif
-  error = decay_states ({ *r, gates, beta, false, keys, values, state_in, nullptr, nullptr, states[0], rest }, &before,
-                        stream);
+  if (!feature) {
+    error = decay_tables (*r, gates, beta, tables, stream);
+    if (error != cudaSuccess)
+      return error;
+    rest = (char *) rest + decay_tables_bytes (*r);
+  }
+  error = decay_states ({ *r, gates, tables, false, keys, values, state_in, nullptr, nullptr, states[0], rest },
+                        &before, stream);
   if (error == cudaSuccess)
-    error = decay_states ({ *r, gates, {}, true, q, d_o, dstate_out, dstate_in, nullptr, states[1], rest }, &before,
+    error = decay_states ({ *r, gates, tables, true, q, d_o, dstate_out, dstate_in, nullptr, states[1], rest }, &before,
                           stream);
   Gradients a = { s.m,
                   s.batch,

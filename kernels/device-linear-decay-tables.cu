@@ -14,6 +14,17 @@ struct Tables {
   float *tables;
 };
 
+/* As two bf16 each. */
+static __device__ inline void
+store_halves (uint32_t *to, const float (&x)[2])
+{
+  int lane = threadIdx.x % 32;
+  float high[2] = { __bfloat162float (__float2bfloat16_rn (x[0])), __bfloat162float (__float2bfloat16_rn (x[1])) };
+
+  to[lane] = bf16_pair (high[0], high[1]);
+  to[lane + 32] = bf16_pair (x[0] - high[0], x[1] - high[1]);
+}
+
 /* A warp a table; those side by side are of vectors side by side, whose decays are. */
 static __global__ void __launch_bounds__ (32 * TABLE_WARPS) tables_kernel (Tables a)
 {
@@ -26,21 +37,21 @@ static __global__ void __launch_bounds__ (32 * TABLE_WARPS) tables_kernel (Table
     a.gates, a.beta, chunk * CHUNK * a.vectors + vector, a.vectors, (int) min (a.m - chunk * CHUNK, (int64_t) CHUNK),
     {},      {}
   };
-  float b[2], end[2], high[2];
+  float b[2], end[2], start[2];
   gates.fetch (0);
   float total = gates.add_up (b);
 #pragma unroll
   for (int e = 0; e < 2; e++) {
     end[e] = gates.w[e] * exp2f (total - b[e]);
-    high[e] = __bfloat162float (__float2bfloat16_rn (end[e]));
+    start[e] = exp2f (b[e]);
   }
   float *to = a.tables + (vector * a.chunks + chunk) * TABLE_FLOATS;
   ((float2 *) (to + TABLE_END))[lane] = make_float2 (end[0], end[1]);
   ((float2 *) (to + TABLE_B))[lane] = make_float2 (b[0], b[1]);
   ((float2 *) (to + TABLE_BETA))[lane] = make_float2 (gates.w[0], gates.w[1]);
-  ((float2 *) (to + TABLE_START))[lane] = make_float2 (exp2f (b[0]), exp2f (b[1]));
-  ((uint32_t *) (to + TABLE_HALVES))[lane] = bf16_pair (high[0], high[1]);
-  ((uint32_t *) (to + TABLE_HALVES))[lane + 32] = bf16_pair (end[0] - high[0], end[1] - high[1]);
+  ((float2 *) (to + TABLE_START))[lane] = make_float2 (start[0], start[1]);
+  store_halves ((uint32_t *) (to + TABLE_HALVES), end);
+  store_halves ((uint32_t *) (to + TABLE_START_HALVES), start);
 }
 
 size_t

@@ -16,8 +16,16 @@
 #include "kernels/device-private.cuh"
 
 /* In floats. END: a key's weight in the state after the chunk, beta 2^(b_end - b); START: a query's in the gradient of the
- * state before it, 2^b; HALVES: END as two bf16, all high parts first. Where there is no token b goes on and beta is 0. */
-enum { TABLE_END = 0, TABLE_B = 64, TABLE_BETA = 128, TABLE_START = 192, TABLE_HALVES = 256, TABLE_FLOATS = 320 };
+ * state before it, 2^b; HALVES: either as two bf16, all high parts first. Where there is no token b goes on and beta is 0. */
+enum {
+  TABLE_END = 0,
+  TABLE_B = 64,
+  TABLE_BETA = 128,
+  TABLE_START = 192,
+  TABLE_HALVES = 256,
+  TABLE_START_HALVES = 320,
+  TABLE_FLOATS = 384
+};
 
 size_t decay_tables_bytes (const SpDevRecurrence &r); /* a multiple of 256 */
 /* tables [batch,heads,chunks,TABLE_FLOATS] */

@@ -21,7 +21,7 @@
 struct DecayStates {
   SpDevRecurrence r;
   const float *gates;
-  SpDevTensor beta; /* not read in reverse */
+  const float *tables; /* of a decay a head, device-linear-decay-tables.cuh */
   bool reverse;
   SpDevTensor keys, values;
   const float *first;     /* [batch,heads,k,n]: before all; NULL: zero */
@@ -129,12 +129,6 @@ struct HeadGates {
     ((uint32_t *) (to + HEAD_WEIGHTS))[lane + 32] = bf16_pair (weight[0] - high[0], weight[1] - high[1]);
   }
 };
-
-static __device__ inline HeadGates
-head_gates_of (const Forward &a, const Place &p)
-{
-  return { a.gates, a.beta, element_of (a, p, p.first, 1), a.batch * a.heads, p.tokens, {}, {} };
-}
 
 /* --- a decay a feature -------------------------------------------------------------------------------------------- */
 

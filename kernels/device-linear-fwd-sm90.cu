@@ -23,7 +23,7 @@ template <int D_, int G_, bool GATED_> struct Group {
   static constexpr int stages = blocks == 2 || gated ? 3 : 4;
   /* For each warpgroup: scores, outputs on their way, weights; or weights of each stage. */
   static constexpr int scores = stages * stage, staged = scores + G * PANEL, weights = staged + G * PANEL;
-  static constexpr int table = gated ? 4 * (TABLE_FLOATS - TABLE_B) : 0;
+  static constexpr int table = gated ? 4 * (TABLE_START_HALVES - TABLE_B) : 0;
   static constexpr int barriers = weights + (gated ? stages * table : G * 4 * CHUNK), bytes = barriers + 2 * stages * 8;
   static_assert (bytes <= 227 * 1024 / blocks);
 };
