@@ -127,6 +127,24 @@ copy_loops (SpBlock *block, const guint8 *keep, guint fetches, guint8 *ret_loop_
   }
 }
 
+/* Waits of FORWARD, of what is there again: those that no slot says, of what a loop starts from, are its own. */
+static void
+map_waits (const Rebuild *r, guint fetches, SpOp *op)
+{
+  guint16 waits[G_N_ELEMENTS (op->wait)] = { 0 };
+  guint n = 0;
+
+  for (guint i = 0; i < G_N_ELEMENTS (op->wait) && op->wait[i] != 0; i++) {
+    if (!r->keep[op->wait[i] - 1])
+      continue;
+    waits[n] = (guint16) fetches;
+    for (guint j = 0; j < op->wait[i]; j++)
+      waits[n] += r->keep[j];
+    n++;
+  }
+  memcpy (op->wait, waits, sizeof op->wait);
+}
+
 static void
 write_recompute (SpWriter *w)
 {
@@ -154,7 +172,7 @@ write_recompute (SpWriter *w)
         SpOp *op = sp_write_op (w, copy.kind);
         *op = copy;
         op->loop = loop_map[copy.loop];
-        memset (op->wait, 0, sizeof op->wait);
+        map_waits (&r, fetches, op);
         sp_write_op_done (w, op);
         note_recompute_uses (block, &r, op, (guint16) (w->program->n_ops - w->segment_start));
       }
