@@ -124,13 +124,13 @@ template <typename W> struct Queries {
 
   template <bool IS_LAST> __device__ inline void chunk (State &state, int p)
   {
-    int pair = pair_of (x, p), other = other_of (x, p);
+    int pair = pair_of<W> (x, p), other = other_of<W> (x, p);
     uint32_t keys = b.tiles + pair * TILE_BYTES, values = keys + TILE_BYTES, q = b.tiles + other * TILE_BYTES;
     uint32_t mine = keys + l.group * HALF_BYTES, d_o = W::gated ? q + TILE_BYTES : q;
     float scores[8][4], dq[8][4], rows[2], beta[2] = {}, next = 1;
     Fragments weighed, tokens;
 
-    if (!is_given || p >= x.kept)
+    if (!is_given || p >= kept_of<W> (x))
       wait_full (b, phase, pair);
     wait_full (b, phase, other);
     wgmma_fence ();
@@ -239,13 +239,13 @@ template <typename W> struct Keys {
 
   template <bool IS_LAST> __device__ inline void chunk (State &state, int p)
   {
-    int chunk = chunk_of (x, p), pair = pair_of (x, p), other = other_of (x, p);
+    int chunk = chunk_of (x, p), pair = pair_of<W> (x, p), other = other_of<W> (x, p);
     uint32_t q = b.tiles + pair * TILE_BYTES, d_o = q + TILE_BYTES, keys = b.tiles + other * TILE_BYTES,
              values = keys + TILE_BYTES;
     float scores[8][4], d[16][4], rows[2], beta[2] = { 1, 1 }, next = 1;
     Fragments weighed, tokens;
 
-    if (!is_given || p >= x.kept)
+    if (!is_given || p >= kept_of<W> (x))
       wait_full (b, phase, pair);
     if constexpr (!IS_LAST)
       weigh_tokens (tokens, q, w.tokens (pair), 1, l);

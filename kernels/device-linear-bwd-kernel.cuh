@@ -37,10 +37,10 @@ chain_step (const Bwd &a, const Item &x, const Block &b, State &state, W &w, uin
       a.places + ((int64_t) x.vector * 2 + x.reverse) * PLACES * PLACE + l.warp * (PLACE / WARPS) + threadIdx.x % 32;
   const uint4 *before = places + (x.step + PLACES - 1) % PLACES * PLACE;
   bool is_given = is_handed_on (a, x), is_last = x.step + 1 == a.segments;
-  int kept = x.reverse && !a.has_dkv ? 0 : x.kept;
+  int kept = x.reverse && !a.has_dkv ? 0 : kept_of<W> (x);
   State own = {};
   Fragments tokens, next;
-  auto tile_of = [&] (int i) { return 2 * (i % x.kept); };
+  auto tile_of = [&] (int i) { return 2 * (i % kept_of<W> (x)); };
   auto weigh = [&] (Fragments &to, int i) {
     wait_full (b, phase, tile_of (i));
     weigh_tokens (to, b.tiles + tile_of (i) * TILE_BYTES, w.tokens (tile_of (i)),

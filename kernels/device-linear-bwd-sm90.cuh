@@ -51,7 +51,6 @@ struct Bwd {
 struct Item {
   bool reverse;
   int vector, step, first, tokens, chunks;
-  int kept; /* pairs of tiles that stay */
 };
 
 template <typename W>
@@ -69,7 +68,6 @@ item_of (const Bwd &a, int i)
   x.first = segment * a.segment;
   x.tokens = min (a.m - x.first, a.segment);
   x.chunks = (x.tokens + CHUNK - 1) / CHUNK;
-  x.kept = W::gated || x.reverse ? 3 : 4;
   return x;
 }
 
@@ -81,17 +79,26 @@ chunk_of (const Item &x, int step)
 
 /* Where the chunk that is the step-th has what the state is made of: a pair of tiles. The last few of what an item reads
  * for the state stay there for its gradients; the others come again. */
+template <typename W>
+static __device__ inline int
+kept_of (const Item &x)
+{
+  return W::gated || x.reverse ? 3 : 4;
+}
+
+template <typename W>
 static __device__ inline int
 pair_of (const Item &x, int step)
 {
-  return 2 * ((x.chunks - 1 - step % x.kept) % x.kept);
+  return 2 * ((x.chunks - 1 - step % kept_of<W> (x)) % kept_of<W> (x));
 }
 
 /* And where the others are: a pair of tiles, or dO alone. */
+template <typename W>
 static __device__ inline int
 other_of (const Item &x, int step)
 {
-  return x.kept == 3 ? 6 + step % 3 * 2 : 8 + step % 4;
+  return kept_of<W> (x) == 3 ? 6 + step % 3 * 2 : 8 + step % 4;
 }
 
 /* Whether what the segment adds to the state is wanted. */
@@ -159,7 +166,7 @@ template <typename W> struct Copies {
 
   __device__ inline void load_other (const Item &x, int step)
   {
-    load (x, step, other_of (x, step),
+    load (x, step, other_of<W> (x, step),
           x.reverse  ? &a.keys
           : W::gated ? &a.q
                      : nullptr,
@@ -172,10 +179,10 @@ template <typename W> struct Copies {
     bool is_given = is_handed_on (a, x);
 
     for (int i = 0; is_given && i < x.chunks; i++)
-      load_pair (x, x.chunks - 1 - i, 2 * (i % x.kept));
+      load_pair (x, x.chunks - 1 - i, 2 * (i % kept_of<W> (x)));
     for (int step = 0; (!x.reverse || a.has_dkv) && step < x.chunks; step++) {
-      if (!is_given || step >= x.kept)
-        load_pair (x, step, pair_of (x, step));
+      if (!is_given || step >= kept_of<W> (x))
+        load_pair (x, step, pair_of<W> (x, step));
       load_other (x, step);
     }
   }

@@ -131,8 +131,8 @@ struct GateWeights {
   const Bwd &a;
   const Item &x;
   const Lane &l;
-  const float *slots;  /* by pair of tiles */
-  float passed;        /* the logarithm of what the chain's next chunk has after it */
+  const float *slots; /* by pair of tiles */
+  float passed;       /* the logarithm of what the chain's next chunk has after it */
 
   __device__ inline GateWeights (const Bwd &bwd, const Item &item, float *shared, const Lane &lane)
       : a (bwd), x (item), l (lane), slots (shared), passed (0)

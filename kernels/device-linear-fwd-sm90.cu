@@ -19,8 +19,8 @@ template <int D_, int G_, bool GATED_> struct Group {
   static constexpr int D = D_, G = G_, C = 64 * G, threads = 128 * (G + 1);
   static constexpr bool gated = GATED_;
   static constexpr int key_bytes = D / 64 * PANEL, value_bytes = G * PANEL, stage = 2 * key_bytes + value_bytes;
-  static constexpr int blocks = D == 64 && G == 1 ? 2 : 1; /* of an SM */
-  static constexpr int stages = blocks == 2 || gated ? 3 : 4;
+  static constexpr int blocks = G == 1 ? 2 : 1; /* of an SM */
+  static constexpr int stages = blocks == 2 ? (D == 64 ? 3 : 2) : gated ? 3 : 4;
   /* For each warpgroup: scores, outputs on their way, weights; or weights of each stage. */
   static constexpr int scores = stages * stage, staged = scores + G * PANEL, weights = staged + G * PANEL;
   static constexpr int table = gated ? 4 * (TABLE_START_HALVES - TABLE_B) : 0;

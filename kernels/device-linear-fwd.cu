@@ -147,7 +147,7 @@ linear_cut_of (SpDevShape s, bool by_groups)
   int64_t chunks = div_up (s.m, CHUNK), blocks = s.batch * s.heads * div_up (s.n, cut.columns);
   int64_t best = 1, least = INT64_MAX;
 
-  cut.at_once = MULTIPROCESSORS * (by_groups && (s.k > 64 || s.n > 64) ? 1 : 2);
+  cut.at_once = MULTIPROCESSORS * (by_groups && s.n > 64 ? 1 : 2);
   for (int64_t n = 1; n <= chunks && n <= cut.at_once; n++) {
     int64_t block = n == 1 ? 2 * chunks : 3 * div_up (chunks, n) + 16, time = div_up (blocks * n, cut.at_once) * block;
     if (time < least) {
