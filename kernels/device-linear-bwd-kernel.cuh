@@ -22,6 +22,10 @@
  *
  * A block is two warpgroups and a warp that copies. In the first chain each makes 64 columns of dq and has those 64 rows
  * of M. In the second one makes dk, the other dv; each has 64 rows of E.
+ *
+ * Decays of a token's own take the same chains, with lambda_i for lambda and beta_i k_i for k_i in M; what weighs on a chunk's
+ * tokens comes with their tiles (GateWeights). The first chain then reads the queries too, and leaves q_i dq_i, the second
+ * k_i dk_i, and both the states between segments: device-linear-decay-tables.cuh makes the decays' gradient of these.
  */
 
 #include "kernels/device-linear-bwd-chunks.cuh"

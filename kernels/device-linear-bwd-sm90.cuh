@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Pieces of device-linear-bwd-sm90.cu: its items, the copies to shared memory, the states. */
+/* Pieces of device-linear-bwd-kernel.cuh: its items, the copies to shared memory, the states. */
 
 #include "kernels/device-linear-bwd.cuh"
 #include "kernels/device-linear-decay-tables.cuh"

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What weighs on tokens in device-linear-bwd-sm90.cu. Two forms with the same members, of which a kernel has one for each
+ * What weighs on tokens in device-linear-bwd-kernel.cuh. Two forms with the same members, of which a kernel has one for each
  * item: a slope a head, whose weights are powers by distance, or decays of each token, which come with the chunk's tiles.
  *     shared_bytes               of shared memory that a block has for them
  *     beyond (chunk, pair)       the chain's next chunk in the segment's state: its own weight, after those before
