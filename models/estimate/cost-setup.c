@@ -51,6 +51,8 @@ stack_quantity (const SpFramework *framework, const SpDevice *device, SpOpKind k
   case SP_OP_ATTENTION:
   case SP_OP_ATTENTION_BWD:
     return &framework->attention_time;
+  case SP_OP_ATTENTION_MERGE:
+    return framework->merge_time.value > 0 ? &framework->merge_time : &framework->elementwise_time;
   case SP_OP_LINEAR_LOCAL:
   case SP_OP_LINEAR_INTER:
   case SP_OP_STATE_OWN:
@@ -97,6 +99,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_issue_s = framework->host_eager ? framework->host_launch_s.value : 0,
     .host_stall = framework->host_stall.value,
     .host_runs_ahead = framework->host_runs_ahead,
+    .ascending = framework->attention_ascending,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
     .host_step_s = framework->host_step_s.value,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
@@ -207,6 +210,7 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
   };
   /* those that a framework may leave out */
   const SpQuantity *stack[] = { &framework->elementwise_time,
+                                &framework->merge_time,
                                 &framework->attention_time,
                                 &framework->gemm_time,
                                 &framework->optimizer_time,

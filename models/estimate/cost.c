@@ -15,11 +15,24 @@ sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k
   return sp_curve_gemm_use (&cost->gemm_shape, cost->sms, batch, m, n, k);
 }
 
+/* Blocks from the shortest to the longest, which is twice the mean, two an SM. */
+static double
+ascending_use (gint32 sms, gint64 blocks)
+{
+  double waves = blocks / (2.0 * sms);
+
+  return waves < 0.5 ? waves : waves < 1 ? 0.5 : waves / (waves + 1);
+}
+
 /* A kernel's blocks of 128 query rows a head fill the SMs in waves. */
 static double
 attention_use (const SpCost *cost, const SpOp *op)
 {
-  return sp_curve_wave_use (cost->sms, ((gint64) op->m + 127) / 128 * op->heads * op->batch, 1);
+  gint64 blocks = ((gint64) op->m + 127) / 128 * op->heads * op->batch;
+
+  if (!cost->ascending || op->kind != SP_OP_ATTENTION)
+    return sp_curve_wave_use (cost->sms, blocks, 1);
+  return op->flags & SP_OP_CAUSAL ? ascending_use (cost->sms, blocks) : sp_curve_wave_use (2 * cost->sms, blocks, 1);
 }
 
 /* A whole matrix of ORTHOGONALIZE, the short side first. */

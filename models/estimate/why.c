@@ -58,6 +58,8 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "host step", &f->host_step_s, 1, "s");
   if (f->elementwise_time.value > 0)
     quantity (out, "elementwise time", &f->elementwise_time, 1, "of fused kernels'");
+  if (f->merge_time.value > 0)
+    quantity (out, "merge time", &f->merge_time, 1, "of a fused kernel's");
   if (f->attention_time.value > 0)
     quantity (out, "attention time", &f->attention_time, 1, "of the curve's or the device's");
   if (f->gemm_time.value > 0)
