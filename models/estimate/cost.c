@@ -58,14 +58,15 @@ orthogonal_use (const SpCost *cost, const SpOp *op)
                 2.0 * l / sp_cost_gemm_use (cost, 1, s, l, s));
 }
 
-/* Kernels that the op stands for: three GEMMs an iteration of each matrix that it has FLOP of. */
+/* Kernels that the op stands for: as many as the framework has for it; three GEMMs an iteration of each matrix that it has
+ * FLOP of. */
 static double
-launches (const SpOp *op)
+launches (const SpCost *cost, const SpOp *op)
 {
   gint32 s, l;
 
   if (op->kind != SP_OP_ORTHOGONALIZE || op->flops == 0)
-    return 1;
+    return cost->kernels_of[op->kind];
   matrix_sides (op, &s, &l);
   return 3 * op->flops / (4.0 * s * s * l + 2.0 * s * s * s);
 }
@@ -132,7 +133,7 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
     compute *= cost->fp8_of_bf16;
   if (compute > 0)
     compute /= shape_use (cost, op);
-  return launches (op) * cost->kernel_launch_s[op->kind] + stack * MAX (compute, memory);
+  return launches (cost, op) * cost->kernel_launch_s[op->kind] + stack * MAX (compute, memory);
 }
 
 /* --- communication ------------------------------------------------------------------------------------------------ */

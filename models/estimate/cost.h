@@ -27,10 +27,11 @@
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
- * the program has one), merge-time of those that merge a ring's steps into the output, attention-time of attention's core
- * (another library, another head size), linear-time and linear-backward-time of linear attention's,
- * attention-causal-time of causal attention's, gemm-time of products and optimizer-time of AdamW (an unfused one goes
- * through its states several times); its attention's rate goes with
+ * the program has one), attention-time of attention's core (another library, another head size), linear-time and
+ * linear-backward-time of linear attention's, attention-causal-time of causal attention's, gemm-time of products and
+ * optimizer-time of AdamW (an unfused one goes through its states several times). merge-time, of what merges a ring's
+ * steps into the output, and pack-time, of what is beside an exchange of heads, are numbers of kernels: with as many
+ * launches. A framework's attention has a rate that goes with
  * (head size / 128)^attention-head-power. Where its attention-library is `flash` and the device says what
  * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
@@ -186,6 +187,7 @@ typedef struct {
   double gemm_s_per_byte;
   double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
   double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
+  double kernels_of[SP_N_OPS]; /* how many the framework has for one; 1 as a rule */
   double causal_time; /* the same of causal attention, beside that */
   gboolean ascending; /* attention's blocks: see above */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];

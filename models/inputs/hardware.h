@@ -240,9 +240,10 @@ typedef struct {
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
-  /* Time of what merges a ring's step into the output, over that of a fused kernel: several kernels that write fp32 in
-   * between; 0: as elementwise_time. */
-  SpQuantity merge_time;
+  /* The same, for itself, of what merges a ring's step into the output (several kernels that write fp32 in between) and of
+   * what packs and unpacks the tensors of an exchange of heads (copies on both sides of it, where the program has one); 0:
+   * as elementwise_time. */
+  SpQuantity merge_time, pack_time;
   /* Of products (another release of the library, clocks) beyond their launch over the curve's or the device's time, and
    * of the optimizer's kernel on the device over one that reads and writes each state once; 0: 1. */
   SpQuantity gemm_time, optimizer_time;
