@@ -103,6 +103,7 @@ static const struct {
   { "state-dict", "sharded", "whole", G_STRUCT_OFFSET (SpFramework, whole_state_dict) },
   { "glu", "fused", "apart", G_STRUCT_OFFSET (SpFramework, glu_apart) },
   { "attention-blocks", "even", "ascending", G_STRUCT_OFFSET (SpFramework, attention_ascending) },
+  { "attention-heads", "exact", "padded", G_STRUCT_OFFSET (SpFramework, attention_padded) },
   { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
   { "sequence-gather", "again", "kept", G_STRUCT_OFFSET (SpFramework, keeps_whole) },
   { "tensor-backward", "in-turn", "overlapped", G_STRUCT_OFFSET (SpFramework, overlaps_tensor) },

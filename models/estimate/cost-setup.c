@@ -114,6 +114,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_stall = framework->host_stall.value,
     .host_runs_ahead = framework->host_runs_ahead,
     .ascending = framework->attention_ascending,
+    .padded = framework->attention_padded,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
     .host_step_s = framework->host_step_s.value,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),

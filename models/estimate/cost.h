@@ -22,8 +22,9 @@
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head. Where the framework's go out in
  *             ascending order (FlashAttention-2), two an SM, w waves of them in a causal forward take as long as w + 1
  *             full ones: the longest block is twice the mean, and the SMs wait for half of it at the end. Below one wave
- *             nothing is shorter than the longest block. tests/test-cost.c gives such blocks out one by one: within 5 %
- *             from two waves on.
+ *             nothing is shorter than the longest block. Blocks given out one by one take up to 8 % longer from two
+ *             waves on (tests/test-stack-kernels.c).
+ *             Where its kernels are of powers of two, a head size of 96 takes as long as one of 128.
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
@@ -189,7 +190,7 @@ typedef struct {
   double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
   double kernels_of[SP_N_OPS]; /* how many the framework has for one; 1 as a rule */
   double causal_time; /* the same of causal attention, beside that */
-  gboolean ascending; /* attention's blocks: see above */
+  gboolean ascending, padded; /* attention's blocks and head sizes: see above */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
   const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
   const char *attention_library;    /* whose of them are attention's; NULL: the quickest's. The framework's */

@@ -240,6 +240,7 @@ static const struct {
   { "state-dict", { "sharded", "whole" }, FIELD (whole_state_dict), SP_INI_OPTIONAL },
   { "glu", { "fused", "apart" }, FIELD (glu_apart), SP_INI_OPTIONAL },
   { "attention-blocks", { "even", "ascending" }, FIELD (attention_ascending), SP_INI_OPTIONAL },
+  { "attention-heads", { "exact", "padded" }, FIELD (attention_padded), SP_INI_OPTIONAL },
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
   { "sequence-gather", { "again", "kept" }, FIELD (keeps_whole), SP_INI_OPTIONAL },
   { "tensor-backward", { "in-turn", "overlapped" }, FIELD (overlaps_tensor), SP_INI_OPTIONAL },

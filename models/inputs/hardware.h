@@ -188,6 +188,9 @@ typedef struct {
   /* The forward of fused attention gives out its blocks of query rows two an SM, a causal head's from its first tokens on,
    * whose blocks are the shortest (FlashAttention-2): the longest are left for the end; FALSE: one an SM, none is longer. */
   gboolean attention_ascending;
+  /* Fused attention's kernels are of head sizes that are powers of two (FlashAttention's by Triton), to which others are
+   * padded; FALSE: of each size. */
+  gboolean attention_padded;
   /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as
    * PyTorch's scaled_dot_product_attention leaves it; the core's backward keeps its own. */
   gboolean attention_copied;
