@@ -22,7 +22,7 @@
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head. Where the framework's go out in
  *             ascending order (FlashAttention-2), two an SM, w waves of them in a causal forward take as long as w + 1
  *             full ones: the longest block is twice the mean, and the SMs wait for half of it at the end. Below one wave
- *             nothing is shorter than the longest block. Blocks given out one by one take up to 8 % longer from two
+ *             nothing is shorter than the longest block. Blocks given out one by one take up to 11 % longer from two
  *             waves on (tests/test-stack-kernels.c).
  *             Where its kernels are of powers of two, a head size of 96 takes as long as one of 128.
  *   linear attention: linear efficiency. The rest: memory rate alone.
