@@ -116,8 +116,9 @@ add_ops (const SpCheckedRun *all, guint n, GString *out)
     sp_table_take (table, sp_text_seconds (sum.predicted_s));
     add_signed_percent (table, error_of (sum.predicted_s, sum.measured_s));
   }
-  g_string_append (out,
-                   "\nops of rank 0, all runs together; communication as measured includes waits for the others\n");
+  g_string_append (
+      out, "\nops of rank 0, all runs together; communication as measured includes waits for the others, kernels as "
+           "predicted run beside nothing\n");
   sp_table_print (table, 2, out);
 }
 
