@@ -138,7 +138,8 @@ static __global__ void
 __launch_bounds__ (SUM_THREADS) gradients_kernel (DecaySums a)
 {
   __shared__ float parts[32];
-  int64_t vector = blockIdx.x, first = (int64_t) blockIdx.y * a.segment, row = vector * a.m + first;
+  int64_t vector = blockIdx.x % a.vectors, segment = blockIdx.x / a.vectors;
+  int64_t first = segment * a.segment, row = vector * a.m + first;
   int tokens = (int) min (a.m - first, (int64_t) a.segment), each = (tokens + SUM_THREADS - 1) / SUM_THREADS;
   int own = (int) threadIdx.x * each;
   float net[MOST_TOKENS], sum = 0, all;
@@ -149,8 +150,8 @@ __launch_bounds__ (SUM_THREADS) gradients_kernel (DecaySums a)
     net[i] = i < each && own + i < tokens ? a.y[at] - (a.x[0][at] + a.x[1][at]) : 0;
     sum += net[i];
   }
-  float start = block_sum (states_product (a, blockIdx.y, vector), parts);
-  float end = block_sum (states_product (a, blockIdx.y + 1, vector), parts);
+  float start = block_sum (states_product (a, (int) segment, vector), parts);
+  float end = block_sum (states_product (a, (int) segment + 1, vector), parts);
   float running = start + block_sum_before (sum, parts, &all);
   float missed = (end - start - all) / (float) tokens; /* a token */
 #pragma unroll
@@ -166,7 +167,7 @@ decay_gradients (const DecaySums &s, cudaStream_t stream)
 {
   if (s.segment > MOST_TOKENS * SUM_THREADS)
     return cudaErrorInvalidValue;
-  return launch (gradients_kernel, dim3 ((unsigned) s.vectors, (unsigned) s.segments), SUM_THREADS, 0, stream, s);
+  return launch (gradients_kernel, dim3 ((unsigned) (s.vectors * s.segments)), SUM_THREADS, 0, stream, s);
 }
 
 /* --- heads that share keys ---------------------------------------------------------------------------------------- */

@@ -39,8 +39,8 @@ struct DecaySums {
   int segment, segments, size; /* size: floats of the ends' states */
   const float *x[2], *y;       /* [vectors,m]; x is the sum of both */
   const uint4 *states;         /* [2,segments - 1,vectors,KNOT]: M and E between segments, in bf16 */
-  const float *first[2],
-      *last[2]; /* [vectors,size]: M and E before all and after all; of which either may be NULL: 0 */
+  const float *first[2];       /* [vectors,size]: M and E before all, either of which may be NULL: 0 */
+  const float *last[2];        /* after all, likewise */
   float *dgates;
 };
 #define KNOT (128 * 128 / 8) /* vectors of eight */

@@ -42,7 +42,7 @@ static __device__ inline void
 produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
 {
   int vector = p.b * (int) a.f.heads + p.h, keys = vector / (int) (a.f.heads / a.f.kv_heads);
-  const float *table = a.f.tables + (vector * ((a.f.m + CHUNK - 1) / CHUNK) + p.first / CHUNK) * TABLE_FLOATS + TABLE_B;
+  int64_t table = (vector * ((a.f.m + CHUNK - 1) / CHUNK) + p.first / CHUNK) * TABLE_FLOATS + TABLE_B;
 
   for (int chunk = 0; chunk < chunks; chunk++) {
     int stage = chunk % F::stages, token = (int) p.first + chunk * CHUNK;
@@ -51,7 +51,7 @@ produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
     barrier_wait (empty, chunk / F::stages % 2 ^ 1);
     barrier_expect (full, F::stage + F::table);
     if (F::gated)
-      copy_bytes (shared + F::weights + stage * F::table, table + chunk * TABLE_FLOATS, F::table, full);
+      copy_bytes (shared + F::weights + stage * F::table, a.f.tables + table + chunk * TABLE_FLOATS, F::table, full);
 #pragma unroll
     for (int i = 0; i < F::D / 64; i++)
       copy_box (to + i * PANEL, &a.queries, 64 * i, keys, token, full);
@@ -206,7 +206,7 @@ template <typename F> struct GateWeights {
   }
 };
 
-/* ------------------------------------------------------------------------------------------------------------------ */
+/* --- outputs ------------------------------------------------------------------------------------------------------ */
 
 /* The outputs, turned back, to shared memory: rows of 64 columns. */
 static __device__ inline void
