@@ -67,8 +67,8 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
   return sp_cli_parse (
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
-      "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version, chunks of schedule=interleaved; "
-      "with\n"
+      "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version, chunks of schedule=interleaved, and\n"
+      "loss=chunked where nothing else makes a layout fit and the framework has it (chunked-loss); with\n"
       "--space whole also every-K recompute, ring kind, schedule, uneven stages, ZeRO group, offload. --set takes\n"
       "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, loss, optimizer,\n"
       "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles;\n"

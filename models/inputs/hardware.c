@@ -231,6 +231,7 @@ static const struct {
   { "host", { "graph", "eager" }, FIELD (host_eager), SP_INI_REQUIRED },
   { "fp32-logits", { "false", "true" }, FIELD (fp32_logits), SP_INI_REQUIRED },
   { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies), SP_INI_REQUIRED },
+  { "chunked-loss", { "false", "true" }, FIELD (chunks_loss), SP_INI_OPTIONAL },
   { "lasp-local", { "before", "after" }, FIELD (lasp_local_after), SP_INI_OPTIONAL },
   { "host-ahead", { "list", "step" }, FIELD (host_runs_ahead), SP_INI_OPTIONAL },
   { "shards", { "ordered", "free" }, FIELD (shards_run_free), SP_INI_OPTIONAL },

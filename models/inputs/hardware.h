@@ -204,6 +204,9 @@ typedef struct {
   /* Activations between layers are fp32 and each matrix has its input cast for itself; without ZeRO what no matrix
    * multiplies with has no bf16 parameters. */
   gboolean autocast;
+  /* The stack has a loss in chunks of the tokens (SP_LOSS_CHUNKED), so that the planner may choose it. A scenario may say
+   * it of any stack. */
+  gboolean chunks_loss;
   /* Without ZeRO, and of stage 1: as much as a micro-batch's gradients again, for the buckets that they are reduced in. */
   gboolean gradient_copies;
   /* Without ZeRO, and of stage 1: a micro-batch's gradients are tensors of their own, in the parameters' type, which are
