@@ -152,9 +152,10 @@ add_header (const SpPlanInput *q, const SpPlan *plan, GString *out)
                           p->run.optimizer ? ", " : "", p->run.optimizer ? sp_optimizer_names[p->run.optimizer] : "");
   if (trained != NULL)
     g_string_append_printf (out, "%s\n", trained);
-  g_string_append_printf (out, "%s: %d x %s, framework %s\n", q->cluster->name,
-                          p->gpus > 0 ? p->gpus : sp_cli_gpus (q->cluster), q->cluster->device->name,
-                          q->framework->name);
+  gint32 all = sp_cli_gpus (q->cluster);
+  g_autofree char *of = p->gpus > 0 && p->gpus < all ? g_strdup_printf (" of its %d", all) : g_strdup ("");
+  g_string_append_printf (out, "%s: %d%s x %s, framework %s\n", q->cluster->name, p->gpus > 0 ? p->gpus : all, of,
+                          q->cluster->device->name, q->framework->name);
   g_autofree char *share = sp_text_percent ((double) plan->pruned / MAX (1, (double) plan->candidates));
   g_autofree char *estimated = sp_text_count ((double) plan->estimated);
   g_string_append_printf (out, "%s layouts, %s pruned by bounds; of the others %s legal, %s estimated, %s fit\n",

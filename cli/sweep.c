@@ -382,6 +382,11 @@ sweep_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
   sweep->simulates = engine == 1;
   sweep->intervals = options.intervals;
   sweep->convention = convention;
+  if (sweep->intervals && !sp_sweep_may_have_intervals (sweep))
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                        "--intervals: %s has no profile of fitted curves, whose errors intervals are made of; use --set "
+                        "profile=NAME (seqpar show profile lists the shipped ones)",
+                        sweep->path);
   sp_sweep_prepare (sweep);
   return run (&options, sweep, ranks, out, error);
 }

@@ -198,6 +198,8 @@ sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const Sp
   ret->mfu = full * tokens / peak;
   ret->mfu_causal = (run->causal ? causal : full) * tokens / peak;
   ret->hfu = sp_estimate_flops (e) / (estimator->cost.peak_flops_per_s * ret->step_time_s);
+  ret->gpus = program->world;
+  ret->peak_flops_per_s = estimator->cost.peak_flops_per_s;
   ret->provenance = sp_cost_provenance (estimator->cluster, estimator->framework, program->world > 1);
 }
 
