@@ -138,7 +138,11 @@ sp_device_load (const char *path, GError **error)
 {
   gsize length;
   g_autofree char *text = sp_read_input (path, &length, error);
-  return text != NULL ? sp_device_parse (path, text, length, error) : NULL;
+  SpDevice *device = text != NULL ? sp_device_parse (path, text, length, error) : NULL;
+
+  if (text != NULL && device == NULL)
+    sp_input_say_kind (path, SP_KIND_DEVICE, error);
+  return device;
 }
 
 SpDevice *
@@ -255,7 +259,11 @@ sp_framework_load (const char *path, GError **error)
 {
   gsize length;
   g_autofree char *text = sp_read_input (path, &length, error);
-  return text != NULL ? sp_framework_parse (path, text, length, error) : NULL;
+  SpFramework *framework = text != NULL ? sp_framework_parse (path, text, length, error) : NULL;
+
+  if (text != NULL && framework == NULL)
+    sp_input_say_kind (path, SP_KIND_FRAMEWORK, error);
+  return framework;
 }
 
 SpFramework *

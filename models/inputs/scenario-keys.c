@@ -357,7 +357,9 @@ sp_values_apply_set (SpIni *ini, const char *set, GError **error)
     known[2 * G_N_ELEMENTS (keys) + i] = sp_variation_keys[i];
   g_autofree char *elsewhere = sp_scenario_key_elsewhere (name), *near = sp_did_you_mean (name, known);
   return sp_input_fail (error, SP_INPUT_ERROR_KEY, "--set %s: unknown key%s", shown,
-                        elsewhere != NULL ? elsewhere : near);
+                        elsewhere != NULL ? elsewhere
+                        : *near != '\0'   ? near
+                                           : "; seqpar show scenario NAME lists them");
 }
 
 /* --- for who writes scenarios ------------------------------------------------------------------------------------- */
@@ -406,7 +408,7 @@ gboolean
 sp_scenario_set (const char *group, const char *key, const char *value, SpLayout *layout, SpRun *run, GError **error)
 {
   static const char nothing[] = "[run]\n";
-  g_autoptr (SpIni) ini = sp_ini_parse ("--set", nothing, strlen (nothing), NULL);
+  g_autoptr (SpIni) ini = sp_ini_parse ("plan", nothing, strlen (nothing), NULL);
   g_auto (SpValues) values = sp_values_default ();
   guint i = 0;
   while (i < G_N_ELEMENTS (keys) && !(g_str_equal (keys[i].group, group) && g_str_equal (keys[i].name, key)))

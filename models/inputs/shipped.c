@@ -80,6 +80,8 @@ which_shipped (const char *folder, const GPtrArray *names)
 
   if (n > MOST_LISTED && g_str_has_suffix (folder, "s"))
     return g_strdup_printf ("%u shipped %s, which seqpar show %.*s lists", n, folder, (int) strlen (folder) - 1, folder);
+  if (g_str_equal (folder, "validation"))
+    return g_strdup_printf ("%u shipped sets, which seqpar validate lists", n);
   g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);
   return g_strdup_printf ("shipped %s: %s", folder, all);
 }
