@@ -117,7 +117,10 @@ watch (gpointer data)
     if (g_get_monotonic_time () > end) {
       const char *why = ranks->failed ? ranks->failed->message : ranks->waits_for;
       fprintf (stderr, "%s: no progress for %d s%s%s; %s\n", o->program, o->timeout_s,
-               ranks->failed ? ", after " : why ? ", waiting for " : "", why ? why : "", o->remark);
+               ranks->failed ? ", after "
+               : why         ? ", waiting for "
+                             : "",
+               why ? why : "", o->remark);
       _exit (1);
     }
     g_cond_wait_until (&ranks->changed, &ranks->lock, end + G_TIME_SPAN_MILLISECOND);
@@ -322,8 +325,8 @@ connect_ranks (SpRank *rank, GError **error)
   /* torchrun's own agent may listen at its port */
   if (g_getenv ("TORCHELASTIC_RUN_ID") != NULL)
     port = port == 65535 ? 65534 : port + 1;
-  gboolean good = rank->rank == 0 ? accept_ranks (rank, (guint16) port, error)
-                                  : call_rank_0 (rank, host, (guint16) port, error);
+  gboolean good =
+      rank->rank == 0 ? accept_ranks (rank, (guint16) port, error) : call_rank_0 (rank, host, (guint16) port, error);
   say_waiting (rank->ranks, NULL);
   return good;
 }

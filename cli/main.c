@@ -29,11 +29,13 @@ static const Command commands[] = {
   { "plot", sp_command_plot, "a figure of a sweep or a scenario, drawn by gnuplot" },
   { "report", sp_command_report, "a scenario in one page of HTML: layouts, time, memory, what it rests on" },
   { "explain", sp_command_explain, "a scenario or run file beside the best layout, term by term; what makes it fit" },
-  { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ... as a scenario" },
-  { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ..." },
+  { "import", sp_command_import,
+    "a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ... as a scenario" },
+  { "export", sp_command_export,
+    "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ..." },
   { "validate", sp_command_validate, "how right it is: runs that others measured, and what is predicted of them" },
-  { "calibrate", sp_command_calibrate,
-    "measurements: import them, fit curves to them, check predictions against runs", TRUE },
+  { "calibrate", sp_command_calibrate, "measurements: import them, fit curves to them, check predictions against runs",
+    TRUE },
   { "show", sp_command_show, "a model, cluster, device, framework, scenario; strategies and legal degrees" },
 };
 

@@ -314,8 +314,8 @@ add_speed (const SpEstimate *e, SpMfuConvention convention, GString *out)
   sp_table_take (table, g_strdup_printf ("%s   (all GPUs; %s a GPU)", tokens, own));
   sp_table_cell (table, "TFLOP/s");
   sp_table_take (table, g_strdup_printf ("%.1f   (a GPU, as MFU counts; %.1f over the causal half; the peak is %.0f)",
-                                         e->mfu * e->peak_flops_per_s / 1e12, e->mfu_causal * e->peak_flops_per_s / 1e12,
-                                         e->peak_flops_per_s / 1e12));
+                                         e->mfu * e->peak_flops_per_s / 1e12,
+                                         e->mfu_causal * e->peak_flops_per_s / 1e12, e->peak_flops_per_s / 1e12));
   sp_table_cell (table, "MFU");
   sp_table_take (table,
                  g_strdup_printf ("%.1f %%   (attention over all pairs; %.1f %% over the causal half; convention %s)",

@@ -49,8 +49,10 @@ static const struct {
   const char *folder;
   TitleFunc title; /* NULL: names are all that there is */
 } folders[] = {
-  { "models", title_of_model },   { "clusters", title_of_cluster },
-  { "devices", title_of_device }, { "profiles", title_of_profile },
+  { "models", title_of_model },
+  { "clusters", title_of_cluster },
+  { "devices", title_of_device },
+  { "profiles", title_of_profile },
 };
 
 static TitleFunc

@@ -149,10 +149,11 @@ take_rows (File *file, const SpCsv *csv, GError **error)
 static gboolean
 refuse_taken (const File *file, GError **error)
 {
-  return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
-                      "%s: cannot be written: another seqpar writes it; expected a file of its own, or this again when that "
-                      "has ended",
-                      file->path);
+  return sp_cli_fail (
+      error, SP_CLI_ERROR_INPUT,
+      "%s: cannot be written: another seqpar writes it; expected a file of its own, or this again when that "
+      "has ended",
+      file->path);
 }
 
 /* What an earlier run left in the file; its last line, if it is not whole, is cut off. */
@@ -422,10 +423,11 @@ sweep_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
   sweep->intervals = options.intervals;
   sweep->convention = convention;
   if (sweep->intervals && !sp_sweep_may_have_intervals (sweep))
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
-                        "--intervals: %s has no profile of fitted curves, whose errors intervals are made of; use --set "
-                        "profile=NAME (seqpar show profile lists the shipped ones)",
-                        sweep->path);
+    return sp_cli_fail (
+        error, SP_CLI_ERROR_INPUT,
+        "--intervals: %s has no profile of fitted curves, whose errors intervals are made of; use --set "
+        "profile=NAME (seqpar show profile lists the shipped ones)",
+        sweep->path);
   sp_sweep_prepare (sweep);
   return run (&options, sweep, ranks, out, error);
 }

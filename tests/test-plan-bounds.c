@@ -294,9 +294,10 @@ test_space (gconstpointer data)
 
   g_autoptr (SpPlan) plan = sp_plan (&w.estimator, &w.question, &error);
   if (plan != NULL) {
-    g_test_message ("seed %u: %" G_GINT64_FORMAT " layouts, %" G_GINT64_FORMAT " legal, %" G_GINT64_FORMAT
-                    " fit, %" G_GINT64_FORMAT " of use have a loss in chunks; the search: %" G_GINT64_FORMAT " estimated, %" G_GINT64_FORMAT " pruned",
-                    GPOINTER_TO_UINT (data), plan->candidates, b.legal, b.kept.fitting, b.chunked, plan->estimated, plan->pruned);
+    g_test_message (
+        "seed %u: %" G_GINT64_FORMAT " layouts, %" G_GINT64_FORMAT " legal, %" G_GINT64_FORMAT " fit, %" G_GINT64_FORMAT
+        " of use have a loss in chunks; the search: %" G_GINT64_FORMAT " estimated, %" G_GINT64_FORMAT " pruned",
+        GPOINTER_TO_UINT (data), plan->candidates, b.legal, b.kept.fitting, b.chunked, plan->estimated, plan->pruned);
     compare (&b, plan);
   } else
     g_assert_cmpint (b.legal, ==, 0);

@@ -286,8 +286,9 @@ set_variables (const char *const (*variables)[2], gboolean sets)
 static void
 test_alone (void)
 {
-  static const char *const variables[][2] = { { "RANK", "1" },       { "WORLD_SIZE", "2" }, { "LOCAL_RANK", "1" },
-                                              { "SLURM_PROCID", "3" }, { NULL } };
+  static const char *const variables[][2] = {
+    { "RANK", "1" }, { "WORLD_SIZE", "2" }, { "LOCAL_RANK", "1" }, { "SLURM_PROCID", "3" }, { NULL }
+  };
 
   set_variables (variables, TRUE);
   g_auto (GStrv) alone = sp_ranks_environment_alone ();

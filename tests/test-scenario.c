@@ -237,7 +237,7 @@ static const struct Bad {
     { ": [model] config = \"llama-3.1-9b.json\"", "no such file", "did you mean llama-3.1-8b?" } },
   { "config-path", "llama-3.1-8b.json", "models/absent.json",
     { ": [model] config = ", "there is no ", "absent.json" } },
-  { "cluster-absent", "a100-16x8.ini", "a100-2x8.ini", { ": [cluster] file = \"a100-2x8.ini\"", "a100-16x8" } },
+  { "cluster-absent", "a100-16x8.ini", "a100-2x8.ini", { ": [cluster] file = \"a100-2x8.ini\"", "shipped clusters, which seqpar show cluster lists" } },
   { "framework", "= megatron-2022", "= megatron",
     { ": [run] framework = \"megatron\"", "did you mean megatron-2022, megatron-core or megatron-deepspeed?" } },
   { "degree-zero", "ring = 4", "ring = 0", { ": [layout] ring = \"0\"", "from 1 to 1048576" } },

@@ -3,49 +3,9 @@
  * What a framework or a precision changes of a cost: kernels of another library, a step's time beside its program, shards
  * that run free of a chain, whole checkpoints, fp32.
  */
-#include "models/inputs/scenario.h"
-#include "models/simulate/simulate.h"
-#include "tests/shipped.h"
+#include "tests/stack-case.h"
 
 #include <math.h>
-
-typedef struct {
-  SpScenario *scenario;
-  SpProgram *program;
-  SpFramework framework; /* a copy to change; strings are the scenario's */
-} Case;
-
-static void
-case_init (Case *c, const char *name, const char *const *sets)
-{
-  g_autoptr (GError) error = NULL;
-  g_autofree char *path = g_build_filename (sp_data_dir (), name, NULL);
-
-  c->scenario = sp_scenario_load (path, sets, &error);
-  g_assert_no_error (error);
-  c->framework = *c->scenario->framework;
-  c->program = sp_program_new ();
-}
-
-static void
-case_clear (Case *c)
-{
-  sp_program_free (c->program);
-  sp_scenario_free (c->scenario);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
-
-static SpEstimate
-estimate (Case *c)
-{
-  const SpScenario *s = c->scenario;
-  SpEstimator estimator;
-  SpEstimate e;
-
-  sp_estimator_init (&estimator, s->arch, s->cluster, &c->framework, SP_MFU_SEQPAR);
-  sp_estimate_layout (&estimator, c->program, &s->layout, &s->run, &e);
-  return e;
-}
 
 /* --- kernels ------------------------------------------------------------------------------------------------------ */
 

@@ -19,12 +19,13 @@ test_mcore (void)
 {
   static const char text[] = "model_name_or_path: Qwen/Qwen2.5-7B\ncutoff_len: 8192\nper_device_train_batch_size: 1\n"
                              "tensor_model_parallel_size: 2\nbf16: true\nfinetuning_type: full\n";
-  static const char more[] = "recompute_granularity: full\nrecompute_method: block\nrecompute_num_layers: 3\n"
-                             "overlap_p2p_comm: true\nvariable_seq_lengths: false\nmoe_grouped_gemm: true\n"
-                             "accumulate_allreduce_grads_in_fp32: true\ndelay_grad_reduce: true\nfp8_recipe: blockwise\n"
-                             "ddp_bucket_size: 100\noptimizer: adam\nsequence_packing: true\nmtp_num_layers: 1\n"
-                             "account_for_loss_in_pipeline_split: true\nadditional_configs: more.json\n"
-                             "transformer_impl: transformer_engine\noptimizer_cpu_offload: true\n";
+  static const char more[] =
+      "recompute_granularity: full\nrecompute_method: block\nrecompute_num_layers: 3\n"
+      "overlap_p2p_comm: true\nvariable_seq_lengths: false\nmoe_grouped_gemm: true\n"
+      "accumulate_allreduce_grads_in_fp32: true\ndelay_grad_reduce: true\nfp8_recipe: blockwise\n"
+      "ddp_bucket_size: 100\noptimizer: adam\nsequence_packing: true\nmtp_num_layers: 1\n"
+      "account_for_loss_in_pipeline_split: true\nadditional_configs: more.json\n"
+      "transformer_impl: transformer_engine\noptimizer_cpu_offload: true\n";
   g_autofree char *both = g_strconcat (text, more, NULL);
   g_autoptr (GError) error = NULL;
   g_autoptr (SpScenario) none = load_text (text, &error);

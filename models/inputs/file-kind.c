@@ -8,7 +8,7 @@
 static const struct {
   const char *group, *kind;
 } groups[] = {
-  { "[layout]", SP_KIND_SCENARIO },   { "[run]", SP_KIND_SCENARIO },    { "[cluster]", SP_KIND_CLUSTER },
+  { "[layout]", SP_KIND_SCENARIO },   { "[run]", SP_KIND_SCENARIO },        { "[cluster]", SP_KIND_CLUSTER },
   { "[device]", SP_KIND_DEVICE },     { "[framework]", SP_KIND_FRAMEWORK }, { "[profile]", SP_KIND_PROFILE },
   { "[set]", "a set of validation" }, { "[model]", SP_KIND_MODEL },
 };
@@ -36,7 +36,7 @@ is_of_run (const char *line)
 
 /* NULL: it is none that is known. */
 static const char *
-kind_of (const char *text)
+kind_of (const char *text, const char *expected)
 {
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
   const char *const *all = (const char *const *) lines;
@@ -44,7 +44,9 @@ kind_of (const char *text)
   for (guint i = 0; lines[i] != NULL; i++)
     g_strstrip (lines[i]);
   if (*text == '{')
-    return strstr (text, "\"model_type\"") != NULL ? SP_KIND_MODEL : "JSON";
+    return strstr (text, "\"model_type\"") != NULL ? SP_KIND_MODEL
+           : g_str_equal (expected, SP_KIND_MODEL) ? NULL
+                                                   : "JSON";
   if (g_strv_contains (all, "[model]") && (g_strv_contains (all, "[cluster]") || has_key (all, "config")))
     return SP_KIND_SCENARIO;
   for (guint i = 0; i < G_N_ELEMENTS (groups); i++)
@@ -60,7 +62,7 @@ void
 sp_input_say_kind (const char *path, const char *expected, GError **error)
 {
   g_autofree char *text = sp_read_input (path, NULL, NULL);
-  const char *kind = text != NULL ? kind_of (text + strspn (text, " \t\r\n")) : NULL;
+  const char *kind = text != NULL ? kind_of (text + strspn (text, " \t\r\n"), expected) : NULL;
 
   if (kind == NULL || error == NULL || g_str_equal (kind, expected))
     return;

@@ -359,7 +359,7 @@ sp_values_apply_set (SpIni *ini, const char *set, GError **error)
   return sp_input_fail (error, SP_INPUT_ERROR_KEY, "--set %s: unknown key%s", shown,
                         elsewhere != NULL ? elsewhere
                         : *near != '\0'   ? near
-                                           : "; seqpar show scenario NAME lists them");
+                                          : "; seqpar show scenario NAME lists them");
 }
 
 /* --- for who writes scenarios ------------------------------------------------------------------------------------- */

@@ -79,7 +79,8 @@ which_shipped (const char *folder, const GPtrArray *names)
   guint n = names->len - 1;
 
   if (n > MOST_LISTED && g_str_has_suffix (folder, "s"))
-    return g_strdup_printf ("%u shipped %s, which seqpar show %.*s lists", n, folder, (int) strlen (folder) - 1, folder);
+    return g_strdup_printf ("%u shipped %s, which seqpar show %.*s lists", n, folder, (int) strlen (folder) - 1,
+                            folder);
   if (g_str_equal (folder, "validation"))
     return g_strdup_printf ("%u shipped sets, which seqpar validate lists", n);
   g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);

@@ -28,7 +28,8 @@ typedef struct {
   guint8 offload;          /* what some of the layouts may have on the host */
   guint8 *wanted;          /* [placements] of whom the question wants any; NULL: all */
   SpPlanBound micro_batch; /* of the work at hand, on all stages; step_s 0: not known */
-  SpPlanBound *whole_loss; /* [placements] the same before the loss was in chunks, of the first of each number of stages */
+  SpPlanBound
+      *whole_loss; /* [placements] the same before the loss was in chunks, of the first of each number of stages */
   SpPlanBound bound;       /* and with the stages and the schedule */
   guint first, end;        /* placements of the same stages: orders alone differ */
 } Search;

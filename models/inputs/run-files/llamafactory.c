@@ -224,7 +224,8 @@ resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
 static gboolean
 resolve_sums (SpRunFile *file, GError **error)
 {
-  gboolean wide = sp_facts_is (file->facts, "run.precision", "bf16") || sp_facts_is (file->facts, "file.wide-sums", "true");
+  gboolean wide =
+      sp_facts_is (file->facts, "run.precision", "bf16") || sp_facts_is (file->facts, "file.wide-sums", "true");
 
   return !is_megatron (file) || !wide ||
          sp_run_set (file, "layout.gradient-dtype", "fp32", SP_FACT_RESOLVED, "mcore_adapter", error);
