@@ -217,6 +217,20 @@ add_ties (const SpPlan *plan, const SpPlanTies *ties, const SpArchitecture *arch
                             ties->tied, ties->compared, ties->simplest + 1, layout);
 }
 
+/* Stripes for zigzag are not listed where they make no difference. */
+static void
+add_twins (const SpPlanInput *q, const SpPlan *plan, GString *out)
+{
+  gboolean any = FALSE;
+
+  for (guint i = 0; i < plan->entries->len; i++) {
+    const SpLayout *layout = &g_array_index (plan->entries, SpPlanEntry, i).layout;
+    any |= layout->ring > 1 && layout->token_split == SP_TOKENS_ZIGZAG;
+  }
+  if (any && !(q->question.fixed & sp_plan_dimension ("ring-split")))
+    g_string_append (out, "a layout with stripes in place of zigzag is listed only where that costs something else\n");
+}
+
 static void
 add_table (const SpPlanInput *q, const SpPlan *plan, const SpPlanTies *ties, GString *out)
 {
@@ -236,6 +250,7 @@ add_table (const SpPlanInput *q, const SpPlan *plan, const SpPlanTies *ties, GSt
   sp_table_print (table, 0, out);
   add_gap (plan, out);
   add_ties (plan, ties, q->arch, out);
+  add_twins (q, plan, out);
   g_string_append_printf (out,
                           "MFU counts attention over all pairs of tokens, MFU causal the half under the mask; "
                           "convention %s\n\nwhat bounds the best\n",
@@ -269,6 +284,9 @@ add_nearest (const SpPlan *plan, const SpArchitecture *arch, GString *out)
                           "\n%s\n  %s, micro-batch %d\n  lacks %s (%s bytes) on GPUs of %s; a step would take %s\n",
                           plan->fitting > 0 ? "nearest that does not fit" : "NOTHING FITS; what lacks least", layout,
                           entry->run.micro_batch, lacks, exact, capacity, time);
+  if (plan->fitting == 0)
+    g_string_append (out, "  --min-gpus in place of --gpus asks on how many one fits, --max-sequence in place of --sequence "
+                          "for how long a one\n");
 }
 
 void
