@@ -185,6 +185,19 @@ test_alone (void)
   assert_contains (compare.out, "recompute full");
 }
 
+/* A row is not named by how an axis works that it has not. */
+static void
+test_idle_keys (void)
+{
+  g_auto (Run) run = run_cli ("plot", "compare", "tnl-1b-lasp", "--set", "sequence=64K", "--sweep",
+                              "data:ulysses:lasp:lasp-version=8:16:1:2,8:1:16:2", "--set", "global-batch=8", "-o", "-");
+  if (!has_gnuplot ())
+    return;
+  g_assert_cmpint (run.status, ==, 0);
+  assert_contains (run.out, "data 8 x lasp 16, version 2 ");
+  g_assert_null (strstr (run.out, "ulysses 16, version"));
+}
+
 /* --- measurements ------------------------------------------------------------------------------------------------- */
 
 static gint
@@ -464,6 +477,7 @@ main (int argc, char **argv)
   g_test_add_func ("/figures/too-many-gpus", test_too_many_gpus);
   g_test_add_func ("/figures/alone", test_alone);
   g_test_add_func ("/figures/calibration", test_calibration);
+  g_test_add_func ("/figures/idle-keys", test_idle_keys);
   g_test_add_func ("/figures/accuracy", test_accuracy);
   g_test_add_func ("/figures/roofline", test_roofline);
   for (guint k = 0; k < G_N_ELEMENTS (papers); k++) {
