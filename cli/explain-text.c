@@ -214,9 +214,9 @@ subject_of (const SpExplainSide *side)
   const SpScenario *s = &side->scenario;
   g_autofree char *sequence = sp_text_count ((double) s->run.sequence);
 
-  return g_strdup_printf ("%s, sequence %s tokens, global batch %d, %s (%d x %s), framework %s", s->arch->name, sequence,
-                          s->run.global_batch, s->cluster->name, sp_cli_gpus (s->cluster), s->cluster->device->name,
-                          s->framework->name);
+  return g_strdup_printf ("%s, sequence %s tokens, global batch %d, %s (%d x %s), framework %s", s->arch->name,
+                          sequence, s->run.global_batch, s->cluster->name, sp_cli_gpus (s->cluster),
+                          s->cluster->device->name, s->framework->name);
 }
 
 static void

@@ -285,8 +285,9 @@ add_nearest (const SpPlan *plan, const SpArchitecture *arch, GString *out)
                           plan->fitting > 0 ? "nearest that does not fit" : "NOTHING FITS; what lacks least", layout,
                           entry->run.micro_batch, lacks, exact, capacity, time);
   if (plan->fitting == 0)
-    g_string_append (out, "  --min-gpus in place of --gpus asks on how many one fits, --max-sequence in place of --sequence "
-                          "for how long a one\n");
+    g_string_append (out,
+                     "  --min-gpus in place of --gpus asks on how many one fits, --max-sequence in place of --sequence "
+                     "for how long a one\n");
 }
 
 void

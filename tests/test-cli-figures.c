@@ -189,8 +189,9 @@ test_alone (void)
 static void
 test_idle_keys (void)
 {
-  g_auto (Run) run = run_cli ("plot", "compare", "tnl-1b-lasp", "--set", "sequence=64K", "--sweep",
-                              "data:ulysses:lasp:lasp-version=8:16:1:2,8:1:16:2,8:1:16:1", "--set", "global-batch=8", "-o", "-");
+  g_auto (Run) run =
+      run_cli ("plot", "compare", "tnl-1b-lasp", "--set", "sequence=64K", "--sweep",
+               "data:ulysses:lasp:lasp-version=8:16:1:2,8:1:16:2,8:1:16:1", "--set", "global-batch=8", "-o", "-");
   if (!has_gnuplot ())
     return;
   g_assert_cmpint (run.status, ==, 0);
