@@ -109,6 +109,7 @@ static const struct {
   { "autocast", "false", "true", G_STRUCT_OFFSET (SpFramework, autocast) },
   { "gradient-buckets", "views", "copies", G_STRUCT_OFFSET (SpFramework, gradient_copies) },
   { "gradient-sums", "in-place", "apart", G_STRUCT_OFFSET (SpFramework, gradients_apart) },
+  { "pipeline-scatter", "false", "true", G_STRUCT_OFFSET (SpFramework, pipeline_scatter) },
 };
 
 static const char *

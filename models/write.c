@@ -252,13 +252,13 @@ write_variant (SpWriter *w, SpVariant *variant)
   w->batch = variant->batch;
   w->rows = (gint32) (program->local_sequence * w->batch);
   w->region_rows = w->rows / regions;
+  sp_pipeline_write (w);
   write_block (w, 0, SP_BLOCK_EMBEDDING, 0, FALSE, sp_run_frozen_embedding (w->run));
   for (guint i = 1; i + 1 < blocks; i++) {
     const SpBlock *frame = &program->variants[0].blocks[i];
     write_block (w, i, frame->kind, frame->traits, frame->recomputes, frame->frozen);
   }
   write_block (w, blocks - 1, SP_BLOCK_HEAD, 0, FALSE, sp_run_frozen_head (w->run));
-  sp_pipeline_write (w);
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */

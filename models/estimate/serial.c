@@ -352,7 +352,11 @@ run_list (Walker *w, gint32 s, Stage *stage)
   const SpBlock *block = &sp_walk_variant (program, item->micro_batch)->blocks[positions[item->position].block];
   List list = { .loops = block->loops, .flags = item->flags, .mask = item->mask, .kernels = stage->kernels };
 
-  list.ops = sp_program_segment (program, block, (SpPhase) item->phase, &list.n);
+  if (item->kind == SP_ITEM_GATHER) {
+    list.ops = sp_program_pipe_gather (program, sp_walk_variant (program, item->micro_batch));
+    list.n = 1;
+  } else
+    list.ops = sp_program_segment (program, block, (SpPhase) item->phase, &list.n);
   list.seconds = w->seconds + (list.ops - program->ops);
   list.near = w->near + (list.ops - program->ops);
   list.at_first = w->at_first + (list.ops - program->ops);
@@ -439,7 +443,7 @@ run_stage (Walker *w, gint32 s)
       continue;
     }
     gboolean done = TRUE;
-    if (stage->item.kind == SP_ITEM_LIST)
+    if (stage->item.kind == SP_ITEM_LIST || stage->item.kind == SP_ITEM_GATHER)
       done = run_list (w, s, stage);
     else if (stage->item.kind == SP_ITEM_SEND)
       send (w, stage);

@@ -295,7 +295,17 @@ most_port_flows (const SpEstimateContext *e)
   return most;
 }
 
-/* Messages from and to the neighbours hold up the stage that receives them. */
+static void
+add_wait (SpSlotTime *slot, SpAxis axis, double seconds)
+{
+  slot->step += seconds;
+  slot->serial += seconds;
+  slot->high += seconds;
+  slot->axes[axis] += seconds;
+  slot->exposed[axis] += seconds;
+}
+
+/* Messages from and to the neighbours hold up the stage that receives them, and so does gathering what came. */
 static void
 add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolean sends, SpSlotTime *slot)
 {
@@ -306,11 +316,9 @@ add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolea
   slot->high += seconds * ((receives ? most_port_flows (e) : 0) + (sends ? chain_places (e, variant) : 0));
   if (!receives)
     return;
-  slot->step += seconds;
-  slot->serial += seconds;
-  slot->high += seconds;
-  slot->axes[SP_AXIS_PIPELINE] += seconds;
-  slot->exposed[SP_AXIS_PIPELINE] += seconds;
+  add_wait (slot, SP_AXIS_PIPELINE, seconds);
+  if (e->pipe_gather[variant].group != SP_GROUP_NONE)
+    add_wait (slot, (SpAxis) e->pipe_gather[variant].axis, sp_cost_op (e->cost, &e->pipe_gather[variant]));
 }
 
 /* The most by which the step's gradient reduction delays what a chunk's last backward sends on. Ops of its lists that

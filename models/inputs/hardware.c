@@ -246,6 +246,7 @@ static const struct {
   { "autocast", { "false", "true" }, FIELD (autocast), SP_INI_OPTIONAL },
   { "gradient-buckets", { "views", "copies" }, FIELD (gradient_copies), SP_INI_OPTIONAL },
   { "gradient-sums", { "in-place", "apart" }, FIELD (gradients_apart), SP_INI_OPTIONAL },
+  { "pipeline-scatter", { "false", "true" }, FIELD (pipeline_scatter), SP_INI_OPTIONAL },
 };
 #undef FIELD
 

@@ -209,6 +209,9 @@ typedef struct {
   /* Without ZeRO, and of stage 1: a micro-batch's gradients are tensors of their own, in the parameters' type, which are
    * added to the sums when its backward is over; FALSE: kernels add to the sums. */
   gboolean gradients_apart;
+  /* Where rows are the same on all tensor ranks, each sends its part alone to the next stage, where the parts are
+   * gathered. */
+  gboolean pipeline_scatter;
   /* The host issues the next step while GPUs run this one, so that what holds up a step is all that it issues, not each
    * list's part; FALSE: within a list. */
   gboolean host_runs_ahead;
