@@ -64,6 +64,20 @@ keep_loop (const SpBlock *block, Rebuild *r, const SpOp *ops, guint loop_number)
     r->needed[r->root[loop->carries[i].init]] |= r->dropped[r->root[loop->carries[i].init]];
 }
 
+/* A framework that runs what it recomputes to its end runs all of a layer, or of the attention core where that is what
+ * selective means and something of it was dropped; what goes between ranks of a sequence is not run for nothing. */
+static gboolean
+runs_whole (const SpWriter *w, const SpOp *op)
+{
+  const SpFramework *framework = w->framework;
+  gboolean core = framework->selective_attention && !framework->fused_attention &&
+                  w->recompute == SP_RECOMPUTE_SELECTIVE && op->flags & SP_OP_CORE && op->loop == 0 &&
+                  !sp_op_is_communication (op->kind);
+
+  return framework->recompute_whole && (core || w->recompute == SP_RECOMPUTE_FULL) && op->out[0] != SP_SLOT_Y &&
+         op->kind != SP_OP_TO_HOST;
+}
+
 /* Marks the forward ops that rebuild what the backward reads and was dropped: walks back from what is needed. */
 static guint
 mark (const SpWriter *w, Rebuild *r)
@@ -81,7 +95,7 @@ mark (const SpWriter *w, Rebuild *r)
       wanted |= r->needed[r->root[ops[i].out[j]]];
     /* What a neighbour would have to send again has to be kept: see the linear layers' state. */
     g_assert (whole || !wanted || ops[i].kind != SP_OP_RECEIVE);
-    wanted |= whole && ops[i].out[0] != SP_SLOT_Y && ops[i].kind != SP_OP_TO_HOST;
+    wanted |= runs_whole (w, &ops[i]);
     if (!wanted)
       continue;
     if (ops[i].loop)
