@@ -190,7 +190,7 @@ enter_item (SpEngine *e, SpRole *role)
       return FALSE;
     role->slot = role->walk.slot;
   }
-  if (item->kind == SP_ITEM_LIST && waits_for_data (e, role))
+  if (item->kind == SP_ITEM_LIST && (waits_for_data (e, role) || sp_role_host_begins_slot (e, role)))
     return FALSE;
   note_memory (e, role);
   if (item->kind == SP_ITEM_LIST || item->kind == SP_ITEM_GATHER) {

@@ -426,3 +426,14 @@ sp_walk_next (SpWalk *walk, SpItem *ret)
     }
   }
 }
+
+gboolean
+sp_walk_begins_slot (const SpWalkPlan *plan, gint32 stage, const SpItem *item, gint32 *begun)
+{
+  const Stage *of = &plan->stages[stage];
+
+  if (item->kind != SP_ITEM_LIST || item->slot >= of->n_slots || item->slot < *begun)
+    return FALSE;
+  *begun = item->slot + 1;
+  return of->slots[item->slot].kind != SP_SLOT_BACKWARD_WEIGHT;
+}

@@ -91,6 +91,10 @@ void sp_walk_init (SpWalk *walk, const SpWalkPlan *plan, gint32 stage);
  * of a BACKWARD. */
 gboolean sp_walk_next (SpWalk *walk, SpItem *ret);
 
+/* Whether the item is the first list of a slot, but for the weights' part of a backward; *begun, 0 at first, is kept for
+ * the stage by who asks. */
+gboolean sp_walk_begins_slot (const SpWalkPlan *plan, gint32 stage, const SpItem *item, gint32 *begun);
+
 /* The variant that a micro-batch runs. */
 static inline const SpVariant *
 sp_walk_variant (const SpProgram *program, gint32 micro_batch)

@@ -305,6 +305,7 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
       f->host_gather_s.value = 20e-6 * draw_int (rand, 0, 1);
       f->elementwise_time.value = 3 * draw_int (rand, 0, 1);
       f->host_stall.value = 0.5 * draw_int (rand, 0, 1);
+      f->host_slot_s.value = 300e-6 * draw_int (rand, 0, 1);
     }
     ret->arch = draw_model (rand, limits->kinds, tensor, limits->schedules ? 12 : 6);
     if (limits->families && draw_int (rand, 0, 1))

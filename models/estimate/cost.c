@@ -332,7 +332,7 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   }
   *ret_algorithm = best.algorithm; /* that of the formula, by which its bytes go over links */
   gboolean waited_for = !(op->flags & SP_OP_ASYNC) && op->stream != SP_STREAM_DATA;
-  double late = path->network ? cost->network_wait_s * path->size : 0;
+  double late = (cost->rank_wait_s + (path->network ? cost->network_wait_s : 0)) * path->size;
   double wait = waited_for ? cost->collective_wait_s + late : 0, total = cost->launch_s + best.total_s;
   *ret_fixed_s = cost->launch_s + best.latency_s;
   if (curve->curve != NULL)

@@ -30,7 +30,8 @@
  * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
  * A collective that the next kernel waits for (those of shards and gradients apart) takes the framework's
- * collective-wait more than its transfer, and where its group leaves the node network-wait for each rank besides. One
+ * collective-wait more than its transfer, and rank-wait for each rank besides, where its group leaves the node
+ * network-wait too. One
  * in several calls (framework: data-calls = tensor) takes as often the time of an equal part.
  *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
@@ -51,7 +52,8 @@
  * most kernels are shorter than that GEMM, whose blocks it waits for. So a small transfer beside one long kernel is taken
  * to be hidden, which in fact begins when that gives way.
  *
- * The host issues a kernel in the framework's host-launch. In a pipeline whose messages leave the node it takes
+ * The host issues a kernel in the framework's host-launch. In a pipeline of an eager one each forward and backward of a
+ * micro-batch takes host-slot more than its kernels and messages, with idle GPUs. In a pipeline whose messages leave the node it takes
  *   host-launch (1 + host-stall x tensor ranks x sequence ranks)
  * (nanotron's grid: 10, 15, 24 and 54 ms a layer of 2, 4, 8 and 16 tensor ranks there, whatever the model, micro-batch and
  * number of stages, where without a pipeline, or with one in a node, it is 5; threads of the adapters that take the
@@ -152,7 +154,8 @@ typedef enum {
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
-  double launch_s, host_launch_s, host_gather_s, host_step_s, collective_wait_s, network_wait_s;
+  double launch_s, host_launch_s, host_gather_s, host_step_s, host_slot_s;
+  double collective_wait_s, rank_wait_s, network_wait_s;
   double shard_time; /* of gathers and scatters of shards, beyond what is fixed; 1 as a rule */
   double host_issue_s, host_stall; /* what host_launch_s of a layout is made of */
   gboolean host_runs_ahead; /* from step to step */
@@ -232,6 +235,13 @@ static inline double
 sp_cost_beside_step (const SpCost *cost, const SpProgram *program)
 {
   return program->scope == SP_SCOPE_STEP ? cost->host_step_s : 0;
+}
+
+/* What the host has GPUs idle for in each slot of a schedule, but those that do the weights' part of a backward. */
+static inline double
+sp_cost_beside_slot (const SpCost *cost, const SpProgram *program)
+{
+  return program->stages > 1 ? cost->host_slot_s : 0;
 }
 
 /* Fraction by which the kernel is slower beside communication. */

@@ -18,6 +18,7 @@ typedef struct {
   double *begin;  /* [places] of its list */
   guint *kernels; /* [places] of its list */
   double held_up; /* of the host in its list, by gathers and scatters of shards */
+  gint32 begun;   /* slots that the host has begun */
   guint op;       /* where the list goes on */
   gboolean waits; /* at that op, for the stage that shares it */
   const SpOp *shared;
@@ -342,6 +343,18 @@ walk_list (Walker *w, Stage *stage, const List *list)
 
 /* --- items -------------------------------------------------------------------------------------------------------- */
 
+/* The first list of a slot waits for the host. */
+static void
+begin_slot (Walker *w, gint32 s, Stage *stage)
+{
+  double seconds = sp_cost_beside_slot (w->cost, w->program);
+
+  if (!sp_walk_begins_slot (w->plan, s, &stage->item, &stage->begun))
+    return;
+  for (gint32 p = 0; p < w->places; p++)
+    stage->at[p] += seconds;
+}
+
 static gboolean
 run_list (Walker *w, gint32 s, Stage *stage)
 {
@@ -362,6 +375,7 @@ run_list (Walker *w, gint32 s, Stage *stage)
   list.at_first = w->at_first + (list.ops - program->ops);
   list.at_last = w->at_last + (list.ops - program->ops);
   if (stage->op == 0) {
+    begin_slot (w, s, stage);
     memcpy (stage->begin, stage->at, (gsize) w->places * sizeof *stage->begin);
     memset (stage->kernels, 0, (gsize) w->places * sizeof *stage->kernels);
     stage->held_up = 0;

@@ -305,6 +305,17 @@ add_wait (SpSlotTime *slot, SpAxis axis, double seconds)
   slot->exposed[axis] += seconds;
 }
 
+static void
+add_host (const SpEstimateContext *e, SpSlotTime *slot)
+{
+  double seconds = sp_cost_beside_slot (e->cost, e->program);
+
+  slot->step += seconds;
+  slot->serial += seconds;
+  slot->high += seconds;
+  slot->host += seconds;
+}
+
 /* Messages from and to the neighbours hold up the stage that receives them, and so does gathering what came. */
 static void
 add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolean sends, SpSlotTime *slot)
@@ -361,6 +372,7 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
     SpSlotTime *slots = part->slots[v];
     forward_slot (e, at, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
     add_pipe (e, v, at > 0, at < last, &slots[SP_SLOT_FORWARD]);
+    add_host (e, &slots[SP_SLOT_FORWARD]);
     if (sp_program_is_forward (program)) {
       memset (&slots[SP_SLOT_BACKWARD], 0, (SP_N_SLOT_KINDS - SP_SLOT_BACKWARD) * sizeof *slots);
       continue;
@@ -369,6 +381,8 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
       backward_slot (e, at, e->work[v], part->counts, kind, &slots[kind]);
       add_pipe (e, v, kind != SP_SLOT_BACKWARD_WEIGHT && at < last, kind != SP_SLOT_BACKWARD_WEIGHT && at > 0,
                 &slots[kind]);
+      if (kind != SP_SLOT_BACKWARD_WEIGHT)
+        add_host (e, &slots[kind]);
     }
   }
   part->held_up = program->stages > 1 && program->scope == SP_SCOPE_STEP ? held_up (e, part) : 0;
