@@ -64,18 +64,25 @@ keep_loop (const SpBlock *block, Rebuild *r, const SpOp *ops, guint loop_number)
     r->needed[r->root[loop->carries[i].init]] |= r->dropped[r->root[loop->carries[i].init]];
 }
 
-/* A framework that runs what it recomputes to its end runs all of a layer, or of the attention core where that is what
- * selective means and something of it was dropped; what goes between ranks of a sequence is not run for nothing. */
+/* A framework that runs what it recomputes to its end runs all of a layer, or of an unfused attention core where that is
+ * what selective means. Not of one in a ring, whose messages would go again for nothing. */
 static gboolean
-runs_whole (const SpWriter *w, const SpOp *op)
+runs_core (const SpWriter *w, const SpOp *ops, guint n)
 {
-  const SpFramework *framework = w->framework;
-  gboolean core = framework->selective_attention && !framework->fused_attention &&
-                  w->recompute == SP_RECOMPUTE_SELECTIVE && op->flags & SP_OP_CORE && op->loop == 0 &&
-                  !sp_op_is_communication (op->kind);
+  gboolean in_ring = FALSE;
 
-  return framework->recompute_whole && (core || w->recompute == SP_RECOMPUTE_FULL) && op->out[0] != SP_SLOT_Y &&
-         op->kind != SP_OP_TO_HOST;
+  for (guint i = 0; i < n; i++)
+    in_ring |= ops[i].flags & SP_OP_CORE && ops[i].loop != 0;
+  return w->framework->recompute_whole && w->framework->selective_attention && !w->framework->fused_attention &&
+         w->recompute == SP_RECOMPUTE_SELECTIVE && !in_ring;
+}
+
+static gboolean
+runs_whole (const SpOp *op, gboolean layer, gboolean core)
+{
+  if (core && op->flags & SP_OP_CORE)
+    return !sp_op_is_communication (op->kind);
+  return layer && op->out[0] != SP_SLOT_Y && op->kind != SP_OP_TO_HOST;
 }
 
 /* Marks the forward ops that rebuild what the backward reads and was dropped: walks back from what is needed. */
@@ -86,6 +93,7 @@ mark (const SpWriter *w, Rebuild *r)
   const SpSegment *forward = &block->segments[SP_PHASE_FORWARD];
   const SpOp *ops = w->program->ops + forward->first;
   gboolean whole = w->framework->recompute_whole && w->recompute == SP_RECOMPUTE_FULL;
+  gboolean core = runs_core (w, ops, forward->n);
   guint kept = 0;
 
   begin_rebuild (block, r, forward->n);
@@ -95,7 +103,7 @@ mark (const SpWriter *w, Rebuild *r)
       wanted |= r->needed[r->root[ops[i].out[j]]];
     /* What a neighbour would have to send again has to be kept: see the linear layers' state. */
     g_assert (whole || !wanted || ops[i].kind != SP_OP_RECEIVE);
-    wanted |= runs_whole (w, &ops[i]);
+    wanted |= runs_whole (&ops[i], whole, core);
     if (!wanted)
       continue;
     if (ops[i].loop)
