@@ -285,8 +285,8 @@ sync_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, gint32 po
   return list_item (SP_PHASE_SYNC, position, 0, SP_OP_PER_MICRO_BATCH, ret);
 }
 
-/* Receive, and its gather; the last block's gather; of each block, last to first: the next one's gather if it moves, its own lists, the
- * next one's gather if it does not; send. */
+/* Receive, and its gather; the last block's gather; of each block, last to first: the next one's gather if it moves, its
+ * own lists, the next one's gather if it does not; send. */
 static Found
 backward_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, gboolean with_weights, SpItem *ret)
 {

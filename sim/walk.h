@@ -36,7 +36,8 @@ G_BEGIN_DECLS
 
 typedef enum { SP_ORDER_PROGRAM, SP_ORDER_EAGER } SpWalkOrder;
 
-typedef enum { SP_ITEM_LIST, SP_ITEM_SEND, SP_ITEM_RECEIVE, SP_ITEM_GATHER } SpItemKind; /* of the pipeline but LIST */
+/* A list of a block, or what the pipeline does between: GATHER puts together what was received in parts. */
+typedef enum { SP_ITEM_LIST, SP_ITEM_SEND, SP_ITEM_RECEIVE, SP_ITEM_GATHER } SpItemKind;
 
 typedef struct {
   guint8 kind;        /* SpItemKind */
