@@ -65,24 +65,22 @@ keep_loop (const SpBlock *block, Rebuild *r, const SpOp *ops, guint loop_number)
 }
 
 /* A framework that runs what it recomputes to its end runs all of a layer, or of an unfused attention core where that is
- * what selective means. Not of one in a ring, whose messages would go again for nothing. */
+ * what selective means. Not of one that ranks of a sequence share: messages would go again for nothing. */
 static gboolean
 runs_core (const SpWriter *w, const SpOp *ops, guint n)
 {
-  gboolean in_ring = FALSE;
+  gboolean is_shared = FALSE;
 
   for (guint i = 0; i < n; i++)
-    in_ring |= ops[i].flags & SP_OP_CORE && ops[i].loop != 0;
+    is_shared |= ops[i].flags & SP_OP_CORE && (ops[i].loop != 0 || sp_op_is_communication (ops[i].kind));
   return w->framework->recompute_whole && w->framework->selective_attention && !w->framework->fused_attention &&
-         w->recompute == SP_RECOMPUTE_SELECTIVE && !in_ring;
+         w->recompute == SP_RECOMPUTE_SELECTIVE && !is_shared;
 }
 
 static gboolean
 runs_whole (const SpOp *op, gboolean layer, gboolean core)
 {
-  if (core && op->flags & SP_OP_CORE)
-    return !sp_op_is_communication (op->kind);
-  return layer && op->out[0] != SP_SLOT_Y && op->kind != SP_OP_TO_HOST;
+  return (core && op->flags & SP_OP_CORE) || (layer && op->out[0] != SP_SLOT_Y && op->kind != SP_OP_TO_HOST);
 }
 
 /* Marks the forward ops that rebuild what the backward reads and was dropped: walks back from what is needed. */

@@ -168,13 +168,21 @@ is_copy_in_place (const Site *site)
   return site->op->kind == SP_OP_COPY && site->block != NULL && site->op->in[0] == site->op->out[0];
 }
 
+/* What a checkpoint computes again although it was kept, as it runs to its end. */
+static gboolean
+is_there_already (const Site *site)
+{
+  return site->block != NULL && site->phase == SP_PHASE_RECOMPUTE && site->op->kind == SP_OP_CONTEXT &&
+         site->block->buffers[site->op->out[0]].life == SP_LIFE_STASH;
+}
+
 /* A guard that never holds; outside a loop the step is 0. */
 static void
 try_removal (Trial *trial, const Site *site)
 {
   SpOp mutant = *site->op;
 
-  if (is_cast_of_other (trial, site) || is_copy_in_place (site))
+  if (is_cast_of_other (trial, site) || is_copy_in_place (site) || is_there_already (site))
     return;
   mutant.guard = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP;
   try_mutant (trial, site, mutant, "removed");
