@@ -120,6 +120,7 @@ static const struct {
   gsize offset;
 } settable[] = {
   { "sequence-regions", booleans, FIELD (base.sequence_regions) },
+  { "pipeline-scatter", booleans, FIELD (base.pipeline_scatter) },
   { "reshard", booleans, FIELD (base.reshard) },
   { "overlap", booleans, FIELD (base.overlap) },
   { "causal", booleans, FIELD (causal) },
@@ -350,6 +351,7 @@ sp_plan_question_of (const SpScenario *s, guint top)
                        .fixed = sp_plan_beyond_usual () };
 
   q.base.sequence_regions = s->layout.sequence_regions;
+  q.base.pipeline_scatter = s->layout.pipeline_scatter;
   q.base.reshard = s->layout.reshard;
   q.base.gradient_dtype = s->layout.gradient_dtype;
   q.base.ring_gradient_dtype = s->layout.ring_gradient_dtype;

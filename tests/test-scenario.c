@@ -239,7 +239,7 @@ static const struct Bad {
     { ": [model] config = ", "there is no ", "absent.json" } },
   { "cluster-absent", "a100-16x8.ini", "a100-2x8.ini", { ": [cluster] file = \"a100-2x8.ini\"", "shipped clusters, which seqpar show cluster lists" } },
   { "framework", "= megatron-2022", "= megatron",
-    { ": [run] framework = \"megatron\"", "did you mean megatron-2022, megatron-core or megatron-deepspeed?" } },
+    { ": [run] framework = \"megatron\"", "did you mean megatron-2021, megatron-2022, megatron-core or megatron-deepspeed?" } },
   { "degree-zero", "ring = 4", "ring = 0", { ": [layout] ring = \"0\"", "from 1 to 1048576" } },
   { "degree-word", "ring = 4", "ring = four", { ": [layout] ring = \"four\"", "a whole number" } },
   { "degree-nan", "ring = 4", "ring = nan", { ": [layout] ring = \"nan\"", "a whole number" } },

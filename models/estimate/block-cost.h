@@ -103,7 +103,8 @@ typedef struct {
   const SpProgram *program;
   const SpBlockWork *work[2]; /* of each variant, [n_blocks] */
   const SpBlockState *state;  /* [n_blocks] */
-  SpOp pipe[2];               /* of each variant, the message between stages */
+  SpOp pipe[2];               /* of each variant, the message between stages, */
+  SpOp pipe_gather[2];        /* and what gathers its parts; of no group where nothing does */
 } SpEstimateContext;
 
 /* The work of a layout's blocks alone, from the estimator's cache, which must have one: for bounds. `program` is scratch;

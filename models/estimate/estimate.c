@@ -210,6 +210,14 @@ price_state (const SpEstimator *estimator, const SpProgram *program, SpBlockStat
     sp_block_state (&estimator->cost, program, &program->variants[0].blocks[b], &ret[b]);
 }
 
+static SpOp
+pipe_gather_of (const SpProgram *program, gint32 variant)
+{
+  const SpOp *gather = sp_program_pipe_gather (program, &program->variants[variant]);
+
+  return gather != NULL ? *gather : (SpOp){ .group = SP_GROUP_NONE };
+}
+
 void
 sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret)
 {
@@ -223,6 +231,7 @@ sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpR
   for (gint32 v = 0; v < program->n_variants; v++) {
     estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work[v]);
     e.pipe[v] = program->variants[v].pipe_send;
+    e.pipe_gather[v] = pipe_gather_of (program, v);
   }
   sp_estimate_finish (estimator, &e, run, ret);
 }
@@ -255,10 +264,12 @@ price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layou
     if (!hit[v]) {
       works[v]->clock = sp_clock_price (&estimator->cost, program, v, works[v]->blocks);
       works[v]->pipe = program->variants[v].pipe_send;
+      works[v]->pipe_gather = pipe_gather_of (program, v);
     }
     estimator->cost.clocks[v] = works[v]->clock;
     e->work[v] = works[v]->blocks;
     e->pipe[v] = works[v]->pipe;
+    e->pipe_gather[v] = works[v]->pipe_gather;
   }
 }
 

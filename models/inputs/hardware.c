@@ -207,6 +207,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) },
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
   { "host-step", SP_UNIT_SECONDS, 0, 1e3, FIELD (host_step_s) },
+  { "host-slot", SP_UNIT_SECONDS, 0, 1, FIELD (host_slot_s) },
   { "host-stall", SP_UNIT_FRACTION, 0, 10, FIELD (host_stall) },
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "merge-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (merge_time) },
@@ -215,6 +216,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "gemm-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (gemm_time) },
   { "optimizer-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (optimizer_time) },
   { "collective-wait", SP_UNIT_SECONDS, 0, 1e-1, FIELD (collective_wait_s) },
+  { "rank-wait", SP_UNIT_SECONDS, 0, 1e-2, FIELD (rank_wait_s) },
   { "network-wait", SP_UNIT_SECONDS, 0, 1e-2, FIELD (network_wait_s) },
   { "shard-copies", SP_UNIT_BYTES, 0, 1000, FIELD (shard_copies) },
   { "shard-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (shard_time) },
@@ -255,6 +257,7 @@ static const struct {
   { "autocast", { "false", "true" }, FIELD (autocast), SP_INI_OPTIONAL },
   { "gradient-buckets", { "views", "copies" }, FIELD (gradient_copies), SP_INI_OPTIONAL },
   { "gradient-sums", { "in-place", "apart" }, FIELD (gradients_apart), SP_INI_OPTIONAL },
+  { "pipeline-scatter", { "false", "true" }, FIELD (pipeline_scatter), SP_INI_OPTIONAL },
 };
 #undef FIELD
 

@@ -41,6 +41,7 @@ static const SpKey keys[] = {
   { "layout", "ring-split", KEY_CHOICE, FIELD (layout.token_split), .names = { "contiguous", "zigzag", "striped" },
     .available = SP_N_TOKEN_SPLITS },
   FLAG ("sequence-regions", sequence_regions),
+  FLAG ("pipeline-scatter", pipeline_scatter),
   { "layout", "zero", KEY_INT, .min = 0, .max = 3, FIELD (layout.zero) },
   { "layout", "zero-group", KEY_SPECIAL, .read = sp_key_read_zero_group, .write = sp_key_write_zero_group },
   FLAG ("reshard", reshard),
