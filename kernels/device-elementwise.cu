@@ -1,30 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What takes elements of the same place of its operands, and the gates, which take those of a row. */
-#include "kernels/device-private.cuh"
+#include "kernels/device-unary.cuh"
 
 /* --- gates and activations ---------------------------------------------------------------------------------------- */
 
 #define GELU_SCALE 0.7978845608028654f /* sqrt (2 / pi) */
 #define GELU_CUBE 0.044715f
-
-static __device__ inline float
-sigmoid (float x)
-{
-  return 1 / (1 + expf (-x));
-}
-
-static __device__ inline float
-silu (float x)
-{
-  return x * sigmoid (x);
-}
-
-static __device__ inline float
-silu_slope (float x)
-{
-  float s = sigmoid (x);
-  return s + x * s * (1 - s);
-}
 
 /* (1 + tanh (y)) / 2 = sigmoid (2 y), which does not cancel where y is far below 0. */
 static __device__ inline float

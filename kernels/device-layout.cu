@@ -5,6 +5,12 @@
 
 /* --- rotary embedding --------------------------------------------------------------------------------------------- */
 
+static size_t
+rope_table_bytes (const Rope &a)
+{
+  return (size_t) (ROPE_ROWS * (a.rotated + a.heads + a.kv_heads) + 2 * a.k) * sizeof (float);
+}
+
 /* 1/rms of each head, a warp a head. */
 static __device__ inline void
 rope_norms (const Rope &a, const RopeTable &t, int64_t row)
@@ -297,7 +303,7 @@ __launch_bounds__ (ROPE_THREADS, NORMED ? 2
 size_t
 sp_dev_rope_bwd_scratch_bytes (SpDevShape shape, const SpDevHeads *how)
 {
-  return is_present (how->q_gain) ? (size_t) (row_blocks (shape.m) * 2 * shape.k) * sizeof (float) : 0;
+  return is_present (how->q_gain) ? (size_t) (MOST_ROW_BLOCKS * 2 * shape.k) * sizeof (float) : 0;
 }
 
 cudaError_t
@@ -322,12 +328,14 @@ sp_dev_rope_bwd (SpDevShape shape, const SpDevHeads *how, SpDevTensor dq, SpDevT
   if (shape.m == 0)
     return cudaSuccess;
 
+  if (has_head_lanes (a))
+    blocks = rope_lane_blocks (a);
   auto kernel = ROPE_KERNEL (rope_bwd_kernel, a);
   cudaError_t error = has_head_lanes (a)
-                          ? rope_bwd_lanes (a, blocks, stream)
+                          ? rope_bwd_lanes (a, stream)
                           : launch (kernel, dim3 ((unsigned) blocks), ROPE_THREADS, rope_table_bytes (a), stream, a);
   if (error == cudaSuccess && sums) {
-    AddParts parts = { a.parts, blocks, 2 * shape.k, shape.k, { dq_gain, dkey_gain }, { 0, shape.k } };
+    AddParts parts = { a.parts, blocks, 2 * shape.k, { shape.k, shape.k }, { dq_gain, dkey_gain }, { 0, shape.k } };
     error = add_parts (parts, 2, 1, stream);
   }
   return error;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows cut in pieces and joined, the features of linear attention, and the parts of an all-to-all. */
-#include "kernels/device-private.cuh"
+#include "kernels/device-unary.cuh"
 
 /* --- split and join ----------------------------------------------------------------------------------------------- */
 
@@ -40,19 +40,6 @@ sp_dev_join (int64_t m, int64_t n, int64_t k, SpDevTensor a, SpDevTensor b, SpDe
 }
 
 /* --- features of linear attention --------------------------------------------------------------------------------- */
-
-static __device__ inline float
-silu (float x)
-{
-  return x / (1 + expf (-x));
-}
-
-static __device__ inline float
-silu_slope (float x)
-{
-  float s = 1 / (1 + expf (-x));
-  return s + x * s * (1 - s);
-}
 
 struct Feature {
   int64_t w;

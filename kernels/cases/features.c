@@ -6,10 +6,10 @@
 
 /* --- the convolution ---------------------------------------------------------------------------------------------- */
 
-/* Runs of 16 tokens, and of more where there are many; fewer tokens than the convolution has. */
+/* Runs of 16 tokens, and of more where all warps of a card have one; fewer tokens than the convolution has. */
 static const SpRefConv convs[] = {
-  { 1, 1, 8, 4 },  { 2, 2, 16, 4 }, { 16, 1, 24, 4 },   { 17, 1, 8, 3 },   { 40, 3, 40, 2 },
-  { 33, 2, 7, 4 }, { 20, 1, 5, 1 }, { 300, 1, 264, 4 }, { 9000, 1, 8, 4 }, { 64, 1, 1544, 4 },
+  { 1, 1, 8, 4 },  { 2, 2, 16, 4 },    { 16, 1, 24, 4 },  { 17, 1, 8, 3 },    { 40, 3, 40, 2 },   { 33, 2, 7, 4 },
+  { 20, 1, 5, 1 }, { 300, 1, 264, 4 }, { 9000, 1, 8, 4 }, { 64, 1, 1544, 4 }, { 80000, 1, 8, 4 },
 };
 
 /* Variant 1: with a bias, 2: with rows before. */
