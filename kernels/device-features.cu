@@ -149,11 +149,13 @@ decay_back (const Vec<V> &raw, const Vec<V> &bias, const Vec<V> &rate, const Vec
   return d;
 }
 
-template <int V, bool RATES> static __global__ void __launch_bounds__ (32 * SUM_WARPS, 2) decay_bwd_kernel (DecayBwd a)
+/* HALF: raw, its bias and gradient are bf16, the others fp32. STEPS: they have a gradient. */
+template <int V, bool HALF, bool RATES, bool STEPS>
+static __global__ void __launch_bounds__ (32 * SUM_WARPS, HALF && !RATES ? 3 : 2) decay_bwd_kernel (DecayBwd a)
 {
   __shared__ float shared[2][SUM_WARPS][32][V];
   Walk walk (a.m, a.n, V, a.lanes, a.rows);
-  Vec<V> bias = load_or<V> (a.bias, walk.column, 0), rate = {}, biases = {}, rates = {};
+  Vec<V> bias = load_or<V, HALF> (a.bias, walk.column, 0), rate = {}, biases = {}, rates = {};
 
   release_next ();
   if (RATES)
@@ -164,19 +166,20 @@ template <int V, bool RATES> static __global__ void __launch_bounds__ (32 * SUM_
 #pragma unroll
     for (int p = 0; p < SUM_ROWS; p++) {
       int64_t i = min (row + p * walk.step, walk.end - 1) * a.n + walk.column;
-      raw[p] = fetch<V> (a.raw, i);
+      raw[p] = fetch<V, HALF> (a.raw, i);
       if (a.dgates.data != nullptr)
         dgate[p] = fetch<V> (a.dgates, i);
-      if (a.dsteps.data != nullptr)
+      if (STEPS)
         dstep[p] = fetch<V> (a.dsteps, i);
     }
 #pragma unroll
     for (int p = 0; p < SUM_ROWS; p++) {
       if (row + p * walk.step >= walk.end)
         break;
-      Vec<V> d = decay_back<V, RATES> (floats_of<V> (a.raw, raw[p]), bias, rate, floats_of<V> (a.dgates, dgate[p]),
-                                       floats_of<V> (a.dsteps, dstep[p]), &biases, &rates);
-      store<V> (a.draw, (row + p * walk.step) * a.n + walk.column, d);
+      Vec<V> d =
+          decay_back<V, RATES> (floats_of<V, HALF> (a.raw, raw[p]), bias, rate, floats_of<V> (a.dgates, dgate[p]),
+                                floats_of<V> (a.dsteps, dstep[p]), &biases, &rates);
+      store<V, HALF> (a.draw, (row + p * walk.step) * a.n + walk.column, d);
     }
   }
   biases = sum_walks<V> (biases, a.lanes, shared[0]);
@@ -197,6 +200,14 @@ size_t
 sp_dev_decay_bwd_scratch_bytes (int64_t m, int64_t n)
 {
   return (size_t) (2 * row_blocks (m) * n) * sizeof (float);
+}
+
+template <int V, bool HALF>
+static auto
+decay_bwd_kernel_of (bool has_rates, bool has_steps)
+{
+  return has_rates ? (has_steps ? decay_bwd_kernel<V, HALF, true, true> : decay_bwd_kernel<V, HALF, true, false>)
+                   : (has_steps ? decay_bwd_kernel<V, HALF, false, true> : decay_bwd_kernel<V, HALF, false, false>);
 }
 
 /* Where each column is a head, both sums are of as many parts, and one kernel adds them up. */
@@ -243,8 +254,10 @@ sp_dev_decay_bwd (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTen
                  draw,
                  (float *) scratch,
                  (float *) scratch + blocks * n };
-  auto kernel = width == 8 ? (has_rates ? decay_bwd_kernel<8, true> : decay_bwd_kernel<8, false>)
-                           : (has_rates ? decay_bwd_kernel<1, true> : decay_bwd_kernel<1, false>);
+  bool is_half = are_half ({ raw, bias, draw }), has_steps = is_present (dsteps);
+  auto kernel = width == 8 && is_half ? decay_bwd_kernel_of<8, true> (has_rates, has_steps)
+                : width == 8          ? decay_bwd_kernel_of<8, false> (has_rates, has_steps)
+                                      : decay_bwd_kernel_of<1, false> (has_rates, has_steps);
   cudaError_t error =
       launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) blocks), 32 * SUM_WARPS, 0, stream, a);
   return error == cudaSuccess ? add_decay_parts (a, blocks, dbias, dlog_rate, stream) : error;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rotations of heads that are normed first, where a head's items are neighbouring lanes of one warp: each operand is read
- * once, and a head's sums are those lanes'. The gains' gradients are summed in registers, as a thread has the same
- * features of each head.
+ * Rotations of heads whose items are neighbouring lanes of one warp, all of them turned. A block has some items in a row,
+ * wherever in a token's they begin, and asks for them before it makes the angles. Where heads are normed their sums are
+ * those lanes'; the gains' gradients are summed in registers, as a thread has the same features of each head.
  */
 #include "kernels/device-mma.cuh"
 #include "kernels/device-rope.cuh"
@@ -12,42 +12,68 @@
 /* Features of an item and of what it turns with. */
 #define ITEM_FEATURES 16
 
-static int
-head_lanes (const Rope &a)
-{
-  return (int) a.k / ITEM_FEATURES;
-}
-
 bool
 has_head_lanes (const Rope &a)
 {
-  int lanes = head_lanes (a);
+  int lanes = (int) a.k / ITEM_FEATURES;
 
-  return is_present (a.q_gain) && rope_width (a) == 8 && a.rotated == a.k && a.k % ITEM_FEATURES == 0 && lanes >= 2 &&
-         lanes <= 32 && (lanes & (lanes - 1)) == 0 && a.gate % (8 * lanes) == 0;
+  return rope_width (a) == 8 && a.rotated == a.k && a.k % ITEM_FEATURES == 0 && lanes >= 2 && lanes <= 32 &&
+         (lanes & (lanes - 1)) == 0 && a.gate % (8 * lanes) == 0 && a.m * a.width <= INT32_MAX;
 }
 
-/* As rope_item, where all is turned and lanes are a power of two. */
-static __device__ inline RopeItem
-lane_item (const Rope &a, int64_t row, int i, int lanes)
-{
-  int both = (int) (a.heads + a.kv_heads), head = i / lanes;
+/* Of heads, lanes and items; all fit in 32 bits. */
+struct LaneShape {
+  int m, k, shift, heads, both, kv_width, gate, width; /* 2^shift lanes a head; both: heads of q and keys */
+  int of_row;                                          /* items */
+};
 
-  if (head >= both)
-    return rope_item<8> (a, row, i);
-  int first = (i & (lanes - 1)) * 8;
-  return { rope_side (a, head),
-           row * a.width + head * (int) a.k + first,
-           rope_head (a, row, head) + first,
-           (int) a.k / 2,
-           first,
-           head };
+static LaneShape
+lane_shape (const Rope &a)
+{
+  LaneShape s = { (int) a.m,
+                  (int) a.k,
+                  0,
+                  (int) a.heads,
+                  (int) (a.heads + a.kv_heads),
+                  (int) (a.kv_heads * a.k),
+                  (int) a.gate,
+                  (int) a.width,
+                  rope_items<8> (a) };
+
+  while (ITEM_FEATURES << s.shift < s.k)
+    s.shift++;
+  return s;
+}
+
+/* V features of a head's lower half, with those that they turn with, `partner` further in both tensors; or of values or a
+ * gate, which are not turned: head is -1. */
+struct LaneItem {
+  SpDevTensor side;
+  int wide, narrow; /* in qkv, in the other */
+  int partner, first, head;
+};
+
+static __device__ inline LaneItem
+lane_item (const Rope &a, const LaneShape &s, int row, int i)
+{
+  int head = i >> s.shift, first = (i & ((1 << s.shift) - 1)) * 8, j = (i - (s.both << s.shift)) * 8;
+  int wide = row * s.width;
+
+  if (head < s.heads)
+    return { a.q, wide + head * s.k + first, (row * s.heads + head) * s.k + first, s.k / 2, first, head };
+  if (head < s.both)
+    return {
+      a.keys, wide + head * s.k + first, row * s.kv_width + (head - s.heads) * s.k + first, s.k / 2, first, head
+    };
+  wide += s.both * s.k + j;
+  return j < s.kv_width ? LaneItem{ a.values, wide, row * s.kv_width + j, 0, 0, -1 }
+                        : LaneItem{ a.du, wide, row * s.gate + j - s.kv_width, 0, 0, -1 };
 }
 
 static __device__ inline float
-lanes_sum (float x, int lanes)
+lanes_sum (float x, int shift)
 {
-  for (int offset = lanes / 2; offset > 0; offset /= 2)
+  for (int offset = (1 << shift) / 2; offset > 0; offset /= 2)
     x += __shfl_xor_sync (0xffffffffu, x, offset);
   return x;
 }
@@ -55,7 +81,7 @@ lanes_sum (float x, int lanes)
 /* Gains of an item's features. */
 template <bool HALF>
 static __device__ inline void
-item_gains (const Rope &a, const RopeItem &item, Vec<8> *ret_x, Vec<8> *ret_y)
+item_gains (const Rope &a, const LaneItem &item, Vec<8> *ret_x, Vec<8> *ret_y)
 {
   SpDevTensor gain = rope_gain (a, item.head);
 
@@ -63,70 +89,98 @@ item_gains (const Rope &a, const RopeItem &item, Vec<8> *ret_x, Vec<8> *ret_y)
   *ret_y = load<8, HALF> (gain, item.first + item.partner);
 }
 
-/* Lanes of items that a block has of its rows, at most. */
-#define LANE_ITEMS (ROPE_ITEMS * ROPE_THREADS)
+/* --- forward, and back where there is no norm --------------------------------------------------------------------- */
 
-/* Whole warps go through all of it, as lanes speak with each other. What is read is asked for before the angles. */
+#define LANE_ITEMS 4 /* of a thread, all of which are under way at once */
+
+/* Normed, where it is a head's, and its 1/rms stored. */
 template <bool HALF>
+static __device__ inline void
+norm_item (const Rope &a, const LaneShape &s, const LaneItem &item, int row, bool is_there, Vec<8> *x, Vec<8> *y)
+{
+  float squares = 0;
+  Vec<8> gx, gy;
+
+#pragma unroll
+  for (int l = 0; l < 8; l++)
+    squares += x->x[l] * x->x[l] + y->x[l] * y->x[l];
+  squares = lanes_sum (squares, s.shift);
+  if (!is_there || item.head < 0)
+    return;
+  float scale = 1 / sqrtf (squares / a.k + a.epsilon);
+  item_gains<HALF> (a, item, &gx, &gy);
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    x->x[l] *= scale * gx.x[l];
+    y->x[l] *= scale * gy.x[l];
+  }
+  if (item.first == 0)
+    a.stat[row * s.both + item.head] = scale;
+}
+
+/* Whole warps go through all of it, as lanes speak with each other. */
+template <bool HALF, bool NORMED, bool BACK>
 static __global__ void
-__launch_bounds__ (ROPE_THREADS, 3) rope_lanes_kernel (Rope a, int of_row, int rows)
+__launch_bounds__ (ROPE_THREADS, HALF ? 3 : 2) rope_lanes_kernel (Rope a, LaneShape s, int rows)
 {
   extern __shared__ __align__ (16) float angles[];
-  int64_t start = (int64_t) blockIdx.x * LANE_ITEMS, from = divide (start, of_row), both = a.heads + a.kv_heads;
-  RopeTable table = { angles, angles + rows * a.rotated / 2, nullptr, nullptr };
-  int skipped = (int) (start - from * of_row), lanes = (int) a.k / ITEM_FEATURES, row[ROPE_ITEMS];
-  RopeItem items[ROPE_ITEMS];
-  Raw<8> raw_x[ROPE_ITEMS], raw_y[ROPE_ITEMS];
+  int64_t start = (int64_t) blockIdx.x * LANE_ITEMS * ROPE_THREADS;
+  int from = (int) divide (start, s.of_row), row[LANE_ITEMS];
+  RopeTable table = { angles, angles + rows * s.k / 2, nullptr, nullptr };
+  LaneItem items[LANE_ITEMS];
+  Raw<8> raw_x[LANE_ITEMS], raw_y[LANE_ITEMS];
 
 #pragma unroll
-  for (int p = 0; p < ROPE_ITEMS; p++) {
-    int here = skipped + p * ROPE_THREADS + threadIdx.x;
-    row[p] = here / of_row;
-    items[p] = lane_item (a, min (from + row[p], a.m - 1), here - row[p] * of_row, lanes);
-    raw_x[p] = fetch<8, HALF> (a.qkv, items[p].wide);
-    raw_y[p] = fetch<8, HALF> (a.qkv, items[p].wide + items[p].partner);
+  for (int p = 0; p < LANE_ITEMS; p++) {
+    int here = (int) (start - (int64_t) from * s.of_row) + p * ROPE_THREADS + threadIdx.x;
+    row[p] = here / s.of_row;
+    items[p] = lane_item (a, s, min (from + row[p], s.m - 1), here - row[p] * s.of_row);
+    SpDevTensor in = BACK ? items[p].side : a.qkv;
+    int at = BACK ? items[p].narrow : items[p].wide;
+    raw_x[p] = fetch<8, HALF> (in, at);
+    raw_y[p] = fetch<8, HALF> (in, at + items[p].partner);
   }
-  angles_of (a.pos + from, (int) min ((int64_t) rows, a.m - from), (int) a.rotated, a.log2_theta, table.cosine,
-             table.sine);
+  angles_of (a.pos + from, min (rows, s.m - from), s.k, a.log2_theta, table.cosine, table.sine);
   __syncthreads ();
 #pragma unroll
-  for (int p = 0; p < ROPE_ITEMS; p++) {
-    Vec<8> x = floats_of<8, HALF> (a.qkv, raw_x[p]), y = floats_of<8, HALF> (a.qkv, raw_y[p]), gx, gy;
-    float squares = 0;
-#pragma unroll
-    for (int l = 0; l < 8; l++)
-      squares += x.x[l] * x.x[l] + y.x[l] * y.x[l];
-    squares = lanes_sum (squares, lanes);
-    if (from + row[p] >= a.m)
+  for (int p = 0; p < LANE_ITEMS; p++) {
+    const LaneItem &item = items[p];
+    SpDevTensor in = BACK ? item.side : a.qkv, out = BACK ? a.qkv : item.side;
+    int at = BACK ? item.wide : item.narrow;
+    bool is_there = from + row[p] < s.m;
+    Vec<8> x = floats_of<8, HALF> (in, raw_x[p]), y = floats_of<8, HALF> (in, raw_y[p]);
+
+    if (NORMED)
+      norm_item<HALF> (a, s, item, from + row[p], is_there, &x, &y);
+    if (!is_there)
       continue;
-    if (items[p].head >= 0) {
-      float scale = 1 / sqrtf (squares / a.k + a.epsilon);
-      item_gains<HALF> (a, items[p], &gx, &gy);
-#pragma unroll
-      for (int l = 0; l < 8; l++) {
-        x.x[l] *= scale * gx.x[l];
-        y.x[l] *= scale * gy.x[l];
-      }
-      rope_turn<8> (table, row[p] * (int) a.rotated / 2 + items[p].first, false, &x, &y);
-      store<8, HALF> (items[p].side, items[p].narrow + items[p].partner, y);
-      if (threadIdx.x % lanes == 0)
-        a.stat[(from + row[p]) * both + items[p].head] = scale;
+    if (item.head >= 0) {
+      rope_turn<8> (table, row[p] * (s.k / 2) + item.first, BACK, &x, &y);
+      store<8, HALF> (out, at + item.partner, y);
     }
-    store<8, HALF> (items[p].side, items[p].narrow, x);
+    store<8, HALF> (out, at, x);
   }
+}
+
+template <bool NORMED, bool BACK>
+static cudaError_t
+launch_lanes (const Rope &a, cudaStream_t stream)
+{
+  LaneShape s = lane_shape (a);
+  int of_block = LANE_ITEMS * ROPE_THREADS, rows = (of_block - 1) / s.of_row + 2;
+
+  return launch (rope_is_half (a) ? rope_lanes_kernel<true, NORMED, BACK> : rope_lanes_kernel<false, NORMED, BACK>,
+                 dim3 ((unsigned) div_up (a.m * s.of_row, of_block)), ROPE_THREADS,
+                 (size_t) (rows * s.k) * sizeof (float), stream, a, s, rows);
 }
 
 cudaError_t
 rope_lanes (const Rope &a, cudaStream_t stream)
 {
-  int of_row = rope_items<8> (a), rows = (LANE_ITEMS - 1) / of_row + 2;
-
-  return launch (rope_is_half (a) ? rope_lanes_kernel<true> : rope_lanes_kernel<false>,
-                 dim3 ((unsigned) div_up (a.m * of_row, LANE_ITEMS)), ROPE_THREADS,
-                 (size_t) (rows * a.rotated) * sizeof (float), stream, a, of_row, rows);
+  return is_present (a.q_gain) ? launch_lanes<true, false> (a, stream) : launch_lanes<false, false> (a, stream);
 }
 
-/* --- backward ----------------------------------------------------------------------------------------------------- */
+/* --- back through the norm ---------------------------------------------------------------------------------------- */
 
 /* A thread's sums for the gains of its features: of heads of queries, and of keys. */
 struct GainSums {
@@ -149,10 +203,10 @@ template <bool HALF> struct ItemSlots {
   {
     return (uint32_t) __cvta_generic_to_shared (slots + (slot * UNITS + unit) * ROPE_THREADS + threadIdx.x);
   }
-  __device__ void copy (int slot, int operand, SpDevTensor t, int64_t i) const
+  __device__ void copy (int slot, int operand, SpDevTensor t, int i) const
   {
     bool is_wide = !HALF && t.dtype == SP_DEV_FP32;
-    const char *from = (const char *) t.data + (i << (is_wide ? 2 : 1));
+    const char *from = (const char *) t.data + ((int64_t) i << (is_wide ? 2 : 1));
 
     copy_16 (at (slot, operand), from, true);
     if (is_wide)
@@ -172,35 +226,45 @@ template <bool HALF> struct ItemSlots {
     raw.b = !HALF && t.dtype == SP_DEV_FP32 ? from[4 * ROPE_THREADS] : uint4{};
     return floats_of<8, HALF> (t, raw);
   }
-  __device__ void issue (const Rope &a, int slot, int64_t row, int i, int lanes, bool is_there) const
+  __device__ void issue (const Rope &a, const LaneShape &s, int slot, int row, int i, bool is_there) const
   {
-    if (is_there && row < a.m) {
-      RopeItem item = lane_item (a, row, i, lanes);
+    if (is_there && row < s.m) {
+      LaneItem item = lane_item (a, s, row, i);
       copy (slot, 0, item.side, item.narrow);
       if (item.head >= 0) {
         copy (slot, 1, item.side, item.narrow + item.partner);
         copy (slot, 2, a.input, item.wide);
         copy (slot, 3, a.input, item.wide + item.partner);
-        copy_scale (slot, a.stat_in + row * (a.heads + a.kv_heads) + item.head);
+        copy_scale (slot, a.stat_in + row * s.both + item.head);
       }
     }
     copy_commit ();
   }
 };
 
-/* Item i of a row, which may be beyond the last: all lanes of a head do the same. */
+/* Adds x z to a sum, where z is the normed input: u is x times the input. */
+static __device__ inline void
+add_gains (Vec<8> *sum_x, Vec<8> *sum_y, const Vec<8> &ux, const Vec<8> &uy, float scale)
+{
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    sum_x->x[l] += ux.x[l] * scale;
+    sum_y->x[l] += uy.x[l] * scale;
+  }
+}
+
+/* Item i of a row, which may be beyond the last. All lanes of a head do the same. */
 template <bool HALF>
 static __device__ inline void
-item_back (const Rope &a, const RopeTable &t, int angle, int64_t row, int i, const ItemSlots<HALF> &slots, int slot,
-           int lanes, GainSums *sums)
+item_back (const Rope &a, const LaneShape &s, const RopeTable &t, int angle, int row, int i,
+           const ItemSlots<HALF> &slots, int slot, GainSums *sums)
 {
-  bool is_there = row < a.m;
-  RopeItem item = lane_item (a, is_there ? row : 0, i, lanes);
-  bool is_head = is_there && item.head >= 0;
-  Vec<8> x = slots.get (slot, 0, item.side), y = {}, gx = {}, gy = {}, in_x = {}, in_y = {};
+  bool is_there = row < s.m;
+  LaneItem item = lane_item (a, s, is_there ? row : 0, i);
+  Vec<8> x = slots.get (slot, 0, item.side), y = {}, ux = {}, uy = {}, gx = {}, gy = {}, in_x = {}, in_y = {};
   float dot = 0, scale = 0;
 
-  if (is_head) {
+  if (is_there && item.head >= 0) {
     y = slots.get (slot, 1, item.side);
     in_x = slots.get (slot, 2, a.input);
     in_y = slots.get (slot, 3, a.input);
@@ -208,23 +272,24 @@ item_back (const Rope &a, const RopeTable &t, int angle, int64_t row, int i, con
     rope_turn<8> (t, angle + item.first, true, &x, &y);
     item_gains<HALF> (a, item, &gx, &gy);
 #pragma unroll
-    for (int l = 0; l < 8; l++)
-      dot += gx.x[l] * x.x[l] * in_x.x[l] + gy.x[l] * y.x[l] * in_y.x[l];
+    for (int l = 0; l < 8; l++) {
+      ux.x[l] = x.x[l] * in_x.x[l];
+      uy.x[l] = y.x[l] * in_y.x[l];
+      dot += gx.x[l] * ux.x[l] + gy.x[l] * uy.x[l];
+    }
+    if (item.head < s.heads)
+      add_gains (&sums->x[0], &sums->y[0], ux, uy, scale);
+    else
+      add_gains (&sums->x[1], &sums->y[1], ux, uy, scale);
   }
-  dot = lanes_sum (dot, lanes) * scale * scale * scale / a.k;
+  dot = lanes_sum (dot, s.shift) * scale * scale * scale / a.k;
   if (!is_there)
     return;
-  if (is_head) {
-    bool is_key = item.head >= a.heads;
+  if (item.head >= 0) {
 #pragma unroll
     for (int l = 0; l < 8; l++) {
-      float part_x = x.x[l] * in_x.x[l] * scale, part_y = y.x[l] * in_y.x[l] * scale;
-      sums->x[0].x[l] += is_key ? 0 : part_x;
-      sums->x[1].x[l] += is_key ? part_x : 0;
-      sums->y[0].x[l] += is_key ? 0 : part_y;
-      sums->y[1].x[l] += is_key ? part_y : 0;
-      x.x[l] = scale * gx.x[l] * x.x[l] - in_x.x[l] * dot;
-      y.x[l] = scale * gy.x[l] * y.x[l] - in_y.x[l] * dot;
+      x.x[l] = scale * (gx.x[l] * x.x[l]) - in_x.x[l] * dot;
+      y.x[l] = scale * (gy.x[l] * y.x[l]) - in_y.x[l] * dot;
     }
     store<8, HALF> (a.qkv, item.wide + item.partner, y);
   }
@@ -256,19 +321,6 @@ store_gain_sums (const Rope &a, int lanes, const GainSums &sums, float *shared)
   }
 }
 
-/* Rounds of a block, of no more blocks than others have that sum rows. */
-static int64_t
-lane_rounds (const Rope &a)
-{
-  return div_up (a.m * rope_items<8> (a), (int64_t) ROPE_THREADS * MOST_ROW_BLOCKS);
-}
-
-int64_t
-rope_lane_blocks (const Rope &a)
-{
-  return div_up (a.m * rope_items<8> (a), ROPE_THREADS * lane_rounds (a));
-}
-
 /* Where a thread is in its block's items, which begin in the middle of a row. */
 struct Cursor {
   int row, item; /* row: from the block's first */
@@ -297,26 +349,26 @@ struct AngleGroups {
 
 template <bool HALF>
 static __global__ void
-__launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, int of_row, int rounds, int angle_rows)
+__launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, LaneShape s, int rounds, int angle_rows)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
   typedef ItemSlots<HALF> Slots;
-  int64_t start = (int64_t) blockIdx.x * rounds * ROPE_THREADS, first = divide (start, of_row);
-  int lanes = (int) a.k / ITEM_FEATURES, half = (int) a.rotated / 2, seen = -1;
+  int64_t start = (int64_t) blockIdx.x * rounds * ROPE_THREADS;
+  int first = (int) divide (start, s.of_row), half = s.k / 2, seen = -1;
   Slots slots = { (uint4 *) dynamic, (float *) (dynamic + Slots::scales_at) };
   float *cosine = (float *) (dynamic + Slots::bytes);
   AngleGroups angles = { cosine, cosine + 3 * angle_rows * half, angle_rows };
   RopeTable table = { angles.cosine, angles.sine, nullptr, nullptr };
-  Cursor top = { 0, (int) (start - first * of_row) }, own = top, ahead;
+  Cursor top = { 0, (int) (start - (int64_t) first * s.of_row) }, own = top, ahead;
   GainSums sums = {};
 
   release_next ();
-  own.advance (threadIdx.x, of_row);
-  top.advance (ROPE_THREADS - 1, of_row);
+  own.advance (threadIdx.x, s.of_row);
+  top.advance (ROPE_THREADS - 1, s.of_row);
   ahead = own;
   for (int i = 0; i < LANES_AHEAD; i++) {
-    slots.issue (a, i, first + ahead.row, ahead.item, lanes, i < rounds);
-    ahead.advance (ROPE_THREADS, of_row);
+    slots.issue (a, s, i, first + ahead.row, ahead.item, i < rounds);
+    ahead.advance (ROPE_THREADS, s.of_row);
   }
   angles.make (a, first, 0);
   for (int i = 0, slot = 0; i < rounds; i++) {
@@ -326,33 +378,49 @@ __launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, int of_row, i
       angles.make (a, first, seen + 1);
     }
     copy_wait<LANES_AHEAD - 1> ();
-    item_back<HALF> (a, table, own.row % (3 * angle_rows) * half, first + own.row, own.item, slots, slot, lanes, &sums);
-    slots.issue (a, slot, first + ahead.row, ahead.item, lanes, i + LANES_AHEAD < rounds);
+    item_back<HALF> (a, s, table, own.row % (3 * angle_rows) * half, first + own.row, own.item, slots, slot, &sums);
+    slots.issue (a, s, slot, first + ahead.row, ahead.item, i + LANES_AHEAD < rounds);
     slot = slot + 1 < LANES_AHEAD ? slot + 1 : 0;
-    top.advance (ROPE_THREADS, of_row);
-    own.advance (ROPE_THREADS, of_row);
-    ahead.advance (ROPE_THREADS, of_row);
+    top.advance (ROPE_THREADS, s.of_row);
+    own.advance (ROPE_THREADS, s.of_row);
+    ahead.advance (ROPE_THREADS, s.of_row);
   }
   copy_wait<0> ();
   __syncthreads ();
   if (a.parts != nullptr)
-    store_gain_sums (a, lanes, sums, (float *) dynamic);
+    store_gain_sums (a, 1 << s.shift, sums, (float *) dynamic);
+}
+
+/* Rounds of a block, of no more blocks than others have that sum rows. */
+static int64_t
+lane_rounds (const Rope &a)
+{
+  return div_up (a.m * rope_items<8> (a), (int64_t) ROPE_THREADS * MOST_ROW_BLOCKS);
+}
+
+int64_t
+rope_lane_blocks (const Rope &a)
+{
+  return div_up (a.m * rope_items<8> (a), ROPE_THREADS * lane_rounds (a));
 }
 
 template <bool HALF>
 static cudaError_t
 launch_bwd_lanes (const Rope &a, cudaStream_t stream)
 {
-  int of_row = rope_items<8> (a), rows = ROPE_THREADS / of_row + 2, angle_rows = rows < ANGLE_ROWS ? ANGLE_ROWS : rows;
-  size_t bytes = ItemSlots<HALF>::bytes + (size_t) (3 * angle_rows * a.rotated) * sizeof (float);
-  size_t sums = (size_t) (ROPE_WARPS * 2 * a.k) * sizeof (float);
+  LaneShape s = lane_shape (a);
+  int rows = ROPE_THREADS / s.of_row + 2, angle_rows = rows < ANGLE_ROWS ? ANGLE_ROWS : rows;
+  size_t bytes = ItemSlots<HALF>::bytes + (size_t) (3 * angle_rows * s.k) * sizeof (float);
+  size_t sums = (size_t) (ROPE_WARPS * 2 * s.k) * sizeof (float);
 
   return launch (rope_bwd_lanes_kernel<HALF>, dim3 ((unsigned) rope_lane_blocks (a)), ROPE_THREADS,
-                 bytes > sums ? bytes : sums, stream, a, of_row, (int) lane_rounds (a), angle_rows);
+                 bytes > sums ? bytes : sums, stream, a, s, (int) lane_rounds (a), angle_rows);
 }
 
 cudaError_t
 rope_bwd_lanes (const Rope &a, cudaStream_t stream)
 {
+  if (!is_present (a.q_gain))
+    return launch_lanes<false, true> (a, stream);
   return rope_is_half (a) ? launch_bwd_lanes<true> (a, stream) : launch_bwd_lanes<false> (a, stream);
 }

@@ -134,7 +134,8 @@ test_map (void)
  * no others to measure the roundings by. */
 static const struct {
   gint64 m, heads, each;
-} rows[] = { { 1, 1, 1 }, { 7, 3, 1 }, { 265, 16, 1 }, { 40, 64, 1 }, { 33, 4, 16 }, { 600, 16, 128 }, { 529, 5, 8 } };
+} rows[] = { { 1, 1, 1 },   { 7, 3, 1 },      { 265, 16, 1 }, { 40, 64, 1 },
+             { 33, 4, 16 }, { 600, 16, 128 }, { 529, 5, 8 },  { 4500, 33, 8 } };
 
 /* Variant 1: with a bias, 2: with rates, and then steps too. */
 static void
