@@ -187,18 +187,21 @@ fill_window (const Conv &c, int64_t first, int64_t column, Window<V, W> *window)
   }
 }
 
-/* Lanes beyond the last feature do as the last, and store nothing. */
+/* Where a thread is: neighbouring warps have neighbouring features, so that what is under way lies together. Lanes beyond
+ * the last feature do as the last, and store nothing. */
 template <int V> struct Place {
-  int64_t column, first;
+  int64_t column, run, first;
   bool is_there;
 
   __device__ Place (const Conv &c)
   {
-    int64_t own = (blockIdx.x * 32ll + threadIdx.x % 32) * V;
+    int64_t warp = (int64_t) blockIdx.x * CONV_WARPS + threadIdx.x / 32, across = div_up (c.row, 32 * V);
 
-    is_there = own < c.row;
-    column = is_there ? own : c.row - V;
-    first = ((int64_t) blockIdx.y * CONV_WARPS + threadIdx.x / 32) * c.run;
+    run = divide (warp, across);
+    first = run * c.run;
+    column = ((warp - run * across) * 32 + threadIdx.x % 32) * V;
+    is_there = column < c.row;
+    column = is_there ? column : c.row - V;
   }
 };
 
@@ -242,29 +245,21 @@ __launch_bounds__ (CONV_THREADS, 5) conv_kernel (Conv c)
   copy_wait<0> ();
 }
 
-/* A block's part: of its warps, in their order. */
 template <int V, int W>
 static __device__ inline void
-store_part (const Conv &c, const Place<V> &place, const Gradients<V, W> &g, float (*sums)[V * (W + 1)][32])
+store_part (const Conv &c, const Place<V> &place, const Gradients<V, W> &g)
 {
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float *part = c.parts + ((int64_t) blockIdx.y * (c.row / c.n) + place.column / c.n) * c.n * (W + 1);
+  float *part = c.parts + (place.run * (c.row / c.n) + place.column / c.n) * c.n * (W + 1);
   int64_t feature = place.column % c.n;
 
+  if (!place.is_there)
+    return;
 #pragma unroll
   for (int l = 0; l < V; l++) {
 #pragma unroll
     for (int j = 0; j < W; j++)
-      sums[warp][l * W + j][lane] = g.dweight[j][l];
-    sums[warp][V * W + l][lane] = g.dbias[l];
-  }
-  __syncthreads ();
-  for (int i = warp; i < V * (W + 1) && place.is_there; i += CONV_WARPS) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < CONV_WARPS; w++)
-      sum += sums[w][i][lane];
-    part[i < V * W ? feature * W + i : c.n * W + feature + i - V * W] = sum;
+      part[(feature + l) * W + j] = g.dweight[j][l];
+    part[c.n * W + feature + l] = g.dbias[l];
   }
 }
 
@@ -273,60 +268,56 @@ template <int V, int W>
 static __global__ void
 __launch_bounds__ (CONV_THREADS, 4) conv_bwd_kernel (Conv c)
 {
-  __shared__ union {
-    Halves<V> slots[2][CONV_AHEAD][CONV_THREADS];
-    float sums[CONV_WARPS][V * (W + 1)][32];
-  } shared;
+  __shared__ Halves<V> slots[2][CONV_AHEAD][CONV_THREADS];
   Place<V> place (c);
   Gradients<V, W> g;
 
   release_next ();
-  if (place.first < c.m) {
-    Rows<V> xs (c.x, c, place.first, place.column, &shared.slots[0][0][0]);
-    Rows<V> ds (c.d_out, c, place.first, place.column, &shared.slots[1][0][0]);
+  if (place.first >= c.m)
+    return;
+  Rows<V> xs (c.x, c, place.first, place.column, &slots[0][0][0]);
+  Rows<V> ds (c.d_out, c, place.first, place.column, &slots[1][0][0]);
 #pragma unroll
-    for (int i = 0; i < CONV_AHEAD; i++) {
-      xs.issue (i);
-      ds.issue (i);
-      copy_commit ();
-    }
-    Window<V, W> window (c, place.column);
-    fill_window<V, W> (c, place.first, place.column, &window);
-    int64_t least = place.first > 0 ? place.first : c.dhalo.data != nullptr ? 1 - W : 0;
-
-    auto step = [&] (int u, int64_t t, bool is_own) {
-      float x[V], dy[V];
-      int64_t to = t - W + 1;
-
-      copy_wait<CONV_AHEAD - 1> ();
-      halves_to (shared.slots[0][u][threadIdx.x], x);
-      halves_to (shared.slots[1][u][threadIdx.x], dy);
-      xs.issue (u);
-      ds.issue (u);
-      copy_commit ();
-      window.push (x);
-      g.push (window, dy);
-      if (is_own)
-        g.add (window);
-#pragma unroll
-      for (int l = 0; l < V; l++)
-        x[l] = g.dx (window, l);
-      if (place.is_there && to >= least && to < c.m) {
-        SpDevTensor out = to >= 0 ? c.dx : c.dhalo;
-        *halves_at<V> (out, (to >= 0 ? to : to + W - 1) * c.row + place.column) = halves_of (x);
-      }
-    };
-    for (int64_t t = place.first; t < place.first + c.run; t += CONV_AHEAD)
-#pragma unroll
-      for (int u = 0; u < CONV_AHEAD; u++)
-        step (u, t + u, true);
-#pragma unroll
-    for (int u = 0; u + 1 < W; u++)
-      step (u, place.first + c.run + u, false);
-    copy_wait<0> ();
+  for (int i = 0; i < CONV_AHEAD; i++) {
+    xs.issue (i);
+    ds.issue (i);
+    copy_commit ();
   }
-  __syncthreads ();
-  store_part<V, W> (c, place, g, shared.sums);
+  Window<V, W> window (c, place.column);
+  fill_window<V, W> (c, place.first, place.column, &window);
+  int64_t least = place.first > 0 ? place.first : c.dhalo.data != nullptr ? 1 - W : 0;
+
+  auto step = [&] (int u, int64_t t, bool is_own) {
+    float x[V], dy[V];
+    int64_t to = t - W + 1;
+
+    copy_wait<CONV_AHEAD - 1> ();
+    halves_to (slots[0][u][threadIdx.x], x);
+    halves_to (slots[1][u][threadIdx.x], dy);
+    xs.issue (u);
+    ds.issue (u);
+    copy_commit ();
+    window.push (x);
+    g.push (window, dy);
+    if (is_own)
+      g.add (window);
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      x[l] = g.dx (window, l);
+    if (place.is_there && to >= least && to < c.m) {
+      SpDevTensor out = to >= 0 ? c.dx : c.dhalo;
+      *halves_at<V> (out, (to >= 0 ? to : to + W - 1) * c.row + place.column) = halves_of (x);
+    }
+  };
+  for (int64_t t = place.first; t < place.first + c.run; t += CONV_AHEAD)
+#pragma unroll
+    for (int u = 0; u < CONV_AHEAD; u++)
+      step (u, t + u, true);
+#pragma unroll
+  for (int u = 0; u + 1 < W; u++)
+    step (u, place.first + c.run + u, false);
+  copy_wait<0> ();
+  store_part<V, W> (c, place, g);
 }
 
 /* --- the rest: a feature a thread --------------------------------------------------------------------------------- */
@@ -388,12 +379,12 @@ __launch_bounds__ (CONV_THREADS) conv_bwd_one_kernel (Conv c)
 
 /* --- which of them ------------------------------------------------------------------------------------------------ */
 
-/* Warps' runs of tokens, so many that they all fit in `blocks`; whole rounds of what is on its way. */
+/* Tokens of a run, so many that all warps fit in `blocks`; whole rounds of what is on its way. */
 static int64_t
 run_of (int64_t m, int64_t row, int vector, int64_t blocks)
 {
-  int64_t along = blocks / div_up (row, 32 * vector), warps = CONV_WARPS * (along < 1 ? 1 : along);
-  int64_t run = div_up (div_up (m, warps), CONV_AHEAD) * CONV_AHEAD;
+  int64_t most = blocks * CONV_WARPS / div_up (row, 32 * vector), runs = most < 1 ? 1 : most;
+  int64_t run = div_up (div_up (m, runs), CONV_AHEAD) * CONV_AHEAD;
 
   return run < 2 * CONV_AHEAD ? 2 * CONV_AHEAD : run;
 }
@@ -413,11 +404,11 @@ run_width (const Conv &c, cudaStream_t stream)
   bool backward = is_present (c.d_out);
   int64_t runs = div_up (c.m, c.run);
 
+  int64_t across = div_up (c.row, 32 * (backward ? CONV_BWD_VECTOR : CONV_VECTOR));
+
   if (has_vectors (c))
     return launch (backward ? conv_bwd_kernel<CONV_BWD_VECTOR, W> : conv_kernel<CONV_VECTOR, W>,
-                   dim3 ((unsigned) div_up (c.row, 32 * (backward ? CONV_BWD_VECTOR : CONV_VECTOR)),
-                         (unsigned) div_up (runs, CONV_WARPS)),
-                   CONV_THREADS, 0, stream, c);
+                   dim3 ((unsigned) div_up (runs * across, CONV_WARPS)), CONV_THREADS, 0, stream, c);
   return launch (backward ? conv_bwd_one_kernel<W> : conv_one_kernel<W>,
                  dim3 ((unsigned) div_up (c.row, CONV_THREADS), (unsigned) runs), CONV_THREADS, 0, stream, c);
 }
@@ -464,7 +455,7 @@ sp_dev_conv_bwd (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor
   if (m == 0 || c.row == 0)
     return cudaSuccess;
   c.run = run_of (m, c.row, CONV_BWD_VECTOR, CONV_BWD_BLOCKS);
-  int64_t parts = div_up (div_up (m, c.run), has_vectors (c) ? CONV_WARPS : 1) * batch;
+  int64_t parts = div_up (m, c.run) * batch;
   cudaError_t error = run_conv (c, width, stream);
   if (error == cudaSuccess)
     error = add_parts ({ c.parts, parts, n * (width + 1), { n * width, n }, { dweight, dbias }, { 0, n * width } },

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What takes elements of the same place of its operands, and the gates, which take those of a row. */
+#include "kernels/device-quads.cuh"
 #include "kernels/device-unary.cuh"
 
 /* --- gates and activations ---------------------------------------------------------------------------------------- */
@@ -383,7 +384,9 @@ sp_dev_copy (int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t stream)
     return cudaMemcpyAsync (out.data, x.data, bytes_of (x, n), cudaMemcpyDeviceToDevice, stream);
   if (!are_floats ({ x, out }))
     return cudaErrorInvalidValue;
-  return each (Copy{ x, out }, n, width_of ({ n }, { x, out }), stream);
+  if (width_of ({ n }, { x, out }) == 8)
+    return each_four (Copy{ x, out }, n, stream);
+  return each (Copy{ x, out }, n, 1, stream);
 }
 
 cudaError_t

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decays of a recurrence, and the skip past it. */
 #include "kernels/device-parts.cuh"
+#include "kernels/device-quads.cuh"
 #include "kernels/device-unary.cuh"
 
 /* --- decays ------------------------------------------------------------------------------------------------------- */
@@ -57,8 +58,9 @@ sp_dev_decay (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor 
 {
   if (!are_floats ({ raw, bias, log_rate, gates, steps }) || heads <= 0 || n % heads != 0)
     return cudaErrorInvalidValue;
-  return each (Decay{ n, n / heads, raw, bias, log_rate, gates, steps }, m * n,
-               width_of ({ n }, { raw, bias, log_rate, gates, steps }), stream);
+  Decay decay = { n, n / heads, raw, bias, log_rate, gates, steps };
+  return width_of ({ n }, { raw, bias, log_rate, gates, steps }) == 8 ? each_four (decay, m * n, stream)
+                                                                      : each (decay, m * n, 1, stream);
 }
 
 /* --- rows summed on the way: a thread has V columns, and goes through some rows --------------------------------------- */

@@ -12,7 +12,7 @@
 struct KeyMap {
   int64_t m, k, keys, values; /* keys, values: features of all heads */
   unsigned map;
-  double log2_theta;
+  Frequencies frequencies;
   const int32_t *pos;
   SpDevTensor qkv, side[3]; /* of the backward side: dq, dkeys, dvalues; qkv may be absent where no map needs it */
   SpDevTensor dqkv;
@@ -210,49 +210,49 @@ map_backward (const KeyMap &a, int lanes, const MapItem &item, const float *cosi
   }
 }
 
-/* Whole warps go through all of it, as lanes speak with each other. */
-template <bool BACKWARD>
+/* What maps its input back has that to read too. Whole warps go through all of it, as lanes speak with each other. */
+template <bool BACKWARD, bool INPUT>
 static __global__ void
-__launch_bounds__ (MAP_THREADS, BACKWARD ? 2 : 4) key_map_lanes_kernel (KeyMap a, int lanes, int of_row, int rows)
+__launch_bounds__ (MAP_THREADS, INPUT ? 3 : 4) key_map_lanes_kernel (KeyMap a, int lanes, int of_row, int rows)
 {
   extern __shared__ __align__ (16) float angles[];
-  int64_t start = (int64_t) blockIdx.x * MAP_ITEMS * MAP_THREADS, from = divide (start, of_row);
+  int64_t start = (int64_t) blockIdx.x * MAP_ITEMS * MAP_THREADS;
+  int from = (int) divide (start, of_row), first = (int) (start - (int64_t) from * of_row) + threadIdx.x;
   float *cosine = angles, *sine = angles + rows * (a.k / 2);
-  MapItem items[MAP_ITEMS];
   Raw<8> raw[MAP_ITEMS][2], input[MAP_ITEMS][2] = {};
 
 #pragma unroll
   for (int p = 0; p < MAP_ITEMS; p++) {
-    int i = (int) (start - from * of_row) + p * MAP_THREADS + threadIdx.x;
-    MapItem item = items[p] = map_item (a, lanes, of_row, (int) from, i);
+    MapItem item = map_item (a, lanes, of_row, from, first + p * MAP_THREADS);
     SpDevTensor in = BACKWARD ? side_of (a, item.side) : a.qkv;
     int at = BACKWARD ? item.narrow : item.wide;
 
     raw[p][0] = fetch<8, true> (in, at);
     raw[p][1] = fetch<8, true> (in, at + item.second);
-    if (BACKWARD && a.qkv.data != nullptr) {
+    if (INPUT) {
       input[p][0] = fetch<8, true> (a.qkv, item.wide);
       input[p][1] = fetch<8, true> (a.qkv, item.wide + item.second);
     }
   }
   if (a.map & SP_DEV_MAP_ROTATE) {
-    angles_of (a.pos + from, (int) min ((int64_t) rows, a.m - from), (int) a.k, a.log2_theta, cosine, sine);
+    angles_of (a.pos + from, min (rows, (int) a.m - from), (int) a.k, a.frequencies, cosine, sine);
     __syncthreads ();
   }
 #pragma unroll
   for (int p = 0; p < MAP_ITEMS; p++) {
-    const MapItem &item = items[p];
-    int angle = item.row * ((int) a.k / 2) + item.first;
+    MapItem item =
+        map_item (a, lanes, of_row, from, first + p * MAP_THREADS); /* again: it is not worth its registers */
+    int angle = item.row * ((int) a.k / 2) + item.first, at = BACKWARD ? item.wide : item.narrow;
+    SpDevTensor out = BACKWARD ? a.dqkv : side_of (a, item.side);
     Vec<8> x = floats_of<8, true> (a.qkv, raw[p][0]), y = floats_of<8, true> (a.qkv, raw[p][1]);
 
-    if (!BACKWARD)
-      map_forward (a, lanes, item, cosine + angle, sine + angle, &x, &y);
-    else {
+    if (INPUT) {
       Vec<8> in_x = floats_of<8, true> (a.qkv, input[p][0]), in_y = floats_of<8, true> (a.qkv, input[p][1]);
       map_backward (a, lanes, item, cosine + angle, sine + angle, &x, &y, &in_x, &in_y);
-    }
-    SpDevTensor out = BACKWARD ? a.dqkv : side_of (a, item.side);
-    int at = BACKWARD ? item.wide : item.narrow;
+    } else if (!BACKWARD)
+      map_forward (a, lanes, item, cosine + angle, sine + angle, &x, &y);
+    else if (a.map & SP_DEV_MAP_ROTATE && item.side < 2)
+      turn_item (cosine + angle, sine + angle, true, &x, &y);
     if (item.is_there)
       store<8, true> (out, at, x);
     if (item.has_second)
@@ -267,8 +267,12 @@ map_by_lanes (const KeyMap &a, cudaStream_t stream)
   int64_t blocks = div_up (a.m * of_row, of_block);
   size_t bytes = a.map & SP_DEV_MAP_ROTATE ? (size_t) (rows * a.k) * sizeof (float) : 0;
 
-  return launch (a.backward ? key_map_lanes_kernel<true> : key_map_lanes_kernel<false>, dim3 ((unsigned) blocks),
-                 MAP_THREADS, bytes, stream, a, map_lanes (a), of_row, rows);
+  bool needs_input = a.map & (SP_DEV_MAP_SILU | SP_DEV_MAP_SILU_VALUES | SP_DEV_MAP_L2);
+  auto kernel = !a.backward   ? key_map_lanes_kernel<false, false>
+                : needs_input ? key_map_lanes_kernel<true, true>
+                              : key_map_lanes_kernel<true, false>;
+
+  return launch (kernel, dim3 ((unsigned) blocks), MAP_THREADS, bytes, stream, a, map_lanes (a), of_row, rows);
 }
 
 /* --- other heads -------------------------------------------------------------------------------------------------- */
@@ -301,8 +305,6 @@ head_each (int64_t k, G g)
 static __device__ inline void
 head_turn (const KeyMap &a, int64_t row, HeadRow &h)
 {
-  const double turn = 0.15915494309189535; /* 1 / (2 pi) */
-
 #pragma unroll
   for (int r = 0; r < MAP_PIECES; r++)
 #pragma unroll
@@ -311,7 +313,7 @@ head_turn (const KeyMap &a, int64_t row, HeadRow &h)
       float sine, cosine, low = h.x[r][0][e], high = h.x[r][1][e];
       if (i >= a.k / 2)
         continue;
-      double turns = a.pos[row] * (turn * exp2 (-2.0 * i / (double) a.k * a.log2_theta));
+      double turns = a.pos[row] * frequency (a.frequencies, i);
       sincospif (2 * (float) (turns - rint (turns)), &sine, &cosine);
       sine = a.backward ? -sine : sine;
       h.x[r][0][e] = low * cosine - high * sine;
@@ -413,16 +415,34 @@ cudaError_t
 sp_dev_key_map (SpDevShape s, unsigned map, SpDevTensor qkv, const int32_t *pos, double theta, SpDevTensor q,
                 SpDevTensor keys, SpDevTensor values, cudaStream_t stream)
 {
-  return key_map (
-      { s.m, s.k, s.kv_heads * s.k, s.heads * s.n, map, log2 (theta), pos, qkv, { q, keys, values }, {}, false },
-      stream);
+  return key_map ({ s.m,
+                    s.k,
+                    s.kv_heads * s.k,
+                    s.heads * s.n,
+                    map,
+                    frequencies_of (s.k, theta),
+                    pos,
+                    qkv,
+                    { q, keys, values },
+                    {},
+                    false },
+                  stream);
 }
 
 cudaError_t
 sp_dev_key_map_bwd (SpDevShape s, unsigned map, SpDevTensor qkv, SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues,
                     const int32_t *pos, double theta, SpDevTensor dqkv, cudaStream_t stream)
 {
-  return key_map (
-      { s.m, s.k, s.kv_heads * s.k, s.heads * s.n, map, log2 (theta), pos, qkv, { dq, dkeys, dvalues }, dqkv, true },
-      stream);
+  return key_map ({ s.m,
+                    s.k,
+                    s.kv_heads * s.k,
+                    s.heads * s.n,
+                    map,
+                    frequencies_of (s.k, theta),
+                    pos,
+                    qkv,
+                    { dq, dkeys, dvalues },
+                    dqkv,
+                    true },
+                  stream);
 }

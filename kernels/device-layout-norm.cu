@@ -91,7 +91,7 @@ item_gains (const Rope &a, const LaneItem &item, Vec<8> *ret_x, Vec<8> *ret_y)
 
 /* --- forward, and back where there is no norm --------------------------------------------------------------------- */
 
-#define LANE_ITEMS 4 /* of a thread, all of which are under way at once */
+#define LANE_ITEMS 2 /* of a thread, all of which are under way at once */
 
 /* Normed, where it is a head's, and its 1/rms stored. */
 template <bool HALF>
@@ -121,41 +121,40 @@ norm_item (const Rope &a, const LaneShape &s, const LaneItem &item, int row, boo
 /* Whole warps go through all of it, as lanes speak with each other. */
 template <bool HALF, bool NORMED, bool BACK>
 static __global__ void
-__launch_bounds__ (ROPE_THREADS, HALF ? 3 : 2) rope_lanes_kernel (Rope a, LaneShape s, int rows)
+__launch_bounds__ (ROPE_THREADS, HALF ? 4 : 2) rope_lanes_kernel (Rope a, LaneShape s, int rows)
 {
   extern __shared__ __align__ (16) float angles[];
   int64_t start = (int64_t) blockIdx.x * LANE_ITEMS * ROPE_THREADS;
-  int from = (int) divide (start, s.of_row), row[LANE_ITEMS];
+  int from = (int) divide (start, s.of_row), first = (int) (start - (int64_t) from * s.of_row) + threadIdx.x;
   RopeTable table = { angles, angles + rows * s.k / 2, nullptr, nullptr };
-  LaneItem items[LANE_ITEMS];
   Raw<8> raw_x[LANE_ITEMS], raw_y[LANE_ITEMS];
 
 #pragma unroll
   for (int p = 0; p < LANE_ITEMS; p++) {
-    int here = (int) (start - (int64_t) from * s.of_row) + p * ROPE_THREADS + threadIdx.x;
-    row[p] = here / s.of_row;
-    items[p] = lane_item (a, s, min (from + row[p], s.m - 1), here - row[p] * s.of_row);
-    SpDevTensor in = BACK ? items[p].side : a.qkv;
-    int at = BACK ? items[p].narrow : items[p].wide;
+    int here = first + p * ROPE_THREADS, row = here / s.of_row;
+    LaneItem item = lane_item (a, s, min (from + row, s.m - 1), here - row * s.of_row);
+    SpDevTensor in = BACK ? item.side : a.qkv;
+    int at = BACK ? item.narrow : item.wide;
     raw_x[p] = fetch<8, HALF> (in, at);
-    raw_y[p] = fetch<8, HALF> (in, at + items[p].partner);
+    raw_y[p] = fetch<8, HALF> (in, at + item.partner);
   }
-  angles_of (a.pos + from, min (rows, s.m - from), s.k, a.log2_theta, table.cosine, table.sine);
+  angles_of (a.pos + from, min (rows, s.m - from), s.k, a.frequencies, table.cosine, table.sine);
   __syncthreads ();
 #pragma unroll
   for (int p = 0; p < LANE_ITEMS; p++) {
-    const LaneItem &item = items[p];
+    int here = first + p * ROPE_THREADS, row = here / s.of_row;
+    bool is_there = from + row < s.m;
+    LaneItem item = lane_item (a, s, is_there ? from + row : 0, here - row * s.of_row); /* not worth its registers */
     SpDevTensor in = BACK ? item.side : a.qkv, out = BACK ? a.qkv : item.side;
     int at = BACK ? item.wide : item.narrow;
-    bool is_there = from + row[p] < s.m;
     Vec<8> x = floats_of<8, HALF> (in, raw_x[p]), y = floats_of<8, HALF> (in, raw_y[p]);
 
     if (NORMED)
-      norm_item<HALF> (a, s, item, from + row[p], is_there, &x, &y);
+      norm_item<HALF> (a, s, item, from + row, is_there, &x, &y);
     if (!is_there)
       continue;
     if (item.head >= 0) {
-      rope_turn<8> (table, row[p] * (s.k / 2) + item.first, BACK, &x, &y);
+      rope_turn<8> (table, row * (s.k / 2) + item.first, BACK, &x, &y);
       store<8, HALF> (out, at + item.partner, y);
     }
     store<8, HALF> (out, at, x);
@@ -342,7 +341,7 @@ struct AngleGroups {
   {
     int64_t from = first + (int64_t) group * rows, at = group % 3 * rows * (a.rotated / 2);
     if (from < a.m)
-      angles_of (a.pos + from, (int) min ((int64_t) rows, a.m - from), (int) a.rotated, a.log2_theta, cosine + at,
+      angles_of (a.pos + from, (int) min ((int64_t) rows, a.m - from), (int) a.rotated, a.frequencies, cosine + at,
                  sine + at);
   }
 };

@@ -96,14 +96,13 @@ __launch_bounds__ (ROPE_THREADS, NORMED ? 2
   }
 }
 
-#define MOST_HEAD_SIZE 512
 #define MOST_ROPE_BYTES (96 * 1024)
 
 static bool
 rope_is_legal (const Rope &a)
 {
   return are_floats ({ a.qkv, a.q, a.keys, a.values, a.q_gain, a.key_gain, a.input, a.du }) && a.rotated <= a.k &&
-         a.rotated % 2 == 0 && a.k <= MOST_HEAD_SIZE && a.m <= INT32_MAX && a.width <= INT32_MAX &&
+         a.rotated % 2 == 0 && a.k <= MOST_ROTATED && a.m <= INT32_MAX && a.width <= INT32_MAX &&
          rope_table_bytes (a) <= MOST_ROPE_BYTES && is_present (a.q_gain) == is_present (a.key_gain);
 }
 
@@ -127,7 +126,7 @@ rope_of (SpDevShape s, const SpDevHeads *how, SpDevTensor qkv, const int32_t *po
   a.rotated = how->rotated;
   a.gate = how->gate;
   a.width = (s.heads + 2 * s.kv_heads) * s.k + how->gate;
-  a.log2_theta = log2 (how->theta);
+  a.frequencies = frequencies_of (how->rotated, how->theta);
   a.epsilon = (float) how->epsilon;
   a.q_gain = how->q_gain;
   a.key_gain = how->key_gain;

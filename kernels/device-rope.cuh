@@ -14,7 +14,7 @@
 struct Rope {
   int64_t m, k, heads, kv_heads;
   int64_t rotated, gate, width; /* width: of a row of qkv */
-  double log2_theta;
+  Frequencies frequencies;
   float epsilon;
   SpDevTensor q_gain, key_gain;
   const int32_t *pos;
@@ -59,7 +59,7 @@ rope_row_table (const Rope &a, RopeTable t, int r)
 static __device__ inline void
 rope_angles (const Rope &a, const RopeTable &t, int64_t row, int rows)
 {
-  angles_of (a.pos + row, rows, (int) a.rotated, a.log2_theta, t.cosine, t.sine);
+  angles_of (a.pos + row, rows, (int) a.rotated, a.frequencies, t.cosine, t.sine);
 }
 
 static __device__ inline SpDevTensor
