@@ -11,14 +11,16 @@
 
 /* Features of an item and of what it turns with. */
 #define ITEM_FEATURES 16
+#define MOST_NORMED 256 /* of whose gradients what is on its way has room on any card */
 
 bool
 has_head_lanes (const Rope &a)
 {
   int lanes = (int) a.k / ITEM_FEATURES;
 
-  return rope_width (a) == 8 && a.rotated == a.k && a.k % ITEM_FEATURES == 0 && lanes >= 2 && lanes <= 32 &&
-         (lanes & (lanes - 1)) == 0 && a.gate % (8 * lanes) == 0 && a.m * a.width <= INT32_MAX;
+  return rope_width (a) == 8 && a.rotated == a.k && a.k <= (is_present (a.q_gain) ? MOST_NORMED : MOST_ROTATED) &&
+         a.k % ITEM_FEATURES == 0 && lanes >= 2 && lanes <= 32 && (lanes & (lanes - 1)) == 0 &&
+         a.gate % (8 * lanes) == 0 && a.m * a.width <= INT32_MAX;
 }
 
 /* Of heads, lanes and items; all fit in 32 bits. */
@@ -187,16 +189,15 @@ struct GainSums {
 };
 
 /* What is on its way to shared memory: items of some rounds of the block, each thread's at a place of its own. */
-#define LANES_AHEAD 3
-#define ANGLE_ROWS 8 /* of a table; while one is read the next is made */
+#define LEAST_ANGLE_SHIFT 3 /* of the rows whose angles are made at once */
 
 /* x, y and the norm's input to both, each of one or of two halves. */
 template <bool HALF> struct ItemSlots {
-  uint4 *slots;  /* [LANES_AHEAD,4 or 8,threads] */
-  float *scales; /* [LANES_AHEAD,threads] */
-  static constexpr int UNITS = HALF ? 4 : 8;
-  static constexpr int scales_at = LANES_AHEAD * UNITS * ROPE_THREADS * (int) sizeof (uint4);
-  static constexpr int bytes = scales_at + LANES_AHEAD * ROPE_THREADS * (int) sizeof (float);
+  uint4 *slots;  /* [AHEAD,4 or 8,threads] */
+  float *scales; /* [AHEAD,threads] */
+  static constexpr int UNITS = HALF ? 4 : 8, AHEAD = HALF ? 3 : 2;
+  static constexpr int scales_at = AHEAD * UNITS * ROPE_THREADS * (int) sizeof (uint4);
+  static constexpr int bytes = scales_at + AHEAD * ROPE_THREADS * (int) sizeof (float);
 
   __device__ uint32_t at (int slot, int unit) const
   {
@@ -331,24 +332,31 @@ struct Cursor {
   }
 };
 
-/* Angles of the block's rows, by groups of `rows` of which there are three: one, that before it, from which a round may
+/* Angles of the block's rows, by groups of 2^shift, of which four have a place: one, that before it, from which a round may
  * still read, and the next, which is made meanwhile. */
-struct AngleGroups {
-  float *cosine, *sine; /* [3,rows,half] */
-  int rows;
+#define ANGLE_GROUPS 4
 
-  __device__ void make (const Rope &a, int64_t first, int group) const
+struct AngleGroups {
+  float *cosine, *sine; /* [ANGLE_GROUPS,rows,half] */
+  int shift;
+
+  __device__ void make (const Rope &a, int first, int group) const
   {
-    int64_t from = first + (int64_t) group * rows, at = group % 3 * rows * (a.rotated / 2);
+    int from = first + (group << shift), at = (group % ANGLE_GROUPS << shift) * (int) (a.rotated / 2);
     if (from < a.m)
-      angles_of (a.pos + from, (int) min ((int64_t) rows, a.m - from), (int) a.rotated, a.frequencies, cosine + at,
+      angles_of (a.pos + from, min (1 << shift, (int) a.m - from), (int) a.rotated, a.frequencies, cosine + at,
                  sine + at);
+  }
+  /* Where those of a row are. */
+  __device__ int at (int row, int half) const
+  {
+    return (row & ((ANGLE_GROUPS << shift) - 1)) * half;
   }
 };
 
 template <bool HALF>
 static __global__ void
-__launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, LaneShape s, int rounds, int angle_rows)
+__launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, LaneShape s, int rounds, int angle_shift)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
   typedef ItemSlots<HALF> Slots;
@@ -356,7 +364,7 @@ __launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, LaneShape s, 
   int first = (int) divide (start, s.of_row), half = s.k / 2, seen = -1;
   Slots slots = { (uint4 *) dynamic, (float *) (dynamic + Slots::scales_at) };
   float *cosine = (float *) (dynamic + Slots::bytes);
-  AngleGroups angles = { cosine, cosine + 3 * angle_rows * half, angle_rows };
+  AngleGroups angles = { cosine, cosine + (ANGLE_GROUPS << angle_shift) * half, angle_shift };
   RopeTable table = { angles.cosine, angles.sine, nullptr, nullptr };
   Cursor top = { 0, (int) (start - (int64_t) first * s.of_row) }, own = top, ahead;
   GainSums sums = {};
@@ -365,21 +373,21 @@ __launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, LaneShape s, 
   own.advance (threadIdx.x, s.of_row);
   top.advance (ROPE_THREADS - 1, s.of_row);
   ahead = own;
-  for (int i = 0; i < LANES_AHEAD; i++) {
+  for (int i = 0; i < Slots::AHEAD; i++) {
     slots.issue (a, s, i, first + ahead.row, ahead.item, i < rounds);
     ahead.advance (ROPE_THREADS, s.of_row);
   }
   angles.make (a, first, 0);
   for (int i = 0, slot = 0; i < rounds; i++) {
-    if (top.row / angle_rows > seen) {
+    if (top.row >> angle_shift > seen) {
       __syncthreads (); /* what was made is there, and the group before the last is no longer read */
       seen++;
       angles.make (a, first, seen + 1);
     }
-    copy_wait<LANES_AHEAD - 1> ();
-    item_back<HALF> (a, s, table, own.row % (3 * angle_rows) * half, first + own.row, own.item, slots, slot, &sums);
-    slots.issue (a, s, slot, first + ahead.row, ahead.item, i + LANES_AHEAD < rounds);
-    slot = slot + 1 < LANES_AHEAD ? slot + 1 : 0;
+    copy_wait<Slots::AHEAD - 1> ();
+    item_back<HALF> (a, s, table, angles.at (own.row, half), first + own.row, own.item, slots, slot, &sums);
+    slots.issue (a, s, slot, first + ahead.row, ahead.item, i + Slots::AHEAD < rounds);
+    slot = slot + 1 < Slots::AHEAD ? slot + 1 : 0;
     top.advance (ROPE_THREADS, s.of_row);
     own.advance (ROPE_THREADS, s.of_row);
     ahead.advance (ROPE_THREADS, s.of_row);
@@ -408,12 +416,15 @@ static cudaError_t
 launch_bwd_lanes (const Rope &a, cudaStream_t stream)
 {
   LaneShape s = lane_shape (a);
-  int rows = ROPE_THREADS / s.of_row + 2, angle_rows = rows < ANGLE_ROWS ? ANGLE_ROWS : rows;
-  size_t bytes = ItemSlots<HALF>::bytes + (size_t) (3 * angle_rows * s.k) * sizeof (float);
+  int angle_shift = LEAST_ANGLE_SHIFT;
+
+  while (1 << angle_shift < ROPE_THREADS / s.of_row + 2)
+    angle_shift++;
+  size_t bytes = ItemSlots<HALF>::bytes + (size_t) ((ANGLE_GROUPS << angle_shift) * s.k) * sizeof (float);
   size_t sums = (size_t) (ROPE_WARPS * 2 * s.k) * sizeof (float);
 
   return launch (rope_bwd_lanes_kernel<HALF>, dim3 ((unsigned) rope_lane_blocks (a)), ROPE_THREADS,
-                 bytes > sums ? bytes : sums, stream, a, s, (int) lane_rounds (a), angle_rows);
+                 bytes > sums ? bytes : sums, stream, a, s, (int) lane_rounds (a), angle_shift);
 }
 
 cudaError_t
