@@ -9,6 +9,7 @@
 #include "kernels/device-unary.cuh"
 
 #define MOST_WIDTH 4
+#define LEAST_RUN 16
 
 struct Conv {
   int64_t m, row, n; /* row: batch * n */
@@ -97,15 +98,15 @@ template <int V, int W> struct Gradients {
 
 /* --- bf16, whole vectors ------------------------------------------------------------------------------------------ */
 
-#define CONV_WARPS 4
-#define CONV_THREADS (32 * CONV_WARPS)
-#define CONV_AHEAD 8 /* rows that are on their way */
-/* Features of a thread, and as many blocks as run at once on an H100, whatever the card, so that sums have one order.
- * The backward has twice the sums to keep, for half the features. */
-#define CONV_VECTOR 8
-#define CONV_BLOCKS (132 * 5)
-#define CONV_BWD_VECTOR 4
-#define CONV_BWD_BLOCKS (132 * 4)
+/* How either way goes: features of a thread, warps of a block, rows that are on their way, neighbouring runs whose warps
+ * stand together, and blocks: as many as run once or twice at once on an H100, whatever the card, so that sums have one
+ * order. The backward has twice the sums to keep, for half the features. */
+struct Forward {
+  static constexpr int V = 8, WARPS = 4, AHEAD = 8, TOGETHER = 4, BLOCKS = 132 * 10, RESIDENT = 5;
+};
+struct Backward {
+  static constexpr int V = 4, WARPS = 16, AHEAD = 4, TOGETHER = 1, BLOCKS = 132, RESIDENT = 1;
+};
 
 /* V neighbours in bf16, as they lie in memory. */
 template <int V> struct __align__ (2 * V) Halves
@@ -143,10 +144,11 @@ halves_at (SpDevTensor t, int64_t i)
 
 /* Rows of one tensor on their way: a thread's V features of each, from token `at` on. What is beyond the last token is
  * zeros. */
-template <int V> struct Rows {
+template <typename Way> struct Rows {
+  static constexpr int V = Way::V;
   const uint16_t *from;
   int64_t row, left; /* left: tokens that are still to come */
-  uint32_t slots;    /* [CONV_AHEAD,threads] */
+  uint32_t slots;    /* [AHEAD,threads] */
 
   __device__ Rows (SpDevTensor t, const Conv &c, int64_t at, int64_t column, Halves<V> *shared)
       : from ((const uint16_t *) t.data + at * c.row + column), row (c.row), left (c.m - at),
@@ -155,7 +157,7 @@ template <int V> struct Rows {
   }
   __device__ void issue (int slot)
   {
-    uint32_t to = slots + slot * CONV_THREADS * (int) sizeof (Halves<V>);
+    uint32_t to = slots + slot * 32 * Way::WARPS * (int) sizeof (Halves<V>);
 
     if constexpr (V == 8)
       copy_16 (to, from, left > 0);
@@ -187,36 +189,36 @@ fill_window (const Conv &c, int64_t first, int64_t column, Window<V, W> *window)
   }
 }
 
-/* Where a thread is: neighbouring warps have neighbouring features, so that what is under way lies together. Lanes beyond
- * the last feature do as the last, and store nothing. */
-template <int V> struct Place {
+/* Where a thread is. Lanes beyond the last feature do as the last, and store nothing. */
+template <typename Way> struct Place {
   int64_t column, run, first;
   bool is_there;
 
   __device__ Place (const Conv &c)
   {
-    int64_t warp = (int64_t) blockIdx.x * CONV_WARPS + threadIdx.x / 32, across = div_up (c.row, 32 * V);
+    int64_t warp = (int64_t) blockIdx.x * Way::WARPS + threadIdx.x / 32, across = div_up (c.row, 32 * Way::V);
+    int64_t some = divide (warp, Way::TOGETHER), along = divide (some, across);
 
-    run = divide (warp, across);
+    run = along * Way::TOGETHER + warp % Way::TOGETHER;
     first = run * c.run;
-    column = ((warp - run * across) * 32 + threadIdx.x % 32) * V;
+    column = ((some - along * across) * 32 + threadIdx.x % 32) * Way::V;
     is_there = column < c.row;
-    column = is_there ? column : c.row - V;
+    column = is_there ? column : c.row - Way::V;
   }
 };
 
-template <int V, int W>
-static __global__ void
-__launch_bounds__ (CONV_THREADS, 5) conv_kernel (Conv c)
+template <typename Way, int W>
+static __global__ void __launch_bounds__ (32 * Way::WARPS, Way::RESIDENT) conv_kernel (Conv c)
 {
-  __shared__ Halves<V> slots[CONV_AHEAD][CONV_THREADS];
-  Place<V> place (c);
-  Rows<V> rows (c.x, c, place.first, place.column, &slots[0][0]);
+  constexpr int V = Way::V, AHEAD = Way::AHEAD;
+  __shared__ Halves<V> slots[AHEAD][32 * Way::WARPS];
+  Place<Way> place (c);
+  Rows<Way> rows (c.x, c, place.first, place.column, &slots[0][0]);
 
   if (place.first >= c.m)
     return;
 #pragma unroll
-  for (int i = 0; i < CONV_AHEAD; i++) {
+  for (int i = 0; i < AHEAD; i++) {
     rows.issue (i);
     copy_commit ();
   }
@@ -225,12 +227,12 @@ __launch_bounds__ (CONV_THREADS, 5) conv_kernel (Conv c)
   uint16_t *to = (uint16_t *) c.out.data + place.first * c.row + place.column;
   int64_t left = min (c.run, c.m - place.first);
 
-  for (int64_t i = 0; i < c.run; i += CONV_AHEAD)
+  for (int64_t i = 0; i < c.run; i += AHEAD)
 #pragma unroll
-    for (int u = 0; u < CONV_AHEAD; u++) {
+    for (int u = 0; u < AHEAD; u++) {
       float x[V];
 
-      copy_wait<CONV_AHEAD - 1> ();
+      copy_wait<AHEAD - 1> ();
       halves_to (slots[u][threadIdx.x], x);
       rows.issue (u);
       copy_commit ();
@@ -245,9 +247,9 @@ __launch_bounds__ (CONV_THREADS, 5) conv_kernel (Conv c)
   copy_wait<0> ();
 }
 
-template <int V, int W>
+template <typename Way, int V, int W>
 static __device__ inline void
-store_part (const Conv &c, const Place<V> &place, const Gradients<V, W> &g)
+store_part (const Conv &c, const Place<Way> &place, const Gradients<V, W> &g)
 {
   float *part = c.parts + (place.run * (c.row / c.n) + place.column / c.n) * c.n * (W + 1);
   int64_t feature = place.column % c.n;
@@ -264,21 +266,21 @@ store_part (const Conv &c, const Place<V> &place, const Gradients<V, W> &g)
 }
 
 /* dx of a token is of the gradients of it and the width - 1 after it, so that a run goes on for as many. */
-template <int V, int W>
-static __global__ void
-__launch_bounds__ (CONV_THREADS, 4) conv_bwd_kernel (Conv c)
+template <typename Way, int W>
+static __global__ void __launch_bounds__ (32 * Way::WARPS, Way::RESIDENT) conv_bwd_kernel (Conv c)
 {
-  __shared__ Halves<V> slots[2][CONV_AHEAD][CONV_THREADS];
-  Place<V> place (c);
+  constexpr int V = Way::V, AHEAD = Way::AHEAD;
+  __shared__ Halves<V> slots[2][AHEAD][32 * Way::WARPS];
+  Place<Way> place (c);
   Gradients<V, W> g;
 
   release_next ();
   if (place.first >= c.m)
     return;
-  Rows<V> xs (c.x, c, place.first, place.column, &slots[0][0][0]);
-  Rows<V> ds (c.d_out, c, place.first, place.column, &slots[1][0][0]);
+  Rows<Way> xs (c.x, c, place.first, place.column, &slots[0][0][0]);
+  Rows<Way> ds (c.d_out, c, place.first, place.column, &slots[1][0][0]);
 #pragma unroll
-  for (int i = 0; i < CONV_AHEAD; i++) {
+  for (int i = 0; i < AHEAD; i++) {
     xs.issue (i);
     ds.issue (i);
     copy_commit ();
@@ -291,7 +293,7 @@ __launch_bounds__ (CONV_THREADS, 4) conv_bwd_kernel (Conv c)
     float x[V], dy[V];
     int64_t to = t - W + 1;
 
-    copy_wait<CONV_AHEAD - 1> ();
+    copy_wait<AHEAD - 1> ();
     halves_to (slots[0][u][threadIdx.x], x);
     halves_to (slots[1][u][threadIdx.x], dy);
     xs.issue (u);
@@ -309,18 +311,20 @@ __launch_bounds__ (CONV_THREADS, 4) conv_bwd_kernel (Conv c)
       *halves_at<V> (out, (to >= 0 ? to : to + W - 1) * c.row + place.column) = halves_of (x);
     }
   };
-  for (int64_t t = place.first; t < place.first + c.run; t += CONV_AHEAD)
+  for (int64_t t = place.first; t < place.first + c.run; t += AHEAD)
 #pragma unroll
-    for (int u = 0; u < CONV_AHEAD; u++)
+    for (int u = 0; u < AHEAD; u++)
       step (u, t + u, true);
 #pragma unroll
   for (int u = 0; u + 1 < W; u++)
     step (u, place.first + c.run + u, false);
   copy_wait<0> ();
-  store_part<V, W> (c, place, g);
+  store_part<Way, V, W> (c, place, g);
 }
 
 /* --- the rest: a feature a thread --------------------------------------------------------------------------------- */
+
+#define ONE_THREADS 128
 
 /* Token t's, t from 1 - width on. */
 template <int W>
@@ -334,9 +338,9 @@ feature_at (const Conv &c, int64_t t, int64_t column)
 
 template <int W>
 static __global__ void
-__launch_bounds__ (CONV_THREADS) conv_one_kernel (Conv c)
+__launch_bounds__ (ONE_THREADS) conv_one_kernel (Conv c)
 {
-  int64_t column = (int64_t) blockIdx.x * CONV_THREADS + threadIdx.x, first = blockIdx.y * c.run;
+  int64_t column = (int64_t) blockIdx.x * ONE_THREADS + threadIdx.x, first = blockIdx.y * c.run;
 
   if (column >= c.row)
     return;
@@ -350,9 +354,9 @@ __launch_bounds__ (CONV_THREADS) conv_one_kernel (Conv c)
 
 template <int W>
 static __global__ void
-__launch_bounds__ (CONV_THREADS) conv_bwd_one_kernel (Conv c)
+__launch_bounds__ (ONE_THREADS) conv_bwd_one_kernel (Conv c)
 {
-  int64_t column = (int64_t) blockIdx.x * CONV_THREADS + threadIdx.x, first = blockIdx.y * c.run;
+  int64_t column = (int64_t) blockIdx.x * ONE_THREADS + threadIdx.x, first = blockIdx.y * c.run;
   int64_t least = first > 0 ? first : c.dhalo.data != nullptr ? 1 - W : 0;
 
   release_next ();
@@ -379,14 +383,24 @@ __launch_bounds__ (CONV_THREADS) conv_bwd_one_kernel (Conv c)
 
 /* --- which of them ------------------------------------------------------------------------------------------------ */
 
-/* Tokens of a run, so many that all warps fit in `blocks`; whole rounds of what is on its way. */
+/* Tokens of a run, so many that all warps fit in the blocks; whole rounds of what is on its way. */
+template <typename Way>
 static int64_t
-run_of (int64_t m, int64_t row, int vector, int64_t blocks)
+run_of (int64_t m, int64_t row)
 {
-  int64_t most = blocks * CONV_WARPS / div_up (row, 32 * vector), runs = most < 1 ? 1 : most;
-  int64_t run = div_up (div_up (m, runs), CONV_AHEAD) * CONV_AHEAD;
+  int64_t most = Way::BLOCKS * Way::WARPS / div_up (row, 32 * Way::V), runs = most < 1 ? 1 : most;
+  int64_t run = div_up (div_up (m, runs), Way::AHEAD) * Way::AHEAD;
 
-  return run < 2 * CONV_AHEAD ? 2 * CONV_AHEAD : run;
+  return run < LEAST_RUN ? LEAST_RUN : run;
+}
+
+template <typename Way>
+static dim3
+blocks_of (const Conv &c)
+{
+  int64_t some = div_up (div_up (c.m, c.run), Way::TOGETHER) * div_up (c.row, 32 * Way::V);
+
+  return dim3 ((unsigned) div_up (some * Way::TOGETHER, Way::WARPS));
 }
 
 static bool
@@ -404,13 +418,12 @@ run_width (const Conv &c, cudaStream_t stream)
   bool backward = is_present (c.d_out);
   int64_t runs = div_up (c.m, c.run);
 
-  int64_t across = div_up (c.row, 32 * (backward ? CONV_BWD_VECTOR : CONV_VECTOR));
 
   if (has_vectors (c))
-    return launch (backward ? conv_bwd_kernel<CONV_BWD_VECTOR, W> : conv_kernel<CONV_VECTOR, W>,
-                   dim3 ((unsigned) div_up (runs * across, CONV_WARPS)), CONV_THREADS, 0, stream, c);
+    return backward ? launch (conv_bwd_kernel<Backward, W>, blocks_of<Backward> (c), 32 * Backward::WARPS, 0, stream, c)
+                    : launch (conv_kernel<Forward, W>, blocks_of<Forward> (c), 32 * Forward::WARPS, 0, stream, c);
   return launch (backward ? conv_bwd_one_kernel<W> : conv_one_kernel<W>,
-                 dim3 ((unsigned) div_up (c.row, CONV_THREADS), (unsigned) runs), CONV_THREADS, 0, stream, c);
+                 dim3 ((unsigned) div_up (c.row, ONE_THREADS), (unsigned) runs), ONE_THREADS, 0, stream, c);
 }
 
 static cudaError_t
@@ -432,15 +445,14 @@ sp_dev_conv (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor x, 
     return cudaErrorInvalidValue;
   if (m == 0 || c.row == 0)
     return cudaSuccess;
-  c.run = run_of (m, c.row, CONV_VECTOR, CONV_BLOCKS);
+  c.run = run_of<Forward> (m, c.row);
   return run_conv (c, width, stream);
 }
 
 size_t
 sp_dev_conv_bwd_scratch_bytes (int64_t m, int64_t batch, int64_t n, int64_t width)
 {
-  return (size_t) (div_up (m, run_of (m, batch * n, CONV_BWD_VECTOR, CONV_BWD_BLOCKS)) * batch * n * (width + 1)) *
-         sizeof (float);
+  return (size_t) (div_up (m, run_of<Backward> (m, batch * n)) * batch * n * (width + 1)) * sizeof (float);
 }
 
 cudaError_t
@@ -454,7 +466,7 @@ sp_dev_conv_bwd (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor
     return cudaErrorInvalidValue;
   if (m == 0 || c.row == 0)
     return cudaSuccess;
-  c.run = run_of (m, c.row, CONV_BWD_VECTOR, CONV_BWD_BLOCKS);
+  c.run = run_of<Backward> (m, c.row);
   int64_t parts = div_up (m, c.run) * batch;
   cudaError_t error = run_conv (c, width, stream);
   if (error == cudaSuccess)

@@ -4,69 +4,9 @@
 #include "kernels/device-quads.cuh"
 #include "kernels/device-unary.cuh"
 
-/* --- decays ------------------------------------------------------------------------------------------------------- */
+/* --- rows that a thread goes through: it has V columns of them --------------------------------------------------- */
 
-#define GATE_NORMALIZER 16
-
-/* Of V columns: -exp (log_rate) of their heads, `each` columns a head. */
-template <int V>
-static __device__ inline Vec<V>
-rates_of (SpDevTensor log_rate, int64_t column, int64_t each)
-{
-  Vec<V> rate;
-
-  if (each == 1)
-    rate = load<V> (log_rate, column);
-  else
-#pragma unroll
-    for (int l = 0; l < V; l++)
-      rate.x[l] = load1 (log_rate, divide (column + l, each));
-#pragma unroll
-  for (int l = 0; l < V; l++)
-    rate.x[l] = -exp2_fast (LOG2_E * rate.x[l]);
-  return rate;
-}
-
-struct Decay {
-  int64_t n, each; /* each: columns of a head */
-  SpDevTensor raw, bias, log_rate, gates, steps;
-
-  template <int V> __device__ void at (int64_t i) const
-  {
-    int64_t column = i - divide (i, n) * n;
-    bool has_rates = log_rate.data != nullptr;
-    Raw<V> fetched = fetch<V> (raw, i);
-    Vec<V> b = load_or<V> (bias, column, 0), rate = has_rates ? rates_of<V> (log_rate, column, each) : Vec<V>{};
-    Vec<V> x = floats_of<V> (raw, fetched), step, gate;
-
-#pragma unroll
-    for (int l = 0; l < V; l++) {
-      float own = x.x[l] + b.x[l], log1 = log_of_1_and (exp2_fast (-LOG2_E * fabsf (own)));
-      step.x[l] = fmaxf (own, 0) + log1;
-      gate.x[l] = has_rates ? rate.x[l] * step.x[l] : (fminf (own, 0) - log1) / GATE_NORMALIZER;
-    }
-    if (steps.data != nullptr)
-      store<V> (steps, i, step);
-    if (gates.data != nullptr)
-      store<V> (gates, i, gate);
-  }
-};
-
-cudaError_t
-sp_dev_decay (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor bias, SpDevTensor log_rate,
-              SpDevTensor gates, SpDevTensor steps, cudaStream_t stream)
-{
-  if (!are_floats ({ raw, bias, log_rate, gates, steps }) || heads <= 0 || n % heads != 0)
-    return cudaErrorInvalidValue;
-  Decay decay = { n, n / heads, raw, bias, log_rate, gates, steps };
-  return width_of ({ n }, { raw, bias, log_rate, gates, steps }) == 8 ? each_four (decay, m * n, stream)
-                                                                      : each (decay, m * n, 1, stream);
-}
-
-/* --- rows summed on the way: a thread has V columns, and goes through some rows --------------------------------------- */
-
-#define SUM_WARPS 8
-#define SUM_ROWS 2 /* of a thread at once */
+#define WALK_WARPS 8
 
 /* Lanes of a warp that share a row: all, or fewer where it is short. */
 static int
@@ -92,11 +32,96 @@ struct Walk {
     column = ((int64_t) blockIdx.x * lanes + lane % lanes) * width;
     is_there = column < n;
     column = is_there ? column : 0;
-    step = SUM_WARPS * 32 / lanes;
+    step = WALK_WARPS * 32 / lanes;
     row = blockIdx.y * rows + warp * (32 / lanes) + lane / lanes;
     end = min ((blockIdx.y + 1) * rows, m);
   }
 };
+
+/* --- decays ------------------------------------------------------------------------------------------------------- */
+
+#define GATE_NORMALIZER 16
+
+/* Of V columns: -exp (log_rate) of their heads, `each` columns a head. */
+template <int V>
+static __device__ inline Vec<V>
+rates_of (SpDevTensor log_rate, int64_t column, int64_t each)
+{
+  Vec<V> rate;
+
+  if (each == 1)
+    rate = load<V> (log_rate, column);
+  else
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      rate.x[l] = load1 (log_rate, divide (column + l, each));
+#pragma unroll
+  for (int l = 0; l < V; l++)
+    rate.x[l] = -exp2_fast (LOG2_E * rate.x[l]);
+  return rate;
+}
+
+struct Decay {
+  int64_t m, n, each, rows; /* each: columns of a head; rows: of a block */
+  int lanes;                /* of a row */
+  SpDevTensor raw, bias, log_rate, gates, steps;
+};
+
+#define DECAY_ROWS 4 /* of a thread at once */
+
+/* V columns of some rows. */
+template <int V, bool RATES> static __global__ void __launch_bounds__ (32 * WALK_WARPS) decay_kernel (Decay a)
+{
+  Walk walk (a.m, a.n, V, a.lanes, a.rows);
+  Vec<V> bias = load_or<V> (a.bias, walk.column, 0), rate = {};
+
+  if (RATES)
+    rate = rates_of<V> (a.log_rate, walk.column, a.each);
+  for (int64_t row = walk.row; row < walk.end && walk.is_there; row += DECAY_ROWS * walk.step) {
+    Raw<V> raw[DECAY_ROWS];
+
+#pragma unroll
+    for (int p = 0; p < DECAY_ROWS; p++)
+      raw[p] = fetch<V> (a.raw, min (row + p * walk.step, walk.end - 1) * a.n + walk.column);
+#pragma unroll
+    for (int p = 0; p < DECAY_ROWS; p++) {
+      Vec<V> x = floats_of<V> (a.raw, raw[p]), step, gate;
+      int64_t i = (row + p * walk.step) * a.n + walk.column;
+      if (row + p * walk.step >= walk.end)
+        break;
+#pragma unroll
+      for (int l = 0; l < V; l++) {
+        float own = x.x[l] + bias.x[l], log1 = log_of_1_and (exp2_fast (-LOG2_E * fabsf (own)));
+        step.x[l] = fmaxf (own, 0) + log1;
+        gate.x[l] = RATES ? rate.x[l] * step.x[l] : (fminf (own, 0) - log1) / GATE_NORMALIZER;
+      }
+      if (a.steps.data != nullptr)
+        store<V> (a.steps, i, step);
+      if (a.gates.data != nullptr)
+        store<V> (a.gates, i, gate);
+    }
+  }
+}
+
+cudaError_t
+sp_dev_decay (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor bias, SpDevTensor log_rate,
+              SpDevTensor gates, SpDevTensor steps, cudaStream_t stream)
+{
+  int width = width_of ({ n }, { raw, bias, log_rate, gates, steps }) == 8 ? 4 : 1, lanes = row_lanes (n, width);
+  bool has_rates = is_present (log_rate);
+
+  if (!are_floats ({ raw, bias, log_rate, gates, steps }) || heads <= 0 || n % heads != 0)
+    return cudaErrorInvalidValue;
+  if (m == 0 || n == 0)
+    return cudaSuccess;
+  Decay a = { m, n, n / heads, rows_per_block (m), lanes, raw, bias, log_rate, gates, steps };
+  auto kernel = width == 4 ? (has_rates ? decay_kernel<4, true> : decay_kernel<4, false>)
+                           : (has_rates ? decay_kernel<1, true> : decay_kernel<1, false>);
+  return launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) row_blocks (m)), 32 * WALK_WARPS, 0,
+                 stream, a);
+}
+
+#define SUM_ROWS 2 /* of a thread at once */
 
 /* V sums of each thread over those that have its columns, in one order: lanes first, then warps. The first warp's first
  * lanes get them. */
@@ -116,7 +141,7 @@ sum_walks (Vec<V> own, int lanes, float (*shared)[32][V])
   if (warp == 0)
 #pragma unroll
     for (int l = 0; l < V; l++)
-      for (int w = 1; w < SUM_WARPS; w++)
+      for (int w = 1; w < WALK_WARPS; w++)
         own.x[l] += shared[w][lane][l];
   return own;
 }
@@ -153,9 +178,9 @@ decay_back (const Vec<V> &raw, const Vec<V> &bias, const Vec<V> &rate, const Vec
 
 /* HALF: raw, its bias and gradient are bf16, the others fp32. STEPS: they have a gradient. */
 template <int V, bool HALF, bool RATES, bool STEPS>
-static __global__ void __launch_bounds__ (32 * SUM_WARPS, HALF && !RATES ? 3 : 2) decay_bwd_kernel (DecayBwd a)
+static __global__ void __launch_bounds__ (32 * WALK_WARPS, HALF && !RATES ? 3 : 2) decay_bwd_kernel (DecayBwd a)
 {
-  __shared__ float shared[2][SUM_WARPS][32][V];
+  __shared__ float shared[2][WALK_WARPS][32][V];
   Walk walk (a.m, a.n, V, a.lanes, a.rows);
   Vec<V> bias = load_or<V, HALF> (a.bias, walk.column, 0), rate = {}, biases = {}, rates = {};
 
@@ -261,7 +286,7 @@ sp_dev_decay_bwd (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTen
                 : width == 8          ? decay_bwd_kernel_of<8, false> (has_rates, has_steps)
                                       : decay_bwd_kernel_of<1, false> (has_rates, has_steps);
   cudaError_t error =
-      launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) blocks), 32 * SUM_WARPS, 0, stream, a);
+      launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) blocks), 32 * WALK_WARPS, 0, stream, a);
   return error == cudaSuccess ? add_decay_parts (a, blocks, dbias, dlog_rate, stream) : error;
 }
 
@@ -328,9 +353,10 @@ struct SkipBwd {
   float *parts; /* [blocks,heads] */
 };
 
-template <bool HALF> static __global__ void __launch_bounds__ (32 * SUM_WARPS, HALF ? 3 : 2) skip_bwd_kernel (SkipBwd a)
+template <bool HALF>
+static __global__ void __launch_bounds__ (32 * WALK_WARPS, HALF ? 3 : 2) skip_bwd_kernel (SkipBwd a)
 {
-  __shared__ float shared[SUM_WARPS][32][1];
+  __shared__ float shared[WALK_WARPS][32][1];
   Walk walk (a.m, a.heads * a.n, 8, a.lanes, a.rows);
   int64_t row_elements = a.heads * a.n, head = divide (walk.column, a.n);
   float scale = load1 (a.scale, head);
@@ -396,7 +422,7 @@ sp_dev_skip_bwd (int64_t m, int64_t heads, int64_t n, SpDevTensor d, SpDevTensor
   if (has_head_lanes (n, width)) {
     SkipBwd a = { m, heads, n, rows, lanes, d, values, scale, dvalues, out, (float *) scratch };
     auto kernel = are_half ({ d, values, dvalues, out }) ? skip_bwd_kernel<true> : skip_bwd_kernel<false>;
-    error = launch (kernel, dim3 ((unsigned) div_up (heads * n, 8 * lanes), (unsigned) blocks), 32 * SUM_WARPS, 0,
+    error = launch (kernel, dim3 ((unsigned) div_up (heads * n, 8 * lanes), (unsigned) blocks), 32 * WALK_WARPS, 0,
                     stream, a);
     return error == cudaSuccess ? add_parts (parts, 1, 1, stream) : error;
   }

@@ -51,9 +51,13 @@ struct StartNormBwd {
   const NormBwd &a;
   cudaStream_t stream;
 
+  /* Of a block's rows, twice as many threads with half the pieces of two operands. */
   template <int R, bool WARP> cudaError_t start (dim3 blocks, int threads) const
   {
-    return launch (norm_bwd_rows_kernel<R, WARP>, blocks, threads, 0, stream, a);
+    if constexpr (!WARP && R <= 4)
+      return launch (norm_bwd_rows_kernel<R / 2, WARP>, blocks, 2 * threads, 0, stream, a);
+    else
+      return launch (norm_bwd_rows_kernel<R, WARP>, blocks, threads, 0, stream, a);
   }
 };
 

@@ -301,7 +301,7 @@ static __global__ void __launch_bounds__ (32 * SUM_ROWS)
 #define COLUMN_THREADS 512
 #define COLUMN_WARPS (COLUMN_THREADS / 32)
 #define COLUMN_BLOCKS 132 /* of an H100, whatever the card, so that sums have one order */
-#define LEAST_COLUMN_BLOCKS 64
+#define LEAST_COLUMN_BLOCKS 100
 
 /* Lanes that share a row, each with 8 columns: so that there are as many blocks, or the fewest that are more. */
 static int
