@@ -57,7 +57,7 @@ rates_of (SpDevTensor log_rate, int64_t column, int64_t each)
       rate.x[l] = load1 (log_rate, divide (column + l, each));
 #pragma unroll
   for (int l = 0; l < V; l++)
-    rate.x[l] = -exp2_fast (LOG2_E * rate.x[l]);
+    rate.x[l] = -expf (rate.x[l]);
   return rate;
 }
 

@@ -8,8 +8,6 @@
 
 #include "kernels/device-private.cuh"
 
-#define LN_2 0.69314718055994531f
-
 /* To a unit in the last place; 0 for what is beyond 2^126. */
 static __device__ inline float
 reciprocal_fast (float x)
@@ -49,12 +47,12 @@ silu_slope (float x)
   return s * (1 + x * (1 - s));
 }
 
-/* log (1 + u), u from 0 to 1. The logarithm of what is hardly more than 1 has lost u; there its series serves. */
+/* log (1 + u), u from 0 to 1, to some 2^-22 of itself: the series of 2 atanh (u / (2 + u)). The unit's own logarithm has lost
+ * what little u adds to 1. */
 static __device__ inline float
 log_of_1_and (float u)
 {
-  float log2, series = u * (1 - u * (1 / 2.f - u * (1 / 3.f - u * (1 / 4.f - u * (1 / 5.f - u * (1 / 6.f))))));
+  float s = u * reciprocal_fast (2 + u), t = s * s;
 
-  asm("lg2.approx.ftz.f32 %0, %1;\n" : "=f"(log2) : "f"(1 + u));
-  return u < 0.125f ? series : LN_2 * log2;
+  return 2 * s * (1 + t * (1 / 3.f + t * (1 / 5.f + t * (1 / 7.f + t * (1 / 9.f + t * (1 / 11.f))))));
 }

@@ -130,11 +130,11 @@ test_map (void)
 
 /* --- decays, and the skip ----------------------------------------------------------------------------------------- */
 
-/* Many heads where many tokens are added up: their sums have both signs, and of two by chance both are next to nothing, with
- * no others to measure the roundings by. */
+/* Several heads: what is added up for each has both signs, and of one or two by chance all is next to nothing, with no others
+ * to measure the roundings by. */
 static const struct {
   gint64 m, heads, each;
-} rows[] = { { 1, 1, 1 },   { 7, 3, 1 },      { 265, 16, 1 }, { 40, 64, 1 },
+} rows[] = { { 1, 9, 1 },   { 7, 11, 1 },     { 265, 16, 1 }, { 40, 64, 1 },
              { 33, 4, 16 }, { 600, 16, 128 }, { 529, 5, 8 },  { 4500, 33, 8 } };
 
 /* Variant 1: with a bias, 2: with rates, and then steps too. */
