@@ -305,7 +305,7 @@ cudaError_t sp_dev_transfer_update (const SpDevRecurrence *r, const float *trans
 cudaError_t sp_dev_transfer_prefix (const SpDevRecurrence *r, int64_t places, int64_t place, bool reverse,
                                     const float *parts, float *out, cudaStream_t stream);
 
-/* --- around a recurrence: device-conv.cu, device-features.cu ------------------------------------------------------- */
+/* --- around a recurrence: device-conv.cu, device-key-map.cu, device-features.cu ----------------------------------- */
 
 /* width is at most 4. */
 cudaError_t sp_dev_conv (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor x, SpDevTensor weight,
