@@ -26,15 +26,33 @@ gates_fetch (C c, const Gradients &a, const Item &i, float2 (&b)[C::length])
     b[j] = j == 0 ? log2_decays (b[0]) : plus (b[j - 1], log2_decays (b[j]));
 }
 
+/* 64 columns of the values, of which states have rows. */
+static __device__ inline int64_t
+slice_at (const Gradients &a, const Item &i, int column)
+{
+  return ((i.chunk * a.batch * a.heads + i.vector) * a.c + column) * a.d + a.first;
+}
+
 template <typename F>
 static __device__ inline void
 slices_load (const Gradients &a, const Item &i, const Tiles<F> &t, int column)
 {
-  int64_t at = ((i.chunk * a.batch * a.heads + i.vector) * a.c + column) * a.d + a.first;
-
-  load_tile<2 * F::D, THREADS> (t.m, a.states[0] + at, a.d, a.c - column, a.d - a.first);
-  load_tile<2 * F::D, THREADS> (t.e, a.states[1] + at, a.d, a.c - column, a.d - a.first);
+  if (F::together)
+    load_tile<2 * F::D, THREADS> (t.m, a.states[0] + slice_at (a, i, column), a.d, a.c - column, a.d - a.first);
+  load_tile<2 * F::D, THREADS> (t.e, a.states[1] + slice_at (a, i, column), a.d, a.c - column, a.d - a.first);
   copy_commit ();
+}
+
+/* M where E was, between barriers. */
+template <typename F>
+static __device__ inline void
+slice_change (const Gradients &a, const Item &i, const Tiles<F> &t, int column)
+{
+  __syncthreads ();
+  load_tile<2 * F::D, THREADS> (t.m, a.states[0] + slice_at (a, i, column), a.d, a.c - column, a.d - a.first);
+  copy_commit ();
+  copy_wait<0> ();
+  __syncthreads ();
 }
 
 template <typename F>
@@ -127,16 +145,22 @@ values_slice (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32
   }
 }
 
-/* M E of the thread's two features and its rows of a slice. */
+/* M E of the thread's two features and its rows of a slice; where E has gone it is read again. */
 template <typename F>
 static __device__ inline void
-states_products (const Tiles<F> &t, float2 *sum)
+states_products (const Gradients &a, const Item &i, const Tiles<F> &t, int column, float2 *sum)
 {
   typename F::Columns c;
+  const uint16_t *from = a.states[1] + slice_at (a, i, column) + c.feature;
 
 #pragma unroll 4
   for (int j = 0; j < F::Columns::length; j++) {
-    uint32_t at = pair_place (t.m, c.first + j, c.feature), m = load_word (at), e = load_word (at + F::slice_bytes);
+    int row = c.first + j;
+    uint32_t at = pair_place (t.m, row, c.feature), m = load_word (at), e = 0;
+    if (F::together)
+      e = load_word (at + F::slice_bytes);
+    else if (column + row < a.c && a.first + c.feature < a.d)
+      e = *(const uint32_t *) (from + row * a.d);
     sum->x += bf16_at (m, 0) * bf16_at (e, 0);
     sum->y += bf16_at (m, 1) * bf16_at (e, 1);
   }
@@ -252,7 +276,7 @@ is_ours (const uint32_t *mask, int features)
 
 template <typename F, int BLOCKS>
 static __global__ void
-__launch_bounds__ (THREADS, BLOCKS) gradients_kernel (Gradients a)
+__launch_bounds__ (THREADS, BLOCKS_OF (BLOCKS, F::bytes)) gradients_kernel (Gradients a)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   Tiles<F> t (dynamic);
@@ -280,10 +304,12 @@ __launch_bounds__ (THREADS, BLOCKS) gradients_kernel (Gradients a)
       copy_wait<0> ();
       __syncthreads ();
     }
-    rows_by_slice<F::D / 2> (dq, t.d, 64 * slice, t.m, column, w);
     rows_by_slice<F::D / 2> (dk, t.v, 64 * slice, t.e, column, w);
     values_slice (a, i, t, mask, slice, w, half);
-    states_products (t, &states);
+    if (!F::together)
+      slice_change (a, i, t, 64 * slice);
+    rows_by_slice<F::D / 2> (dq, t.d, 64 * slice, t.m, column, w);
+    states_products (a, i, t, 64 * slice, &states);
   }
   {
     typename F::Columns c;

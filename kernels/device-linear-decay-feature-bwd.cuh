@@ -32,16 +32,17 @@ struct Gradients {
 
 #define PAIRS_BYTES (10 * 512) /* P or A: blocks of 16 by 16 on and below the diagonal */
 
-/* Of D features and N values, of chunks with steep features or without. 64 rows of each state are there at a time. What is
+/* Of D features and N values, of chunks with steep features or without. 64 rows of each state are there at a time, but of
+ * steep features and long values first of E, then of M in the same place: compute capability 8.0 has 163 KiB. What is
  * added up of dq' and dk', in fp32, lies in the end where values, d_o and states were. */
 template <int D_, int N_, bool STEEP_> struct Whole {
   static constexpr int D = D_, N = N_;
-  static constexpr bool steep = STEEP_;
+  static constexpr bool steep = STEEP_, together = !STEEP_ || N_ <= 128;
   using Columns = ::Columns<D, THREADS>;
   static constexpr int key_bytes = CHUNK * 2 * D, value_bytes = CHUNK * 2 * N, slice_bytes = 64 * 2 * D;
   static constexpr int values_at = 2 * key_bytes, slices_at = values_at + 2 * value_bytes;
   static constexpr int rows_at = values_at, rows_end = rows_at + 2 * CHUNK * D * 4;
-  static constexpr int slices_end = slices_at + 2 * slice_bytes;
+  static constexpr int slices_end = slices_at + (together ? 2 : 1) * slice_bytes;
   static constexpr int pairs_at = rows_end > slices_end ? rows_end : slices_end;
   static constexpr int parts_at = pairs_at + 2 * PAIRS_BYTES;     /* of b; where P was later those of x */
   static constexpr int states_at = parts_at + Columns::sum_bytes; /* M E, by threads' rows */
@@ -49,7 +50,7 @@ template <int D_, int N_, bool STEEP_> struct Whole {
   static constexpr int b_at = after_at + CHUNK / 16 * D * 4;
   static constexpr int b_row = D + 8; /* rows of a warp's in different banks */
   static constexpr int bytes = b_at + (steep ? CHUNK * b_row * 4 : 0);
-  static_assert (Columns::sum_bytes <= PAIRS_BYTES);
+  static_assert (Columns::sum_bytes <= PAIRS_BYTES && bytes <= 163 * 1024);
 };
 
 /* What a block works on. */
@@ -74,7 +75,8 @@ template <typename F> struct Tiles {
 
   __device__ Tiles (unsigned char *shared_)
       : shared (shared_), q ((uint32_t) __cvta_generic_to_shared (shared)), k (q + F::key_bytes), v (q + F::values_at),
-        d (v + F::value_bytes), m (q + F::slices_at), e (m + F::slice_bytes), p (q + F::pairs_at), a (p + PAIRS_BYTES)
+        d (v + F::value_bytes), m (q + F::slices_at), e (m + (F::together ? F::slice_bytes : 0)), p (q + F::pairs_at),
+        a (p + PAIRS_BYTES)
   {
   }
   __device__ float *floats (int at) const

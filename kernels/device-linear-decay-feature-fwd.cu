@@ -97,7 +97,7 @@ scores_make (unsigned char *shared, uint32_t q_tile, bool is_steep)
 
 template <typename F, int BLOCKS>
 static __global__ void
-__launch_bounds__ (F::threads, BLOCKS) outputs_kernel (Forward a)
+__launch_bounds__ (F::threads, BLOCKS_OF (BLOCKS, Outer<F>::bytes)) outputs_kernel (Forward a)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   using C = typename Outer<F>::Columns;

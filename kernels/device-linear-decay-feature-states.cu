@@ -108,7 +108,7 @@ state_places (const States &a, const Place &p, State<F> &state, int first, G g)
 /* blockIdx.x: by columns of values, by parts of the features. */
 template <typename F, bool KEEP>
 static __global__ void
-__launch_bounds__ (F::threads, 2) states_kernel (States a)
+__launch_bounds__ (F::threads, BLOCKS_OF (2, Pass<F>::bytes)) states_kernel (States a)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   using C = typename Pass<F>::Columns;
@@ -128,6 +128,7 @@ __launch_bounds__ (F::threads, 2) states_kernel (States a)
       int chunk = chunk_of (i), rows = p.tokens - chunk * CHUNK;
       uint32_t to = tiles + i % 2 * Pass<F>::stage;
       int64_t token = p.first + chunk * CHUNK;
+      asm volatile("" : "+l"(token)); /* as in the tiles */
       load_tile<F::key_row, F::threads> (to, a.f.keys + element_of (a.f, p, token, a.f.d) + first,
                                          a.f.batch * a.f.heads * a.f.d, rows, (int) a.f.d - first);
       load_tile<F::value_row, F::threads> (to + F::key_bytes, a.f.values + element_of (a.f, p, token, a.f.c) + p.column,
@@ -138,6 +139,7 @@ __launch_bounds__ (F::threads, 2) states_kernel (States a)
   auto start_gates = [&] (int i) {
     if (i < count) {
       int64_t token = p.first + chunk_of (i) * CHUNK;
+      asm volatile("" : "+l"(token));
       gates_load<F::D, F::threads> (tiles + Pass<F>::gates_at, a.f.gates + element_of (a.f, p, token, a.f.d) + first,
                                     a.f.batch * a.f.heads * a.f.d, p.tokens - chunk_of (i) * CHUNK,
                                     (int) a.f.d - first);
@@ -170,7 +172,7 @@ __launch_bounds__ (F::threads, 2) states_kernel (States a)
         return;
     }
     state_scale (state, factors);
-#pragma unroll
+#pragma unroll 1 /* more would spill */
     for (int token = 0; token < CHUNK; token += 16) {
       uint32_t v[F::tiles][4];
 

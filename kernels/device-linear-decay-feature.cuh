@@ -19,6 +19,14 @@
 /* Powers of 2. What is up to 2^26 stays below fp32's 2^127, and of what is down to 2^-26 bf16 keeps all bits. */
 #define STEEP 100
 
+/* Blocks that a multiprocessor has shared memory for, of at most so many. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define SHARED_BYTES (164 * 1024)
+#else
+#define SHARED_BYTES (228 * 1024)
+#endif
+#define BLOCKS_OF(most, bytes) ((most) * ((bytes) + 1024) <= SHARED_BYTES ? (most) : 1)
+
 /* Features of which a chunk has a mask of steep ones: words of even and of odd features, 64 by 64. */
 #define MASK_FEATURES 128
 #define MASK_WORDS 4
