@@ -98,6 +98,35 @@ tiles_scale (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32_
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
+/* Of rows g or g + 8, as `side` says, 32 columns. */
+static __device__ inline void
+values_store (const Gradients &a, const Item &i, const float (&o)[4][4], int token, int first, int side)
+{
+  int64_t at = row_at (a, i, token, a.c) + first;
+
+  if (a.is_wide && a.first == 0) {
+    int column = 8 * ((int) threadIdx.x % 4);
+    uint32_t words[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+      words[n] = bf16_pair (o[n][2 * side], o[n][2 * side + 1]);
+    quad_turn (words);
+    if (token < i.tokens && first + column < a.c)
+      *(uint4 *) ((uint16_t *) a.dvalues.data + at + column) = make_uint4 (words[0], words[1], words[2], words[3]);
+    return;
+  }
+#pragma unroll
+  for (int n = 0; n < 4; n++) {
+    int column = index_of (n, 0);
+    float low = 0, high = 0;
+    if (token >= i.tokens || first + column >= a.c)
+      continue;
+    if (a.first > 0)
+      load_pair (a.dvalues, at + column, &low, &high);
+    store_pair (a.dvalues, at + column, low + o[n][2 * side], high + o[n][2 * side + 1]);
+  }
+}
+
 /* The warp's 32 columns of a slice of 64: dv. */
 template <typename F>
 static __device__ inline void
@@ -130,19 +159,8 @@ values_slice (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32
   }
   pairs_by_rows<32, true> (o, t.a, t.d, 64 * slice + 32 * half, w);
 #pragma unroll
-  for (int side = 0; side < 2; side++) {
-    int64_t at = row_at (a, i, token_of (w, side), a.c);
-#pragma unroll
-    for (int n = 0; n < 4; n++) {
-      int column = 64 * slice + 32 * half + index_of (n, 0);
-      float low = 0, high = 0;
-      if (token_of (w, side) >= i.tokens || column >= a.c)
-        continue;
-      if (a.first > 0)
-        load_pair (a.dvalues, at + column, &low, &high);
-      store_pair (a.dvalues, at + column, low + o[n][2 * side], high + o[n][2 * side + 1]);
-    }
-  }
+  for (int side = 0; side < 2; side++)
+    values_store (a, i, o, token_of (w, side), 64 * slice + 32 * half, side);
 }
 
 /* M E of the thread's two features and its rows of a slice; where E has gone it is read again. */
@@ -409,6 +427,7 @@ feature_bwd (const DecayBackward &x, cudaStream_t stream)
                   x.dq,
                   x.dkeys,
                   x.dvalues,
+                  x.dvalues.dtype == SP_DEV_BF16 && is_aligned (x.dvalues.data, 16),
                   x.dgates };
   for (; error == cudaSuccess && a.first < a.d; a.first += MASK_FEATURES)
     error = run_part (a, stream);

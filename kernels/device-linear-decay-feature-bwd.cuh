@@ -27,6 +27,7 @@ struct Gradients {
   const uint16_t *states[2]; /* M and E [chunks,batch,heads,c,d] */
   const uint32_t *masks;
   SpDevTensor dq, dkeys, dvalues;
+  bool is_wide; /* dvalues is bf16 and aligned to 16 bytes */
   float *dgates;
 };
 

@@ -16,24 +16,6 @@ template <typename F> struct Pass {
   static constexpr int bytes = totals_at + F::D * 4;
 };
 
-/* A lane of four has a word of each of four pieces of 16 bytes, and gets a piece. */
-static __device__ inline void
-quad_turn (uint32_t (&w)[4])
-{
-  int t = threadIdx.x % 4;
-
-#pragma unroll
-  for (int step = 1; step < 4; step *= 2)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if (i & step)
-        continue;
-      uint32_t other = __shfl_xor_sync (0xffffffffu, t & step ? w[i] : w[i + step], step);
-      w[i] = t & step ? other : w[i];
-      w[i + step] = t & step ? w[i + step] : other;
-    }
-}
-
 /* Times factors [D]. */
 template <typename F>
 static __device__ inline void

@@ -291,7 +291,7 @@ cudaError_t sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTens
                               const float *gates, SpDevTensor beta, const float *state_in, SpDevTensor o, float *state,
                               void *scratch, cudaStream_t stream);
 /* The scratch has the states before and after all chunks in bf16: k n / 16 bytes a token and head. dstate_in: the
- * gradient of the state before the tokens, unless NULL. dbeta may be absent. */
+ * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. */
 size_t sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r);
 cudaError_t sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                                   const float *gates, SpDevTensor beta, SpDevTensor d_o, const float *state_in,
