@@ -265,23 +265,38 @@ static __device__ inline void
 steep_pairs (float (&acc)[F::D / 16][4], uint32_t pairs, uint32_t other_tile, const float *b, const uint32_t *mask,
              int w, int column)
 {
+  float2 own[F::D / 16][2];
+  uint32_t steep[2] = {}, any = 0; /* a bit for each 8 columns */
+
 #pragma unroll
   for (int n = 0; n < F::D / 16; n++) {
     int feature = column + index_of (n, 0);
-    bool is_steep[2] = { mask_has (mask, feature), mask_has (mask, feature + 1) };
-
-    if (!mask_has_any (mask, column + 8 * n))
-      continue;
-#pragma unroll 1
-    for (int other = KEYS ? 16 * w : 0; other < (KEYS ? CHUNK : 16 * w + 16); other++) {
-      uint32_t x = load_word (pair_place (other_tile, other, feature));
+    steep[0] |= (uint32_t) mask_has (mask, feature) << n;
+    steep[1] |= (uint32_t) mask_has (mask, feature + 1) << n;
+    any |= (uint32_t) mask_has_any (mask, column + 8 * n) << n;
 #pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int own = token_of (w, e / 2);
-        float p = pair_at (pairs, KEYS ? other : own, KEYS ? own : other);
-        float apart = b[own * F::b_row + feature + e % 2] - b[other * F::b_row + feature + e % 2];
-        float lack = exp2_fast (fminf (KEYS ? -apart : apart, 0)) - 1;
-        acc[n][e] += is_steep[e % 2] ? p * bf16_at (x, e % 2) * lack : 0;
+    for (int side = 0; side < 2; side++)
+      own[n][side] = *(const float2 *) (b + token_of (w, side) * F::b_row + feature);
+  }
+#pragma unroll 2
+  for (int other = KEYS ? 16 * w : 0; other < (KEYS ? CHUNK : 16 * w + 16); other++) {
+    float p[2];
+#pragma unroll
+    for (int side = 0; side < 2; side++)
+      p[side] = KEYS ? pair_at (pairs, other, token_of (w, side)) : pair_at (pairs, token_of (w, side), other);
+#pragma unroll
+    for (int n = 0; n < F::D / 16; n++) {
+      if (!(any >> n & 1))
+        continue;
+      int feature = column + index_of (n, 0);
+      uint32_t word = load_word (pair_place (other_tile, other, feature));
+      float2 to = *(const float2 *) (b + other * F::b_row + feature);
+      float x = steep[0] >> n & 1 ? bf16_at (word, 0) : 0, y = steep[1] >> n & 1 ? bf16_at (word, 1) : 0;
+#pragma unroll
+      for (int side = 0; side < 2; side++) {
+        float2 from = own[n][side];
+        acc[n][2 * side] += p[side] * x * (KEYS ? lack_of (to.x, from.x) : lack_of (from.x, to.x));
+        acc[n][2 * side + 1] += p[side] * y * (KEYS ? lack_of (to.y, from.y) : lack_of (from.y, to.y));
       }
     }
   }

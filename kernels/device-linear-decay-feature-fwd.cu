@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The outputs of linear attention with a decay a feature: a block goes through a segment from the state before it. The state
- * in registers is, between chunks, at the middle of the one before; a factor a feature brings it to the next one's.
+ * The outputs of linear attention with a decay a feature: a block goes through a segment from the state before it. In each
+ * chunk the state in registers is brought to the middle, is read and added to there, and is brought on to the end: not at
+ * once to the next middle, as both factors together may be less than fp32's least.
  */
 #include "kernels/device-linear-decay-feature.cuh"
 
 /* One stage: two blocks of 8 warps share a multiprocessor where there is room. The parts' sums lie where scores come to
- * lie. Of the thread's features, factors bring the state to this chunk's middle, and carries from there to its end. */
+ * lie. Factors bring the state to the chunk's middle, and carries from there to its end. */
 template <typename F> struct Outer {
   using Columns = ::Columns<F::D, F::threads>;
   static constexpr int gates_at = 2 * F::key_bytes + F::value_bytes, scores_at = gates_at + CHUNK * F::D * 4;
@@ -38,9 +39,8 @@ tiles_scale (unsigned char *shared, uint32_t q_tile)
   });
   if (c.part == 0) {
     float2 *factors = (float2 *) (shared + Outer<F>::factors_at + feature * 4);
-    float2 *carries = (float2 *) (shared + Outer<F>::carries_at + feature * 4), carry = *carries;
-    *factors = make_float2 (steep.x ? carry.x : carry.x * exp2_fast (s.middle.x),
-                            steep.y ? carry.y : carry.y * exp2_fast (s.middle.y));
+    float2 *carries = (float2 *) (shared + Outer<F>::carries_at + feature * 4);
+    *factors = make_float2 (steep.x ? 1 : exp2_fast (s.middle.x), steep.y ? 1 : exp2_fast (s.middle.y));
     *carries =
         make_float2 (steep.x ? 1 : exp2_fast (s.end.x - s.middle.x), steep.y ? 1 : exp2_fast (s.end.y - s.middle.y));
     mask_put ((uint32_t *) (shared + Outer<F>::mask_at), feature, steep);
@@ -103,12 +103,12 @@ __launch_bounds__ (F::threads, BLOCKS_OF (BLOCKS, Outer<F>::bytes)) outputs_kern
   using C = typename Outer<F>::Columns;
   uint32_t q_tile = (uint32_t) __cvta_generic_to_shared (dynamic), values = q_tile + 2 * F::key_bytes;
   uint32_t scores = q_tile + Outer<F>::scores_at, staged = q_tile + Outer<F>::staged_at;
-  const float *factors = (const float *) (dynamic + Outer<F>::factors_at);
-  float *carries = (float *) (dynamic + Outer<F>::carries_at);
+  uint32_t factors = q_tile + Outer<F>::factors_at, carries = q_tile + Outer<F>::carries_at;
   Place p = place_of (a, F::C);
   State<F> state = {};
 
   auto start = [&] (int64_t first, int rows) {
+    asm volatile("" : "+l"(first)); /* as in the tiles */
     int64_t key = element_of (a, p, first, a.d), stride = a.batch * a.heads;
     gates_load<F::D, F::threads> (q_tile + Outer<F>::gates_at, a.gates + key, stride * a.d, rows, (int) a.d);
     load_tile<F::key_row, F::threads> (q_tile, a.queries + key, stride * a.d, rows, (int) a.d);
@@ -118,8 +118,6 @@ __launch_bounds__ (F::threads, BLOCKS_OF (BLOCKS, Outer<F>::bytes)) outputs_kern
     copy_commit ();
   };
 
-  for (int i = threadIdx.x; i < F::D; i += F::threads)
-    carries[i] = 1;
   if (a.before != nullptr)
     state_load (a, p, a.before + state_at (a, p, p.segment), state);
   for (int done = 0; done < p.tokens; done += CHUNK) {
@@ -127,6 +125,8 @@ __launch_bounds__ (F::threads, BLOCKS_OF (BLOCKS, Outer<F>::bytes)) outputs_kern
 
     __syncthreads (); /* the chunk before has been read */
     start (p.first + done, p.tokens - done);
+    if (done > 0)
+      state_scale (state, carries);
     copy_wait<0> ();
     __syncthreads ();
     gates_sum<C, F::D> ((const float *) (dynamic + Outer<F>::gates_at), (float *) (dynamic + Outer<F>::scores_at));

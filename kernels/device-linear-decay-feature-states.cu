@@ -16,10 +16,10 @@ template <typename F> struct Pass {
   static constexpr int bytes = totals_at + F::D * 4;
 };
 
-/* Times factors [D]. */
+/* Times factors, [D] in shared memory. */
 template <typename F>
 static __device__ inline void
-state_keep (const States &a, const Place &p, const State<F> &state, const float *factors, int first, int chunk)
+state_keep (const States &a, const Place &p, const State<F> &state, uint32_t factors, int first, int chunk)
 {
   int64_t vectors = a.f.batch * a.f.heads, vector = p.b * a.f.heads + p.h;
   uint16_t *to = a.kept + ((p.first / CHUNK + chunk) * vectors + vector) * a.f.c * a.f.d;
@@ -33,7 +33,7 @@ state_keep (const States &a, const Place &p, const State<F> &state, const float 
       uint32_t w[4];
 #pragma unroll
       for (int j = 0; j < 4; j++) {
-        float2 factor = *(const float2 *) (factors + index_of (n + j, 0));
+        float2 factor = load_floats (factors + index_of (n + j, 0) * 4);
         w[j] = bf16_pair (state.s[0][n + j][2 * half] * factor.x, state.s[0][n + j][2 * half + 1] * factor.y);
       }
       quad_turn (w);
@@ -94,8 +94,8 @@ __launch_bounds__ (F::threads, BLOCKS_OF (2, Pass<F>::bytes)) states_kernel (Sta
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   using C = typename Pass<F>::Columns;
-  uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic);
-  float *parts = (float *) (dynamic + Pass<F>::parts_at), *factors = (float *) (dynamic + Pass<F>::factors_at);
+  uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic), factors = tiles + Pass<F>::factors_at;
+  float *parts = (float *) (dynamic + Pass<F>::parts_at);
   float *totals = (float *) (dynamic + Pass<F>::totals_at);
   int segments = (int) ((a.f.m + a.f.segment - 1) / a.f.segment);
   Place p = place_at (a.f, F::C, a.reverse ? segments - 1 - (int) blockIdx.z : (int) blockIdx.z);
@@ -149,7 +149,7 @@ __launch_bounds__ (F::threads, BLOCKS_OF (2, Pass<F>::bytes)) states_kernel (Sta
     __syncthreads (); /* keys are scaled, gates have been read */
     start_gates (i + 1);
     if (KEEP) {
-      state_keep (a, p, state, factors + F::D, first, chunk_of (i));
+      state_keep (a, p, state, factors + F::D * 4, first, chunk_of (i));
       if (i + 1 == count)
         return;
     }

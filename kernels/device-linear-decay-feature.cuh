@@ -202,14 +202,23 @@ gates_each (C c, const float *gates, const Sums &s, G g)
   }
 }
 
+static __device__ inline float2
+load_floats (uint32_t at)
+{
+  float2 x;
+
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];\n" : "=f"(x.x), "=f"(x.y) : "r"(at) : "memory");
+  return x;
+}
+
 /* Each feature of a state times its factor, [D] in shared memory. */
 template <typename F>
 static __device__ inline void
-state_scale (State<F> &state, const float *factors)
+state_scale (State<F> &state, uint32_t factors)
 {
 #pragma unroll
   for (int n = 0; n < F::D / 8; n++) {
-    float2 factor = *(const float2 *) (factors + index_of (n, 0));
+    float2 factor = load_floats (factors + index_of (n, 0) * 4);
 #pragma unroll
     for (int i = 0; i < F::tiles; i++)
 #pragma unroll
@@ -272,10 +281,25 @@ causal (int i, int j, float (&s)[2][4])
 
 /* --- steep features, pair by pair --------------------------------------------------------------------------------- */
 
-static __device__ inline float
-element_at (uint32_t tile, int token, int feature)
+/* g (feature, which of it and the next are steep) of each pair of features with a steep one. */
+template <int D, typename G>
+static __device__ inline void
+steep_each (const uint32_t *mask, G g)
 {
-  return bf16_at (load_word (pair_place (tile, token, feature & ~1)), feature & 1);
+#pragma unroll 1
+  for (int word = 0; word < D / 32; word += 2)
+#pragma unroll 1
+    for (uint32_t even = mask[word], odd = mask[word + 1], left = even | odd; left != 0; left &= left - 1) {
+      int bit = __ffs ((int) left) - 1;
+      g (32 * word + 2 * bit, Steep{ (even >> bit & 1) != 0, (odd >> bit & 1) != 0 });
+    }
+}
+
+/* 2^(b_query - b_key) - 1; of a query before the key anything finite. */
+static __device__ inline float
+lack_of (float query, float key)
+{
+  return exp2_fast (fminf (query - key, 0)) - 1;
 }
 
 /* To scores of 16 queries by 16 keys, blocks i and j, what steep features lack. */
@@ -285,26 +309,28 @@ steep_scores (uint32_t q_tile, uint32_t k_tile, const float *b, const uint32_t *
 {
   int g = threadIdx.x % 32 / 4;
 
-#pragma unroll 1
-  for (int f = 0; f < D; f++) {
-    float q[2], from[2];
-
-    if (!mask_has (mask, f))
-      continue;
+  steep_each<D> (mask, [&] (int feature, Steep steep) {
+    float q[2][2];
+    float2 from[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      q[half] = element_at (q_tile, 16 * i + g + 8 * half, f);
-      from[half] = b[(16 * i + g + 8 * half) * ROW + f];
+      int query = 16 * i + g + 8 * half;
+      uint32_t x = load_word (pair_place (q_tile, query, feature));
+      q[half][0] = steep.x ? bf16_at (x, 0) : 0;
+      q[half][1] = steep.y ? bf16_at (x, 1) : 0;
+      from[half] = *(const float2 *) (b + query * ROW + feature);
     }
 #pragma unroll
     for (int n = 0; n < 2; n++)
 #pragma unroll
       for (int u = 0; u < 2; u++) {
         int key = 16 * j + index_of (n, u);
-        float k = element_at (k_tile, key, f), to = b[key * ROW + f];
+        uint32_t k = load_word (pair_place (k_tile, key, feature));
+        float2 to = *(const float2 *) (b + key * ROW + feature);
 #pragma unroll
         for (int half = 0; half < 2; half++)
-          s[n][2 * half + u] += q[half] * k * (exp2_fast (fminf (from[half] - to, 0)) - 1);
+          s[n][2 * half + u] += q[half][0] * bf16_at (k, 0) * lack_of (from[half].x, to.x) +
+                                q[half][1] * bf16_at (k, 1) * lack_of (from[half].y, to.y);
       }
-  }
+  });
 }

@@ -50,7 +50,7 @@ feature_gate_of (gint64 feature, gboolean is_steep)
     return -sp_case_between (1.8, 2);
   if (is_steep)
     return gate_of (feature % 7) * (feature % 7 == 0 ? 6 : 1);
-  return MAX (gate_of (feature % 7), -1);
+  return MAX (gate_of (feature % 7), -20);
 }
 
 static Shape
