@@ -186,14 +186,6 @@ states_products (const Gradients &a, const Item &i, const Tiles<F> &t, int colum
 
 /* --- queries, keys and decays ------------------------------------------------------------------------------------- */
 
-/* Where an element of a row is, in fp32: another order in each row, so that those at once lie in different banks. */
-template <int D>
-static __device__ inline int
-turned (int token, int feature)
-{
-  return token * D + (feature ^ (token & 7) << 3);
-}
-
 template <typename F>
 static __device__ inline void
 rows_put (const float (&acc)[F::D / 16][4], float *rows, int w, int column)
@@ -340,14 +332,14 @@ __launch_bounds__ (THREADS, BLOCKS_OF (BLOCKS, F::bytes)) gradients_kernel (Grad
   after_sums (t, dk, w, column, t.floats (F::after_at) + w * F::D);
   pairs_by_rows<F::D / 2, false> (dq, t.p, t.k, column, w);
   pairs_by_rows<F::D / 2, true> (dk, t.p, t.q, column, w);
-  if (F::steep) {
-    steep_pairs<F, false> (dq, t.p, t.k, b, mask, w, column);
-    steep_pairs<F, true> (dk, t.p, t.q, b, mask, w, column);
-  }
   __syncthreads (); /* values, d_o and states have been read */
   rows_put<F> (dq, t.floats (F::rows_at), w, column);
   rows_put<F> (dk, t.floats (F::rows_at) + CHUNK * F::D, w, column);
   __syncthreads ();
+  if (F::steep) {
+    steep_pairs (t, mask, t.floats (F::rows_at));
+    __syncthreads ();
+  }
   finish (a, i, t, mask);
 }
 

@@ -242,6 +242,13 @@ after_sums (const Tiles<F> &t, const float (&acc)[F::D / 16][4], int w, int colu
   }
 }
 
+static __device__ inline float
+quad_sum (float x)
+{
+  x += __shfl_xor_sync (0xffffffffu, x, 1);
+  return x + __shfl_xor_sync (0xffffffffu, x, 2);
+}
+
 /* --- steep features ----------------------------------------------------------------------------------------------- */
 
 /* What comes from the states: queries' to the chunk's start, or keys' to its end. */
@@ -259,45 +266,45 @@ steep_factors (float (&acc)[F::D / 16][4], const float *b, const uint32_t *mask,
     }
 }
 
-/* What pairs lack of dq or dk. */
-template <typename F, bool KEYS>
-static __device__ inline void
-steep_pairs (float (&acc)[F::D / 16][4], uint32_t pairs, uint32_t other_tile, const float *b, const uint32_t *mask,
-             int w, int column)
+/* Where an element of a row is, in fp32: another order in each row, so that those at once lie in different banks. */
+template <int D>
+static __device__ inline int
+turned (int token, int feature)
 {
-  float2 own[F::D / 16][2];
-  uint32_t steep[2] = {}, any = 0; /* a bit for each 8 columns */
+  return token * D + (feature ^ (token & 7) << 3);
+}
 
-#pragma unroll
-  for (int n = 0; n < F::D / 16; n++) {
-    int feature = column + index_of (n, 0);
-    steep[0] |= (uint32_t) mask_has (mask, feature) << n;
-    steep[1] |= (uint32_t) mask_has (mask, feature + 1) << n;
-    any |= (uint32_t) mask_has_any (mask, column + 8 * n) << n;
-#pragma unroll
-    for (int side = 0; side < 2; side++)
-      own[n][side] = *(const float2 *) (b + token_of (w, side) * F::b_row + feature);
-  }
-#pragma unroll 2
-  for (int other = KEYS ? 16 * w : 0; other < (KEYS ? CHUNK : 16 * w + 16); other++) {
-    float p[2];
-#pragma unroll
-    for (int side = 0; side < 2; side++)
-      p[side] = KEYS ? pair_at (pairs, other, token_of (w, side)) : pair_at (pairs, token_of (w, side), other);
-#pragma unroll
-    for (int n = 0; n < F::D / 16; n++) {
-      if (!(any >> n & 1))
-        continue;
-      int feature = column + index_of (n, 0);
-      uint32_t word = load_word (pair_place (other_tile, other, feature));
+/* What pairs lack of dq and dk, [2,64,D] in shared memory. Four lanes have a token, and every fourth other one each: a key
+ * of the token's query or, after it, a query of its key. */
+template <typename F>
+static __device__ inline void
+steep_pairs (const Tiles<F> &t, const uint32_t *mask, float *rows)
+{
+  int own = (int) threadIdx.x / 4, lane = threadIdx.x % 4;
+  const float *b = t.floats (F::b_at);
+
+  steep_each<F::D> (mask, [&] (int feature, Steep steep) {
+    float2 from = *(const float2 *) (b + own * F::b_row + feature);
+    float sum[2][2] = {}; /* of dq, dk; of two features */
+#pragma unroll 4
+    for (int other = lane; other < CHUNK; other += 4) {
+      int is_query = other > own;
+      uint32_t word = load_word (pair_place (is_query ? t.q : t.k, other, feature));
       float2 to = *(const float2 *) (b + other * F::b_row + feature);
-      float x = steep[0] >> n & 1 ? bf16_at (word, 0) : 0, y = steep[1] >> n & 1 ? bf16_at (word, 1) : 0;
-#pragma unroll
-      for (int side = 0; side < 2; side++) {
-        float2 from = own[n][side];
-        acc[n][2 * side] += p[side] * x * (KEYS ? lack_of (to.x, from.x) : lack_of (from.x, to.x));
-        acc[n][2 * side + 1] += p[side] * y * (KEYS ? lack_of (to.y, from.y) : lack_of (from.y, to.y));
-      }
+      float p = pair_at (t.p, max (own, other), min (own, other));
+      float x = p * bf16_at (word, 0) * lack_of (is_query ? to.x : from.x, is_query ? from.x : to.x);
+      float y = p * bf16_at (word, 1) * lack_of (is_query ? to.y : from.y, is_query ? from.y : to.y);
+      sum[0][0] += is_query ? 0 : x;
+      sum[0][1] += is_query ? 0 : y;
+      sum[1][0] += is_query ? x : 0;
+      sum[1][1] += is_query ? y : 0;
     }
-  }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      float x = quad_sum (sum[i][0]), y = quad_sum (sum[i][1]);
+      float2 *to = (float2 *) (rows + i * CHUNK * F::D + turned<F::D> (own, feature));
+      if (lane == 0)
+        *to = plus (*to, make_float2 (steep.x ? x : 0, steep.y ? y : 0));
+    }
+  });
 }
