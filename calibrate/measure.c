@@ -291,14 +291,7 @@ run_execute (Options *options, char **programs, GError **error)
   return run_ranks (options, threads, sp_execute_rank, execution, error);
 }
 
-enum {
-  GPUS,
-  SWEEP,
-  KERNELS,
-  EXECUTE,
-  BENCH,
-  N_COMMANDS
-};
+enum { GPUS, SWEEP, KERNELS, EXECUTE, BENCH, N_COMMANDS };
 
 static const struct {
   const char *name, *operands;

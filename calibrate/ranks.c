@@ -20,6 +20,7 @@ struct _SpRanks {
   int arrived;
   int left;
   GSocketConnection **peers; /* rank 0: of every other; else [0] alone */
+  char *waits_for;           /* while ranks call each other, what for; under lock */
   gboolean over;
 };
 
@@ -43,19 +44,46 @@ read_variable (const char *name, int lowest, int highest, int *ret_value, GError
   return TRUE;
 }
 
+static const struct {
+  SpLauncher launcher;
+  const char *rank, *size, *local_rank;
+} known[] = {
+  { SP_LAUNCHER_TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_RANK" },
+  { SP_LAUNCHER_MPIRUN, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK" },
+  { SP_LAUNCHER_SRUN, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID" },
+};
+
+static gboolean
+is_there (guint launchers, guint i)
+{
+  return launchers & known[i].launcher && g_getenv (known[i].rank) != NULL && g_getenv (known[i].size) != NULL;
+}
+
+/* The variable that says how many there are. */
+static const char *
+size_variable (guint launchers)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    if (is_there (launchers, i))
+      return known[i].size;
+  return "";
+}
+
+char **
+sp_ranks_environment_alone (void)
+{
+  char **environment = g_get_environ ();
+
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    environment = g_environ_unsetenv (environment, known[i].rank);
+  return environment;
+}
+
 gboolean
 sp_ranks_launched (guint launchers, int *ret_rank, int *ret_size, int *ret_local_rank, GError **error)
 {
-  static const struct {
-    SpLauncher launcher;
-    const char *rank, *size, *local_rank;
-  } known[] = {
-    { SP_LAUNCHER_TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_RANK" },
-    { SP_LAUNCHER_MPIRUN, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK" },
-    { SP_LAUNCHER_SRUN, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID" },
-  };
   for (guint i = 0; i < G_N_ELEMENTS (known); i++) {
-    if (!(launchers & known[i].launcher) || g_getenv (known[i].rank) == NULL || g_getenv (known[i].size) == NULL)
+    if (!is_there (launchers, i))
       continue;
     int size = 0;
     if (!read_variable (known[i].size, 1, 1 << 20, &size, error) ||
@@ -87,8 +115,12 @@ watch (gpointer data)
   while (!ranks->over) {
     gint64 end = ranks->progress_us + o->timeout_s * G_TIME_SPAN_SECOND;
     if (g_get_monotonic_time () > end) {
-      fprintf (stderr, "%s: no progress for %d s%s%s; %s\n", o->program, o->timeout_s, ranks->failed ? ", after " : "",
-               ranks->failed ? ranks->failed->message : "", o->remark);
+      const char *why = ranks->failed ? ranks->failed->message : ranks->waits_for;
+      fprintf (stderr, "%s: no progress for %d s%s%s; %s\n", o->program, o->timeout_s,
+               ranks->failed ? ", after "
+               : why         ? ", waiting for "
+                             : "",
+               why ? why : "", o->remark);
       _exit (1);
     }
     g_cond_wait_until (&ranks->changed, &ranks->lock, end + G_TIME_SPAN_MILLISECOND);
@@ -219,6 +251,16 @@ sp_ranks_launcher (const SpRank *rank)
   return rank->ranks->launcher;
 }
 
+/* For the watchdog's line; NULL: the ranks have found each other. */
+static void
+say_waiting (SpRanks *r, char *what)
+{
+  g_mutex_lock (&r->lock);
+  g_free (r->waits_for);
+  r->waits_for = what;
+  g_mutex_unlock (&r->lock);
+}
+
 static gboolean
 accept_ranks (SpRank *rank, guint16 port, GError **error)
 {
@@ -229,6 +271,9 @@ accept_ranks (SpRank *rank, guint16 port, GError **error)
     return FALSE;
   }
   for (int i = 1; i < r->size; i++) {
+    say_waiting (r, g_strdup_printf ("%d of %d ranks to call at port %u, which %s says there are; without it in the "
+                                     "environment this is one process",
+                                     r->size - i, r->size, port, size_variable (r->options->launchers)));
     g_autoptr (GSocketConnection) peer = g_socket_listener_accept (listener, NULL, NULL, error);
     gint32 number = 0;
     gsize done = 0;
@@ -253,6 +298,8 @@ call_rank_0 (SpRank *rank, const char *host, guint16 port, GError **error)
   SpRanks *r = rank->ranks;
   g_autoptr (GSocketClient) client = g_socket_client_new ();
   gint64 end = g_get_monotonic_time () + r->options->timeout_s * G_TIME_SPAN_SECOND;
+  say_waiting (r, g_strdup_printf ("rank 0 of %d at %s:%u, which %s says there are", r->size, host, port,
+                                   size_variable (r->options->launchers)));
   while (r->peers[0] == NULL) {
     g_clear_error (error);
     r->peers[0] = g_socket_client_connect_to_host (client, host, port, NULL, error);
@@ -278,7 +325,10 @@ connect_ranks (SpRank *rank, GError **error)
   /* torchrun's own agent may listen at its port */
   if (g_getenv ("TORCHELASTIC_RUN_ID") != NULL)
     port = port == 65535 ? 65534 : port + 1;
-  return rank->rank == 0 ? accept_ranks (rank, (guint16) port, error) : call_rank_0 (rank, host, (guint16) port, error);
+  gboolean good =
+      rank->rank == 0 ? accept_ranks (rank, (guint16) port, error) : call_rank_0 (rank, host, (guint16) port, error);
+  say_waiting (rank->ranks, NULL);
+  return good;
 }
 
 static gpointer

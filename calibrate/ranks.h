@@ -6,7 +6,7 @@
  *
  * When a rank fails or dies, every gather and sp_ranks_check of the others fails with a message that names it. A rank
  * stuck inside a library that nothing can wake is ended by a watchdog, after `timeout_s` without progress: exit status 1
- * and a line on stderr. */
+ * and a line on stderr; so is one whose other ranks do not call, and the line says how many it waits for and why. */
 #pragma once
 
 #include <glib.h>
@@ -40,6 +40,8 @@ typedef struct {
 
 /* How the launcher's variables read: FALSE without an error where there is none. */
 gboolean sp_ranks_launched (guint launchers, int *ret_rank, int *ret_size, int *ret_local_rank, GError **error);
+/* The environment without what makes a process one of a launcher's. Free with g_strfreev. */
+char **sp_ranks_environment_alone (void);
 /* Runs `run` on every rank of this process, and returns the first error of any of them. */
 gboolean sp_ranks_run (const SpRanksOptions *options, SpRankFunc run, gpointer data, GError **error);
 int sp_ranks_size (const SpRank *rank);

@@ -7,6 +7,7 @@
 
 #include "calibrate/executed.h"
 #include "calibrate/fit.h"
+#include "calibrate/ranks.h"
 #include "cli/calibrate-all.h"
 
 #define ALL_GPUS G_MININT64
@@ -282,12 +283,25 @@ dry_run (SpCalibration *job, GError **error)
   return TRUE;
 }
 
+/* A launcher's other ranks would measure on the same GPUs at the same time. */
+static gboolean
+check_alone (GError **error)
+{
+  int rank = 0, size = 1, local_rank;
+
+  sp_ranks_launched (SP_LAUNCHERS, &rank, &size, &local_rank, NULL);
+  return rank == 0 || sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                                   "this is rank %d of %d: expected one process without torchrun, mpirun or srun: it "
+                                   "starts seqpar-measure on all GPUs itself",
+                                   rank, size);
+}
+
 static gboolean
 calibrate (SpCalibration *job, GError **error)
 {
   g_auto (SpMachine) machine = { 0 };
 
-  if (!sp_fit_is_built (error) || !sp_cli_check_writable (job->o->output, error))
+  if (!check_alone (error) || !sp_fit_is_built (error) || !sp_cli_check_writable (job->o->output, error))
     return FALSE;
   job->measure = sp_find_measure (error);
   if (job->measure == NULL || !sp_machine_read (job->measure, &machine, error) ||

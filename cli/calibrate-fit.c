@@ -303,7 +303,7 @@ sp_calibrate_fit (char **args, GString *out, GError **error)
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
   if (!check (&o, &hold_out, &least, error) || !sp_fit_is_built (error) ||
-      !sp_calibrate_points (o.rest, o.device, least, &m, error))
+      !sp_calibrate_points (o.rest, o.device, least, &m, error) || !sp_cli_check_writable (o.output, error))
     return FALSE;
   g_autofree char *source = source_of (o.rest, m.sets, m.card);
   SpCliProgress progress;

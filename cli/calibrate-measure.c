@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "calibrate/measured.h"
+#include "calibrate/ranks.h"
 #include "cli/calibrate.h"
 
 #define PROGRAM "seqpar-measure"
@@ -101,11 +102,21 @@ wait_for (GSubprocess *process, const char *what, GError **error)
   return sp_cli_fail (error, SP_CLI_ERROR_INPUT, PROGRAM " %s: %s", what, *line != '\0' ? line : "failed");
 }
 
+/* One process on this machine, whatever a batch script or a shell says of ranks: it would wait for the others. */
+static GSubprocess *
+start (const char *const *argv, GSubprocessFlags flags, GError **error)
+{
+  g_autoptr (GSubprocessLauncher) launcher = g_subprocess_launcher_new (flags | G_SUBPROCESS_FLAGS_STDERR_PIPE);
+  g_auto (GStrv) environment = sp_ranks_environment_alone ();
+
+  g_subprocess_launcher_set_environ (launcher, environment);
+  return g_subprocess_launcher_spawnv (launcher, argv, error);
+}
+
 gboolean
 sp_run_step (const char *const *argv, GError **error)
 {
-  g_autoptr (GSubprocess) process =
-      g_subprocess_newv (argv, G_SUBPROCESS_FLAGS_STDERR_PIPE | G_SUBPROCESS_FLAGS_STDOUT_SILENCE, error);
+  g_autoptr (GSubprocess) process = start (argv, G_SUBPROCESS_FLAGS_STDOUT_SILENCE, error);
 
   return process != NULL && wait_for (process, argv[1], error);
 }
@@ -138,8 +149,8 @@ read_machine (const char *text, SpMachine *machine)
 gboolean
 sp_machine_read (const char *measure, SpMachine *ret, GError **error)
 {
-  g_autoptr (GSubprocess) process =
-      g_subprocess_new (G_SUBPROCESS_FLAGS_STDERR_PIPE | G_SUBPROCESS_FLAGS_STDOUT_PIPE, error, measure, "gpus", NULL);
+  const char *const argv[] = { measure, "gpus", NULL };
+  g_autoptr (GSubprocess) process = start (argv, G_SUBPROCESS_FLAGS_STDOUT_PIPE, error);
   g_autofree char *text = NULL;
   g_auto (SpMachine) machine = { 0 };
 

@@ -170,6 +170,8 @@ typedef struct {
 
 gboolean sp_show_device (const SpShow *show, GString *out, GError **error);
 gboolean sp_show_cluster (const SpShow *show, GString *out, GError **error);
+/* The shipped files of a folder of sp_data_dir(), "": scenarios. */
+gboolean sp_show_list (const char *folder, gboolean json, GString *out, GError **error);
 /* Of a cluster: kinds, how many links, and the names of one node's. */
 gboolean sp_show_network_text (const SpCluster *cluster, GString *out, GError **error);
 gboolean sp_show_network_json (JsonBuilder *builder, const SpCluster *cluster, GError **error);

@@ -207,21 +207,32 @@ add_side (SpTable *table, const char *name, const SpExplainSide *side)
   sp_table_take (table, sp_plan_layout_text (&side->scenario.layout, side->scenario.arch));
 }
 
+/* Of what a side is: all but its layout. */
+static char *
+subject_of (const SpExplainSide *side)
+{
+  const SpScenario *s = &side->scenario;
+  g_autofree char *sequence = sp_text_count ((double) s->run.sequence);
+
+  return g_strdup_printf ("%s, sequence %s tokens, global batch %d, %s (%d x %s), framework %s", s->arch->name,
+                          sequence, s->run.global_batch, s->cluster->name, sp_cli_gpus (s->cluster),
+                          s->cluster->device->name, s->framework->name);
+}
+
 static void
 add_sides (const SpExplanation *e, GString *out)
 {
   static const char *const head[] = { "",           "step time", "tokens/s",    "MFU",   "MFU causal",
                                       "memory GiB", "of GPU",    "micro-batch", "layout" };
-  const SpExplainSide *sides[] = { &e->mine, e->has_other ? &e->other : NULL };
   g_autoptr (SpTable) table = sp_table_new ("lrrrrrrrl");
 
-  for (guint i = 0; i < G_N_ELEMENTS (sides) && sides[i] != NULL; i++) {
-    const SpScenario *s = &sides[i]->scenario;
-    g_autofree char *sequence = sp_text_count ((double) s->run.sequence);
-    g_string_append_printf (out, "%s: %s, sequence %s tokens, global batch %d, %s (%d x %s), framework %s\n",
-                            i == 0 ? "yours" : e->other_name, s->arch->name, sequence, s->run.global_batch,
-                            s->cluster->name, sp_cli_gpus (s->cluster), s->cluster->device->name, s->framework->name);
-  }
+  g_autofree char *mine = subject_of (&e->mine), *other = e->has_other ? subject_of (&e->other) : NULL;
+  if (g_strcmp0 (mine, other) == 0)
+    g_string_append_printf (out, "both: %s\n", mine);
+  else
+    g_string_append_printf (out, "yours: %s\n", mine);
+  if (other != NULL && !g_str_equal (mine, other))
+    g_string_append_printf (out, "%s: %s\n", e->other_name, other);
   g_string_append_c (out, '\n');
   for (guint i = 0; i < G_N_ELEMENTS (head); i++)
     sp_table_cell (table, head[i]);

@@ -71,7 +71,7 @@ static SpScenario *
 load_run_file (const Options *o, const char *path, const char *text, gsize length, char **sets, GError **error)
 {
   const SpRunGiven given = { .model = o->model, .cluster = o->cluster, .sets = (const char *const *) sets };
-  g_autoptr (SpRunFile) file = sp_run_file_parse (path, text, length, error);
+  g_autoptr (SpRunFile) file = sp_run_file_read (path, text, length, error);
   SpScenario *scenario = file != NULL ? sp_run_file_load (file, &given, error) : NULL;
 
   if (scenario != NULL)

@@ -100,7 +100,7 @@ sp_command_import (char **args, GString *out, GError **error)
   gsize length;
   g_autoptr (GString) scenario = g_string_new (NULL), model = g_string_new (NULL);
   g_autofree char *text = sp_read_input (options.rest[0], &length, error);
-  g_autoptr (SpRunFile) file = text != NULL ? sp_run_file_parse (options.rest[0], text, length, error) : NULL;
+  g_autoptr (SpRunFile) file = text != NULL ? sp_run_file_read (options.rest[0], text, length, error) : NULL;
   if (file == NULL || !sp_run_file_import (file, &given, options.output, scenario, model, error) ||
       !write_both (options.output, scenario, model, error))
     return FALSE;

@@ -19,6 +19,7 @@ typedef struct {
   const char *name;
   SpCommandFunc run;
   const char *summary;
+  gboolean has_parts; /* of which help can be asked */
 } Command;
 
 static const Command commands[] = {
@@ -28,11 +29,13 @@ static const Command commands[] = {
   { "plot", sp_command_plot, "a figure of a sweep or a scenario, drawn by gnuplot" },
   { "report", sp_command_report, "a scenario in one page of HTML: layouts, time, memory, what it rests on" },
   { "explain", sp_command_explain, "a scenario or run file beside the best layout, term by term; what makes it fit" },
-  { "import", sp_command_import, "a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ... as a scenario" },
-  { "export", sp_command_export, "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ..." },
+  { "import", sp_command_import,
+    "a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ... as a scenario" },
+  { "export", sp_command_export,
+    "a scenario as a run file of Megatron-LM, DeepSpeed, torchtitan, ms-swift, LLaMA-Factory, verl ..." },
   { "validate", sp_command_validate, "how right it is: runs that others measured, and what is predicted of them" },
-  { "calibrate", sp_command_calibrate,
-    "measurements: import them, fit curves to them, check predictions against runs" },
+  { "calibrate", sp_command_calibrate, "measurements: import them, fit curves to them, check predictions against runs",
+    TRUE },
   { "show", sp_command_show, "a model, cluster, device, framework, scenario; strategies and legal degrees" },
 };
 
@@ -60,6 +63,19 @@ run_command (const Command *command, char **args, GString *out, GError **error)
   return command->run (args, out, error);
 }
 
+/* A part of the command, if it has any, and nothing else. */
+static gboolean
+check_help (const Command *command, char **names, GError **error)
+{
+  guint most = command->has_parts ? 2 : 1;
+
+  if (g_strv_length (names) <= most)
+    return TRUE;
+  g_autofree char *shown = sp_shown (names[most]);
+  return sp_cli_fail (error, SP_CLI_ERROR_USAGE, "help: \"%s\" is one argument too many (see seqpar help %s)", shown,
+                      command->name);
+}
+
 static gboolean
 help (char **names, GString *out, GError **error)
 {
@@ -67,7 +83,7 @@ help (char **names, GString *out, GError **error)
     const Command *command = find_command (names[0], error);
     char *all = (char *) "--help";
     char *args[] = { names[0], names[1] != NULL ? names[1] : all, names[1] != NULL ? all : NULL, NULL };
-    return command != NULL && run_command (command, args, out, error);
+    return command != NULL && check_help (command, names, error) && run_command (command, args, out, error);
   }
   g_string_append (out, "seqpar predicts, before a run, what a parallel layout of a large sequence model costs.\n\n"
                         "usage: seqpar COMMAND ...\n\n");

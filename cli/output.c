@@ -38,6 +38,10 @@ sp_text_seconds (double seconds)
   double size = fabs (seconds);
   if (size < 5e-10) /* 0.000 us */
     return g_strdup ("0 s");
+  if (size >= 9999.5) {
+    g_autofree char *count = sp_text_count (seconds);
+    return g_strconcat (count, " s", NULL);
+  }
   if (size >= 1)
     return four_digits (seconds, "s");
   return size >= 1e-3 ? four_digits (seconds * 1e3, "ms") : four_digits (seconds * 1e6, "us");

@@ -67,8 +67,8 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
   return sp_cli_parse (
       args, entries,
       "--model, --cluster, --sequence and --global-batch are needed. Searched: degrees of all axes and\n"
-      "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version, chunks of schedule=interleaved; "
-      "with\n"
+      "their order, micro-batch, recompute, ZeRO stage, ring split, LASP version, chunks of schedule=interleaved, and\n"
+      "loss=chunked where nothing else makes a layout fit and the framework has it (chunked-loss); with\n"
       "--space whole also every-K recompute, ring kind, schedule, uneven stages, ZeRO group, offload. --set takes\n"
       "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, loss, optimizer,\n"
       "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles;\n"
@@ -120,6 +120,7 @@ static const struct {
   gsize offset;
 } settable[] = {
   { "sequence-regions", booleans, FIELD (base.sequence_regions) },
+  { "pipeline-scatter", booleans, FIELD (base.pipeline_scatter) },
   { "reshard", booleans, FIELD (base.reshard) },
   { "overlap", booleans, FIELD (base.overlap) },
   { "causal", booleans, FIELD (causal) },
@@ -350,6 +351,7 @@ sp_plan_question_of (const SpScenario *s, guint top)
                        .fixed = sp_plan_beyond_usual () };
 
   q.base.sequence_regions = s->layout.sequence_regions;
+  q.base.pipeline_scatter = s->layout.pipeline_scatter;
   q.base.reshard = s->layout.reshard;
   q.base.gradient_dtype = s->layout.gradient_dtype;
   q.base.ring_gradient_dtype = s->layout.ring_gradient_dtype;

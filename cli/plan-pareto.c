@@ -109,7 +109,7 @@ sp_plan_ask_pareto (const SpPlanAsked *asked, GString *out, GError **error)
   const SpPlanQuestion *q = &asked->input->question;
   const char *csv = asked->options->csv;
 
-  if (csv != NULL && !sp_cli_check_output (csv, error))
+  if (csv != NULL && !sp_cli_check_writable (csv, error))
     return FALSE;
   g_autoptr (SpPareto) pareto =
       sp_plan_pareto (asked->estimator, q, sp_plan_pareto_step (asked->estimator->cluster), error);

@@ -152,9 +152,10 @@ add_header (const SpPlanInput *q, const SpPlan *plan, GString *out)
                           p->run.optimizer ? ", " : "", p->run.optimizer ? sp_optimizer_names[p->run.optimizer] : "");
   if (trained != NULL)
     g_string_append_printf (out, "%s\n", trained);
-  g_string_append_printf (out, "%s: %d x %s, framework %s\n", q->cluster->name,
-                          p->gpus > 0 ? p->gpus : sp_cli_gpus (q->cluster), q->cluster->device->name,
-                          q->framework->name);
+  gint32 all = sp_cli_gpus (q->cluster);
+  g_autofree char *of = p->gpus > 0 && p->gpus < all ? g_strdup_printf (" of its %d", all) : g_strdup ("");
+  g_string_append_printf (out, "%s: %d%s x %s, framework %s\n", q->cluster->name, p->gpus > 0 ? p->gpus : all, of,
+                          q->cluster->device->name, q->framework->name);
   g_autofree char *share = sp_text_percent ((double) plan->pruned / MAX (1, (double) plan->candidates));
   g_autofree char *estimated = sp_text_count ((double) plan->estimated);
   g_string_append_printf (out, "%s layouts, %s pruned by bounds; of the others %s legal, %s estimated, %s fit\n",
@@ -216,6 +217,20 @@ add_ties (const SpPlan *plan, const SpPlanTies *ties, const SpArchitecture *arch
                             ties->tied, ties->compared, ties->simplest + 1, layout);
 }
 
+/* Stripes for zigzag are not listed where they make no difference. */
+static void
+add_twins (const SpPlanInput *q, const SpPlan *plan, GString *out)
+{
+  gboolean any = FALSE;
+
+  for (guint i = 0; i < plan->entries->len; i++) {
+    const SpLayout *layout = &g_array_index (plan->entries, SpPlanEntry, i).layout;
+    any |= layout->ring > 1 && layout->token_split == SP_TOKENS_ZIGZAG;
+  }
+  if (any && !(q->question.fixed & sp_plan_dimension ("ring-split")))
+    g_string_append (out, "a layout with stripes in place of zigzag is listed only where that costs something else\n");
+}
+
 static void
 add_table (const SpPlanInput *q, const SpPlan *plan, const SpPlanTies *ties, GString *out)
 {
@@ -235,6 +250,7 @@ add_table (const SpPlanInput *q, const SpPlan *plan, const SpPlanTies *ties, GSt
   sp_table_print (table, 0, out);
   add_gap (plan, out);
   add_ties (plan, ties, q->arch, out);
+  add_twins (q, plan, out);
   g_string_append_printf (out,
                           "MFU counts attention over all pairs of tokens, MFU causal the half under the mask; "
                           "convention %s\n\nwhat bounds the best\n",
@@ -268,6 +284,10 @@ add_nearest (const SpPlan *plan, const SpArchitecture *arch, GString *out)
                           "\n%s\n  %s, micro-batch %d\n  lacks %s (%s bytes) on GPUs of %s; a step would take %s\n",
                           plan->fitting > 0 ? "nearest that does not fit" : "NOTHING FITS; what lacks least", layout,
                           entry->run.micro_batch, lacks, exact, capacity, time);
+  if (plan->fitting == 0)
+    g_string_append (out,
+                     "  --min-gpus in place of --gpus asks on how many one fits, --max-sequence in place of --sequence "
+                     "for how long a one\n");
 }
 
 void

@@ -322,7 +322,7 @@ run (const Options *o, guint top, GError **error)
   g_auto (Report) report = { .question = { .input = o->rest[0], .sets = o->sets } };
   g_autoptr (GString) page = g_string_new (head);
 
-  if (!load (&report, error) || !sp_cli_check_output (o->output, error))
+  if (!load (&report, error) || !sp_cli_check_writable (o->output, error))
     return FALSE;
   add_question (&report, page);
   add_answer (&report, page);

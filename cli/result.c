@@ -112,6 +112,8 @@ sp_result_json (JsonBuilder *builder, const SpEstimate *e, const GPtrArray *note
   add_interval (builder, "interval_curves_s", e->interval_parts_s[SP_PART_CURVES]);
   add_interval (builder, "interval_cards_s", e->interval_parts_s[SP_PART_CARDS]);
   sp_json_number (builder, "tokens_per_s", e->tokens_per_s);
+  sp_json_number (builder, "tokens_per_s_per_gpu", e->tokens_per_s / e->gpus);
+  sp_json_number (builder, "model_flops_per_s_per_gpu", e->mfu * e->peak_flops_per_s);
   sp_json_number (builder, "mfu", e->mfu);
   sp_json_number (builder, "mfu_causal", e->mfu_causal);
   sp_json_number (builder, "hfu", e->hfu);
@@ -328,7 +330,12 @@ add_speed (const SpEstimate *e, SpMfuConvention convention, GString *out)
   }
   sp_table_cell (table, "tokens/s");
   g_autofree char *tokens = sp_text_count (e->tokens_per_s);
-  sp_table_take (table, g_strdup_printf ("%s   (all GPUs)", tokens));
+  g_autofree char *own = sp_text_count (e->tokens_per_s / e->gpus);
+  sp_table_take (table, g_strdup_printf ("%s   (all GPUs; %s a GPU)", tokens, own));
+  sp_table_cell (table, "TFLOP/s");
+  sp_table_take (table, g_strdup_printf ("%.1f   (a GPU, as MFU counts; %.1f over the causal half; the peak is %.0f)",
+                                         e->mfu * e->peak_flops_per_s / 1e12,
+                                         e->mfu_causal * e->peak_flops_per_s / 1e12, e->peak_flops_per_s / 1e12));
   sp_table_cell (table, "MFU");
   sp_table_take (table,
                  g_strdup_printf ("%.1f %%   (attention over all pairs; %.1f %% over the causal half; convention %s)",

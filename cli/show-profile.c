@@ -69,6 +69,7 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "host-slack", SP_UNIT_FRACTION, host_slack),
   MAYBE (SpFramework, "host-gather", SP_UNIT_SECONDS, host_gather_s),
   MAYBE (SpFramework, "host-step", SP_UNIT_SECONDS, host_step_s),
+  MAYBE (SpFramework, "host-slot", SP_UNIT_SECONDS, host_slot_s),
   MAYBE (SpFramework, "host-stall", SP_UNIT_FRACTION, host_stall),
   MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
   MAYBE (SpFramework, "merge-time", SP_UNIT_NUMBER, merge_time),
@@ -77,6 +78,7 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "gemm-time", SP_UNIT_NUMBER, gemm_time),
   MAYBE (SpFramework, "optimizer-time", SP_UNIT_NUMBER, optimizer_time),
   MAYBE (SpFramework, "collective-wait", SP_UNIT_SECONDS, collective_wait_s),
+  MAYBE (SpFramework, "rank-wait", SP_UNIT_SECONDS, rank_wait_s),
   MAYBE (SpFramework, "network-wait", SP_UNIT_SECONDS, network_wait_s),
   MAYBE (SpFramework, "shard-copies", SP_UNIT_BYTES, shard_copies),
   MAYBE (SpFramework, "shard-time", SP_UNIT_NUMBER, shard_time),
@@ -113,6 +115,7 @@ static const struct {
   { "autocast", "false", "true", G_STRUCT_OFFSET (SpFramework, autocast) },
   { "gradient-buckets", "views", "copies", G_STRUCT_OFFSET (SpFramework, gradient_copies) },
   { "gradient-sums", "in-place", "apart", G_STRUCT_OFFSET (SpFramework, gradients_apart) },
+  { "pipeline-scatter", "false", "true", G_STRUCT_OFFSET (SpFramework, pipeline_scatter) },
 };
 
 static const char *

@@ -10,16 +10,17 @@ static gboolean show_strategies (const SpShow *show, GString *out, GError **erro
 static const struct {
   const char *name;
   gboolean file, sets; /* what it takes */
+  const char *folder;  /* of what is listed without a file; NULL: nothing */
   gboolean (*show) (const SpShow *show, GString *out, GError **error);
 } kinds[] = {
-  { "model", TRUE, FALSE, sp_show_model },
-  { "cluster", TRUE, FALSE, sp_show_cluster },
-  { "device", TRUE, FALSE, sp_show_device },
-  { "framework", TRUE, FALSE, sp_show_framework },
-  { "profile", TRUE, FALSE, sp_show_profile },
-  { "scenario", TRUE, TRUE, show_scenario },
-  { "layout", TRUE, TRUE, sp_show_layout },
-  { "strategies", FALSE, FALSE, show_strategies },
+  { "model", TRUE, FALSE, "models", sp_show_model },
+  { "cluster", TRUE, FALSE, "clusters", sp_show_cluster },
+  { "device", TRUE, FALSE, "devices", sp_show_device },
+  { "framework", TRUE, FALSE, "frameworks", sp_show_framework },
+  { "profile", TRUE, FALSE, "profiles", sp_show_profile },
+  { "scenario", TRUE, TRUE, "", show_scenario },
+  { "layout", TRUE, TRUE, NULL, sp_show_layout },
+  { "strategies", FALSE, FALSE, NULL, show_strategies },
 };
 
 /* --- scenario ----------------------------------------------------------------------------------------------------- */
@@ -115,14 +116,14 @@ parse (char **args, Options *o, GString *out, GError **error)
   };
   return sp_cli_parse (args, entries,
                        "WHAT is one of\n"
-                       "  model FILE       its shape and parameters\n"
-                       "  cluster, device, framework FILE\n"
+                       "  model [FILE]     its shape and parameters\n"
+                       "  cluster, device, framework [FILE]\n"
                        "                   every value with its unit, provenance and source\n"
-                       "  profile FILE     the fitted curves and how well they are known\n"
-                       "  scenario FILE    every key, defaults too\n"
+                       "  profile [FILE]   the fitted curves and how well they are known\n"
+                       "  scenario [FILE]  every key, defaults too\n"
                        "  layout SCENARIO  whether the layout is legal, and which degrees would be\n"
                        "  strategies       what there is, and its rules\n"
-                       "FILE may be the name of a shipped file.\n",
+                       "FILE may be the name of a shipped file; without it those of the kind are listed.\n",
                        out, error);
 }
 
@@ -143,6 +144,8 @@ sp_command_show (char **args, GString *out, GError **error)
     return sp_cli_usage (error, "WHAT is missing");
   if (!sp_cli_choice ("WHAT", what, names, &kind, error))
     return FALSE;
+  if (options.rest[1] == NULL && kinds[kind].folder != NULL && options.sets == NULL)
+    return sp_show_list (kinds[kind].folder, options.json, out, error);
   const char *const positional[] = { "WHAT", kinds[kind].file ? "FILE" : NULL, NULL };
   if (!sp_cli_positional (options.rest, positional, error))
     return FALSE;

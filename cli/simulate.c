@@ -30,7 +30,7 @@ peak_place (const SpRoleReport *role)
   if (role->peak_at == 0)
     return g_strdup ("start of the step");
   if (item->kind != SP_ITEM_LIST)
-    return g_strdup_printf ("%s of %s", item->kind == SP_ITEM_SEND ? "send" : "receive",
+    return g_strdup_printf ("%s of %s", sp_item_name ((SpItemKind) item->kind),
                             item->backward ? "gradients" : "activations");
   g_autofree char *which = item->micro_batch >= 0 ? g_strdup_printf (" of micro-batch %d", item->micro_batch) : NULL;
   return g_strdup_printf ("%s%s", sp_phase_name ((SpPhase) item->phase), which != NULL ? which : "");

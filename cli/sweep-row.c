@@ -222,6 +222,21 @@ sp_sweep_prepare (SpSweep *sweep)
   sweep->inputs = g_strndup (digest, 12);
 }
 
+gboolean
+sp_sweep_may_have_intervals (const SpSweep *sweep)
+{
+  static const char *const bringing[] = { "profile", "cluster.profile", "file", "cluster.file", NULL };
+  g_autoptr (SpScenario) first = load (sweep, 0, NULL);
+
+  for (guint a = 0; a < sweep->axes->len; a++) {
+    const SpSweepAxis *axis = sweep->axes->pdata[a];
+    for (guint k = 0; axis->keys[k] != NULL; k++)
+      if (g_strv_contains (bringing, axis->keys[k]))
+        return TRUE;
+  }
+  return first == NULL || first->cluster->profile != NULL; /* a first point that is refused says nothing */
+}
+
 /* As `seqpar run` does. */
 static SpOutcome
 price (const SpSweep *sweep, SpScenario *s, SpProgram *program, SpEstimate *ret, GError **error)

@@ -242,7 +242,10 @@ refuse_key (const char *name, GError **error)
   g_ptr_array_add (names, NULL);
   g_autofree char *elsewhere = sp_scenario_key_elsewhere (name);
   g_autofree char *near = sp_did_you_mean (name, (const char *const *) names->pdata);
-  return refuse (name, error, "unknown key%s", elsewhere != NULL ? elsewhere : near);
+  return refuse (name, error, "unknown key%s",
+                 elsewhere != NULL ? elsewhere
+                 : *near != '\0'   ? near
+                                   : "; seqpar show scenario NAME lists them");
 }
 
 /* A file that is not there, or that cannot be read, is wrong whatever the rest. */

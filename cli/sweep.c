@@ -5,6 +5,8 @@
 #include <glib/gstdio.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/ranks.h"
@@ -61,6 +63,8 @@ typedef struct {
   const SpPlanRanks *ranks; /* the first one writes */
   const char *path;
   int fd;            /* -1: not opened yet, or no file */
+  int lock;          /* of a file that was there, held while it is gone on with; -1: none */
+  gint64 size;       /* of the file, as it was found */
   GString *held;     /* rows before the first that is not refused: until there is one nothing is written */
   char **old;        /* [points] lines that were there; NULL: none */
   gboolean shuffled; /* rows of the file are not in the sweep's order */
@@ -142,6 +146,16 @@ take_rows (File *file, const SpCsv *csv, GError **error)
   return TRUE;
 }
 
+static gboolean
+refuse_taken (const File *file, GError **error)
+{
+  return sp_cli_fail (
+      error, SP_CLI_ERROR_INPUT,
+      "%s: cannot be written: another seqpar writes it; expected a file of its own, or this again when that "
+      "has ended",
+      file->path);
+}
+
 /* What an earlier run left in the file; its last line, if it is not whole, is cut off. */
 static gboolean
 resume (File *file, GError **error)
@@ -151,6 +165,9 @@ resume (File *file, GError **error)
 
   if (file->path == NULL || g_stat (file->path, &status) != 0 || status.st_size == 0)
     return TRUE;
+  file->lock = g_open (file->path, O_RDONLY | O_CLOEXEC, 0);
+  if (file->lock >= 0 && flock (file->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return refuse_taken (file, error);
   char *text = sp_read_measurements (file->path, &length, error);
   if (text == NULL)
     return FALSE;
@@ -171,6 +188,7 @@ resume (File *file, GError **error)
   g_autoptr (SpCsv) csv = sp_csv_new (file->path, text, length, error);
   if (csv == NULL || !take_rows (file, csv, error))
     return FALSE;
+  file->size = (gint64) csv->whole;
   return csv->whole == length || truncate (file->path, (off_t) csv->whole) == 0 ||
          sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", file->path, g_strerror (errno));
 }
@@ -188,6 +206,19 @@ write_all (File *file, const char *text)
   return file->failed == 0;
 }
 
+/* Another sweep's rows are in it, or are about to be. Where files cannot be locked nobody knows. */
+static gboolean
+is_taken (File *file)
+{
+  struct stat status;
+
+  if (fstat (file->fd, &status) != 0 || !S_ISREG (status.st_mode))
+    return FALSE;
+  if (file->lock < 0 && flock (file->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return TRUE;
+  return status.st_size != file->size;
+}
+
 static gboolean
 open_file (File *file)
 {
@@ -198,7 +229,11 @@ open_file (File *file)
     file->failed = errno;
     return FALSE;
   }
-  return lseek (file->fd, 0, SEEK_END) > 0 || write_all (file, header);
+  if (is_taken (file)) {
+    file->failed = EWOULDBLOCK;
+    return FALSE;
+  }
+  return file->size > 0 || write_all (file, header);
 }
 
 static void
@@ -316,6 +351,8 @@ write_file (File *file, guint threads, GString *out, GError **error)
     file->failed = errno;
   if (!good)
     return FALSE;
+  if (file->failed == EWOULDBLOCK)
+    return refuse_taken (file, error);
   if (file->failed != 0)
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: cannot be written: %s", file->path, g_strerror (file->failed));
   if (file->counts[SP_OUTCOME_REFUSED] == file->n)
@@ -339,6 +376,7 @@ run (const Options *o, const SpSweep *sweep, const SpPlanRanks *ranks, GString *
                 .ranks = ranks,
                 .path = o->csv,
                 .fd = -1,
+                .lock = -1,
                 .held = held,
                 .old = old,
                 .n = n,
@@ -352,6 +390,8 @@ run (const Options *o, const SpSweep *sweep, const SpPlanRanks *ranks, GString *
   }
   gboolean done = (!is_first || (sp_cli_check_output (o->csv, error) && resume (&file, error))) &&
                   write_file (&file, (guint) o->threads, out, error);
+  if (file.lock >= 0)
+    close (file.lock);
   for (guint i = 0; i < n; i++)
     g_clear_pointer (&old[i], g_free); /* with gaps, so not as a list */
   return done;
@@ -382,6 +422,12 @@ sweep_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
   sweep->simulates = engine == 1;
   sweep->intervals = options.intervals;
   sweep->convention = convention;
+  if (sweep->intervals && !sp_sweep_may_have_intervals (sweep))
+    return sp_cli_fail (
+        error, SP_CLI_ERROR_INPUT,
+        "--intervals: %s has no profile of fitted curves, whose errors intervals are made of; use --set "
+        "profile=NAME (seqpar show profile lists the shipped ones)",
+        sweep->path);
   sp_sweep_prepare (sweep);
   return run (&options, sweep, ranks, out, error);
 }

@@ -67,6 +67,8 @@ typedef enum {
 
 /* Sets `inputs`, after the other fields and before the first row. */
 void sp_sweep_prepare (SpSweep *sweep);
+/* FALSE: the scenario has no profile, and no key that is swept may bring one. */
+gboolean sp_sweep_may_have_intervals (const SpSweep *sweep);
 /* What stands in a key's column for a value: tokens are numbers. Free with g_free. */
 char *sp_sweep_cell (const char *key, const char *value);
 /* What stands in the keys' columns of a point's row. Free with g_strfreev. */

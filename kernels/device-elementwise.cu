@@ -1,30 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What takes elements of the same place of its operands, and the gates, which take those of a row. */
-#include "kernels/device-private.cuh"
+#include "kernels/device-quads.cuh"
+#include "kernels/device-unary.cuh"
 
 /* --- gates and activations ---------------------------------------------------------------------------------------- */
 
 #define GELU_SCALE 0.7978845608028654f /* sqrt (2 / pi) */
 #define GELU_CUBE 0.044715f
-
-static __device__ inline float
-sigmoid (float x)
-{
-  return 1 / (1 + expf (-x));
-}
-
-static __device__ inline float
-silu (float x)
-{
-  return x * sigmoid (x);
-}
-
-static __device__ inline float
-silu_slope (float x)
-{
-  float s = sigmoid (x);
-  return s + x * s * (1 - s);
-}
 
 /* (1 + tanh (y)) / 2 = sigmoid (2 y), which does not cancel where y is far below 0. */
 static __device__ inline float
@@ -402,7 +384,9 @@ sp_dev_copy (int64_t n, SpDevTensor x, SpDevTensor out, cudaStream_t stream)
     return cudaMemcpyAsync (out.data, x.data, bytes_of (x, n), cudaMemcpyDeviceToDevice, stream);
   if (!are_floats ({ x, out }))
     return cudaErrorInvalidValue;
-  return each (Copy{ x, out }, n, width_of ({ n }, { x, out }), stream);
+  if (width_of ({ n }, { x, out }) == 8)
+    return each_four (Copy{ x, out }, n, stream);
+  return each (Copy{ x, out }, n, 1, stream);
 }
 
 cudaError_t

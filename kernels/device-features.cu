@@ -1,303 +1,226 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands around a recurrence: the maps to q, keys and values, the decays, the skip past it. */
+/* Decays of a recurrence, and the skip past it. */
 #include "kernels/device-parts.cuh"
+#include "kernels/device-quads.cuh"
+#include "kernels/device-unary.cuh"
 
-static __device__ inline float
-sigmoid (float x)
+/* --- rows that a thread goes through: it has V columns of them --------------------------------------------------- */
+
+#define WALK_WARPS 8
+
+/* Lanes of a warp that share a row: all, or fewer where it is short. */
+static int
+row_lanes (int64_t n, int width)
 {
-  return 1 / (1 + expf (-x));
+  int lanes = 1;
+
+  while (lanes < 32 && lanes * width < n)
+    lanes *= 2;
+  return lanes;
 }
 
-static __device__ inline float
-silu (float x)
-{
-  return x * sigmoid (x);
-}
+/* Of a thread. */
+struct Walk {
+  int64_t column, row, end;
+  int step; /* rows of a block at once */
+  bool is_there;
 
-static __device__ inline float
-silu_slope (float x)
-{
-  float s = sigmoid (x);
-  return s + x * s * (1 - s);
-}
-
-/* --- q, keys, values ---------------------------------------------------------------------------------------------- */
-
-struct KeyMap {
-  int64_t m, k, keys, values; /* keys, values: features of all heads */
-  unsigned map;
-  double log2_theta;
-  const int32_t *pos;
-  SpDevTensor qkv, side[3]; /* of the backward side: dq, dkeys, dvalues; qkv may be absent where no map needs it */
-  SpDevTensor dqkv;
-  bool backward;
-
-  /* Element by element. */
-  template <int V> __device__ void at (int64_t i) const
+  __device__ Walk (int64_t m, int64_t n, int width, int lanes, int64_t rows)
   {
-    int64_t width = 2 * keys + values, row = divide (i, width), column = i - row * width;
-    int which = column < keys ? 0 : column < 2 * keys ? 1 : 2;
-    int64_t own = which < 2 ? row * keys + column - which * keys : row * values + column - 2 * keys;
-    SpDevTensor to = which == 0 ? side[0] : which == 1 ? side[1] : side[2];
-    bool is_mapped = map & (which < 2 ? SP_DEV_MAP_SILU : SP_DEV_MAP_SILU_VALUES);
-    Vec<V> x = load_or<V> (backward && !is_mapped ? SpDevTensor{} : qkv, i, 0);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-    if (backward) {
-      Vec<V> d = load<V> (to, own);
-#pragma unroll
-      for (int l = 0; l < V; l++)
-        d.x[l] *= is_mapped ? silu_slope (x.x[l]) : 1;
-      store<V> (dqkv, i, d);
-      return;
-    }
-#pragma unroll
-    for (int l = 0; l < V; l++)
-      x.x[l] = is_mapped ? silu (x.x[l]) : x.x[l];
-    store<V> (to, own, x);
+    column = ((int64_t) blockIdx.x * lanes + lane % lanes) * width;
+    is_there = column < n;
+    column = is_there ? column : 0;
+    step = WALK_WARPS * 32 / lanes;
+    row = blockIdx.y * rows + warp * (32 / lanes) + lane / lanes;
+    end = min ((blockIdx.y + 1) * rows, m);
   }
 };
-
-#define L2_EPSILON 1e-6f
-#define MAP_WARPS 8
-#define MAP_PIECES 4 /* of 64 features of half a head: up to 512 */
-
-/* A head of queries or keys a warp: of both halves a lane has every 64 features two neighbours. */
-struct HeadRow {
-  float x[MAP_PIECES][2][2]; /* half, neighbour */
-};
-
-template <typename G>
-static __device__ inline void
-head_each (int64_t k, G g)
-{
-#pragma unroll
-  for (int r = 0; r < MAP_PIECES; r++)
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        int i = 64 * r + 2 * (int) (threadIdx.x % 32) + e;
-        if (i < k / 2)
-          g (r, half, e, half * k / 2 + i);
-      }
-}
-
-/* By the row's position or, backward, against it. */
-static __device__ inline void
-head_turn (const KeyMap &a, int64_t row, HeadRow &h)
-{
-  const double turn = 0.15915494309189535; /* 1 / (2 pi) */
-
-#pragma unroll
-  for (int r = 0; r < MAP_PIECES; r++)
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      int i = 64 * r + 2 * (int) (threadIdx.x % 32) + e;
-      float sine, cosine, low = h.x[r][0][e], high = h.x[r][1][e];
-      if (i >= a.k / 2)
-        continue;
-      double turns = a.pos[row] * (turn * exp2 (-2.0 * i / (double) a.k * a.log2_theta));
-      sincospif (2 * (float) (turns - rint (turns)), &sine, &cosine);
-      sine = a.backward ? -sine : sine;
-      h.x[r][0][e] = low * cosine - high * sine;
-      h.x[r][1][e] = high * cosine + low * sine;
-    }
-}
-
-static __device__ inline void
-head_forward (const KeyMap &a, int64_t row, int64_t from, SpDevTensor to, int64_t at)
-{
-  HeadRow h = {};
-  float squares = 0;
-
-  head_each (a.k, [&] (int r, int half, int e, int64_t i) {
-    float x = load1 (a.qkv, from + i);
-    h.x[r][half][e] = a.map & SP_DEV_MAP_SILU ? silu (x) : x;
-    squares += h.x[r][half][e] * h.x[r][half][e];
-  });
-  float scale = a.map & SP_DEV_MAP_L2 ? 1 / sqrtf (warp_sum (squares) + L2_EPSILON) : 1;
-  head_each (a.k, [&] (int r, int half, int e, int64_t) { h.x[r][half][e] *= scale; });
-  if (a.map & SP_DEV_MAP_ROTATE)
-    head_turn (a, row, h);
-  head_each (a.k, [&] (int r, int half, int e, int64_t i) { store1 (to, at + i, h.x[r][half][e]); });
-}
-
-static __device__ inline void
-head_backward (const KeyMap &a, int64_t row, int64_t to, SpDevTensor from, int64_t at)
-{
-  HeadRow d = {}, x = {};
-  bool has_input = a.map & (SP_DEV_MAP_SILU | SP_DEV_MAP_L2);
-  float squares = 0, dot = 0;
-
-  head_each (a.k, [&] (int r, int half, int e, int64_t i) {
-    d.x[r][half][e] = load1 (from, at + i);
-    x.x[r][half][e] = has_input ? load1 (a.qkv, to + i) : 0;
-  });
-  if (a.map & SP_DEV_MAP_ROTATE)
-    head_turn (a, row, d);
-  head_each (a.k, [&] (int r, int half, int e, int64_t) {
-    float y = a.map & SP_DEV_MAP_SILU ? silu (x.x[r][half][e]) : x.x[r][half][e];
-    squares += y * y;
-    dot += y * d.x[r][half][e];
-  });
-  squares = warp_sum (squares) + L2_EPSILON;
-  dot = warp_sum (dot);
-  float scale = 1 / sqrtf (squares);
-  head_each (a.k, [&] (int r, int half, int e, int64_t i) {
-    float own = x.x[r][half][e], y = a.map & SP_DEV_MAP_SILU ? silu (own) : own, dx = d.x[r][half][e];
-    dx = a.map & SP_DEV_MAP_L2 ? (dx - y * dot / squares) * scale : dx;
-    store1 (a.dqkv, to + i, a.map & SP_DEV_MAP_SILU ? dx * silu_slope (own) : dx);
-  });
-}
-
-/* Heads of queries, then of keys, then the values, in pieces as long as a head. */
-static __global__ void __launch_bounds__ (32 * MAP_WARPS) key_map_kernel (KeyMap a)
-{
-  int64_t heads = a.keys / a.k, pieces = 2 * heads + (a.values + a.k - 1) / a.k;
-  int64_t item = (int64_t) blockIdx.x * MAP_WARPS + threadIdx.x / 32, row = divide (item, pieces),
-          piece = item - row * pieces;
-  int64_t width = 2 * a.keys + a.values;
-
-  if (row >= a.m)
-    return;
-  if (piece < 2 * heads) {
-    SpDevTensor side = piece < heads ? a.side[0] : a.side[1];
-    int64_t at = row * a.keys + piece % heads * a.k, wide = row * width + piece * a.k;
-    if (a.backward)
-      head_backward (a, row, wide, side, at);
-    else
-      head_forward (a, row, wide, side, at);
-    return;
-  }
-  for (int64_t i = (piece - 2 * heads) * a.k + threadIdx.x % 32; i < min (a.values, (piece - 2 * heads + 1) * a.k);
-       i += 32)
-    a.at<1> (row * width + 2 * a.keys + i);
-}
-
-static cudaError_t
-key_map (const KeyMap &a, cudaStream_t stream)
-{
-  int64_t heads = a.k > 0 ? a.keys / a.k : 0, width = 2 * a.keys + a.values;
-  bool needs = a.map & (SP_DEV_MAP_SILU | SP_DEV_MAP_SILU_VALUES | SP_DEV_MAP_L2);
-
-  if (!are_floats ({ a.qkv, a.side[0], a.side[1], a.side[2], a.dqkv }) || a.k % 2 != 0 || a.k > 128 * MAP_PIECES ||
-      (a.backward && needs && !is_present (a.qkv)))
-    return cudaErrorInvalidValue;
-  if (a.m * width == 0)
-    return cudaSuccess;
-  if (!(a.map & (SP_DEV_MAP_L2 | SP_DEV_MAP_ROTATE)))
-    return each (a, a.m * width, width_of ({ a.keys, a.values }, { a.qkv, a.side[0], a.side[1], a.side[2], a.dqkv }),
-                 stream);
-  int64_t items = a.m * (2 * heads + div_up (a.values, a.k));
-  return launch (key_map_kernel, dim3 ((unsigned) div_up (items, MAP_WARPS)), 32 * MAP_WARPS, 0, stream, a);
-}
-
-cudaError_t
-sp_dev_key_map (SpDevShape s, unsigned map, SpDevTensor qkv, const int32_t *pos, double theta, SpDevTensor q,
-                SpDevTensor keys, SpDevTensor values, cudaStream_t stream)
-{
-  return key_map (
-      { s.m, s.k, s.kv_heads * s.k, s.heads * s.n, map, log2 (theta), pos, qkv, { q, keys, values }, {}, false },
-      stream);
-}
-
-cudaError_t
-sp_dev_key_map_bwd (SpDevShape s, unsigned map, SpDevTensor qkv, SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues,
-                    const int32_t *pos, double theta, SpDevTensor dqkv, cudaStream_t stream)
-{
-  return key_map (
-      { s.m, s.k, s.kv_heads * s.k, s.heads * s.n, map, log2 (theta), pos, qkv, { dq, dkeys, dvalues }, dqkv, true },
-      stream);
-}
 
 /* --- decays ------------------------------------------------------------------------------------------------------- */
 
 #define GATE_NORMALIZER 16
 
-static __device__ inline float
-softplus (float x)
+/* Of V columns: -exp (log_rate) of their heads, `each` columns a head. */
+template <int V>
+static __device__ inline Vec<V>
+rates_of (SpDevTensor log_rate, int64_t column, int64_t each)
 {
-  return x > 0 ? x + log1pf (expf (-x)) : log1pf (expf (x));
+  Vec<V> rate;
+
+  if (each == 1)
+    rate = load<V> (log_rate, column);
+  else
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      rate.x[l] = load1 (log_rate, divide (column + l, each));
+#pragma unroll
+  for (int l = 0; l < V; l++)
+    rate.x[l] = -expf (rate.x[l]);
+  return rate;
 }
 
 struct Decay {
-  int64_t n, each; /* each: columns of a head */
+  int64_t m, n, each, rows; /* each: columns of a head; rows: of a block */
+  int lanes;                /* of a row */
   SpDevTensor raw, bias, log_rate, gates, steps;
+};
 
-  template <int V> __device__ void at (int64_t i) const
-  {
-    int64_t column = i - divide (i, n) * n;
-    Vec<V> x = load<V> (raw, i), b = load_or<V> (bias, column, 0), step, gate;
+#define DECAY_ROWS 4 /* of a thread at once */
+
+/* V columns of some rows. */
+template <int V, bool RATES> static __global__ void __launch_bounds__ (32 * WALK_WARPS) decay_kernel (Decay a)
+{
+  Walk walk (a.m, a.n, V, a.lanes, a.rows);
+  Vec<V> bias = load_or<V> (a.bias, walk.column, 0), rate = {};
+
+  if (RATES)
+    rate = rates_of<V> (a.log_rate, walk.column, a.each);
+  for (int64_t row = walk.row; row < walk.end && walk.is_there; row += DECAY_ROWS * walk.step) {
+    Raw<V> raw[DECAY_ROWS];
 
 #pragma unroll
-    for (int l = 0; l < V; l++) {
-      float own = x.x[l] + b.x[l];
-      step.x[l] = softplus (own);
-      gate.x[l] = log_rate.data != nullptr ? -expf (load1 (log_rate, divide (column + l, each))) * step.x[l]
-                                           : -softplus (-own) / GATE_NORMALIZER;
+    for (int p = 0; p < DECAY_ROWS; p++)
+      raw[p] = fetch<V> (a.raw, min (row + p * walk.step, walk.end - 1) * a.n + walk.column);
+#pragma unroll
+    for (int p = 0; p < DECAY_ROWS; p++) {
+      Vec<V> x = floats_of<V> (a.raw, raw[p]), step, gate;
+      int64_t i = (row + p * walk.step) * a.n + walk.column;
+      if (row + p * walk.step >= walk.end)
+        break;
+#pragma unroll
+      for (int l = 0; l < V; l++) {
+        float own = x.x[l] + bias.x[l], log1 = log_of_1_and (exp2_fast (-LOG2_E * fabsf (own)));
+        step.x[l] = fmaxf (own, 0) + log1;
+        gate.x[l] = RATES ? rate.x[l] * step.x[l] : (fminf (own, 0) - log1) / GATE_NORMALIZER;
+      }
+      if (a.steps.data != nullptr)
+        store<V> (a.steps, i, step);
+      if (a.gates.data != nullptr)
+        store<V> (a.gates, i, gate);
     }
-    if (steps.data != nullptr)
-      store<V> (steps, i, step);
-    if (gates.data != nullptr)
-      store<V> (gates, i, gate);
   }
-};
+}
 
 cudaError_t
 sp_dev_decay (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor bias, SpDevTensor log_rate,
               SpDevTensor gates, SpDevTensor steps, cudaStream_t stream)
 {
+  int width = width_of ({ n }, { raw, bias, log_rate, gates, steps }) == 8 ? 4 : 1, lanes = row_lanes (n, width);
+  bool has_rates = is_present (log_rate);
+
   if (!are_floats ({ raw, bias, log_rate, gates, steps }) || heads <= 0 || n % heads != 0)
     return cudaErrorInvalidValue;
-  return each (Decay{ n, n / heads, raw, bias, log_rate, gates, steps }, m * n,
-               width_of ({ n }, { raw, bias, gates, steps }), stream);
+  if (m == 0 || n == 0)
+    return cudaSuccess;
+  Decay a = { m, n, n / heads, rows_per_block (m), lanes, raw, bias, log_rate, gates, steps };
+  auto kernel = width == 4 ? (has_rates ? decay_kernel<4, true> : decay_kernel<4, false>)
+                           : (has_rates ? decay_kernel<1, true> : decay_kernel<1, false>);
+  return launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) row_blocks (m)), 32 * WALK_WARPS, 0,
+                 stream, a);
 }
 
-#define DECAY_ROWS 8 /* that a block goes through at once: one a warp */
+#define SUM_ROWS 2 /* of a thread at once */
+
+/* V sums of each thread over those that have its columns, in one order: lanes first, then warps. The first warp's first
+ * lanes get them. */
+template <int V>
+static __device__ inline Vec<V>
+sum_walks (Vec<V> own, int lanes, float (*shared)[32][V])
+{
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
+#pragma unroll
+  for (int l = 0; l < V; l++) {
+    for (int offset = lanes; offset < 32; offset *= 2)
+      own.x[l] += __shfl_xor_sync (0xffffffffu, own.x[l], offset);
+    shared[warp][lane][l] = own.x[l];
+  }
+  __syncthreads ();
+  if (warp == 0)
+#pragma unroll
+    for (int l = 0; l < V; l++)
+      for (int w = 1; w < WALK_WARPS; w++)
+        own.x[l] += shared[w][lane][l];
+  return own;
+}
 
 struct DecayBwd {
   int64_t m, n, each, rows; /* rows: of a block */
+  int lanes;                /* of a row */
   SpDevTensor raw, bias, log_rate, dgates, dsteps, draw;
   float *biases, *rates; /* [blocks,n], [blocks,each,heads] */
 };
 
-static __global__ void __launch_bounds__ (32 * DECAY_ROWS) decay_bwd_kernel (DecayBwd a)
+/* Of one row; adds to the sums. */
+template <int V, bool RATES>
+static __device__ inline Vec<V>
+decay_back (const Vec<V> &raw, const Vec<V> &bias, const Vec<V> &rate, const Vec<V> &dgate, const Vec<V> &dstep,
+            Vec<V> *biases, Vec<V> *rates)
 {
-  __shared__ float sums[2][DECAY_ROWS][32];
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int64_t column = blockIdx.x * 32ll + lane, head = column / a.each, end = min ((blockIdx.y + 1) * a.rows, a.m);
-  float bias = 0, rate = 0, of_bias = 0, of_rate = 0;
+  Vec<V> d;
+
+#pragma unroll
+  for (int l = 0; l < V; l++) {
+    float x = raw.x[l] + bias.x[l], e = exp2_fast (-LOG2_E * fabsf (x)), r = reciprocal_fast (1 + e);
+    float slope = x > 0 ? r : e * r, other = x > 0 ? e * r : r; /* sigmoids of x and -x */
+
+    if (RATES) {
+      d.x[l] = (dstep.x[l] + rate.x[l] * dgate.x[l]) * slope;
+      rates->x[l] += rate.x[l] * (fmaxf (x, 0) + log_of_1_and (e)) * dgate.x[l];
+    } else
+      d.x[l] = dstep.x[l] * slope + dgate.x[l] * (other / GATE_NORMALIZER);
+    biases->x[l] += d.x[l];
+  }
+  return d;
+}
+
+/* HALF: raw, its bias and gradient are bf16, the others fp32. STEPS: they have a gradient. */
+template <int V, bool HALF, bool RATES, bool STEPS>
+static __global__ void __launch_bounds__ (32 * WALK_WARPS, HALF && !RATES ? 3 : 2) decay_bwd_kernel (DecayBwd a)
+{
+  __shared__ float shared[2][WALK_WARPS][32][V];
+  Walk walk (a.m, a.n, V, a.lanes, a.rows);
+  Vec<V> bias = load_or<V, HALF> (a.bias, walk.column, 0), rate = {}, biases = {}, rates = {};
 
   release_next ();
-  if (column < a.n) {
-    bias = a.bias.data != nullptr ? load1 (a.bias, column) : 0;
-    rate = a.log_rate.data != nullptr ? -expf (load1 (a.log_rate, head)) : 0;
-#pragma unroll 4
-    for (int64_t row = blockIdx.y * a.rows + warp; row < end; row += DECAY_ROWS) {
-      int64_t i = row * a.n + column;
-      float x = load1 (a.raw, i) + bias, dgate = a.dgates.data != nullptr ? load1 (a.dgates, i) : 0;
-      float dstep = a.dsteps.data != nullptr ? load1 (a.dsteps, i) : 0, slope = sigmoid (x);
-      float dx = (dstep + rate * dgate) * slope;
+  if (RATES)
+    rate = rates_of<V> (a.log_rate, walk.column, a.each);
+  for (int64_t row = walk.row; row < walk.end && walk.is_there; row += SUM_ROWS * walk.step) {
+    Raw<V> raw[SUM_ROWS], dgate[SUM_ROWS] = {}, dstep[SUM_ROWS] = {};
 
-      if (a.log_rate.data == nullptr)
-        dx += dgate * sigmoid (-x) / GATE_NORMALIZER;
-      store1 (a.draw, i, dx);
-      of_bias += dx;
-      of_rate += rate * softplus (x) * dgate;
+#pragma unroll
+    for (int p = 0; p < SUM_ROWS; p++) {
+      int64_t i = min (row + p * walk.step, walk.end - 1) * a.n + walk.column;
+      raw[p] = fetch<V, HALF> (a.raw, i);
+      if (a.dgates.data != nullptr)
+        dgate[p] = fetch<V> (a.dgates, i);
+      if (STEPS)
+        dstep[p] = fetch<V> (a.dsteps, i);
+    }
+#pragma unroll
+    for (int p = 0; p < SUM_ROWS; p++) {
+      if (row + p * walk.step >= walk.end)
+        break;
+      Vec<V> d =
+          decay_back<V, RATES> (floats_of<V, HALF> (a.raw, raw[p]), bias, rate, floats_of<V> (a.dgates, dgate[p]),
+                                floats_of<V> (a.dsteps, dstep[p]), &biases, &rates);
+      store<V, HALF> (a.draw, (row + p * walk.step) * a.n + walk.column, d);
     }
   }
-  sums[0][warp][lane] = of_bias;
-  sums[1][warp][lane] = of_rate;
-  __syncthreads ();
-  if (warp > 1 || column >= a.n)
+  biases = sum_walks<V> (biases, a.lanes, shared[0]);
+  if (RATES)
+    rates = sum_walks<V> (rates, a.lanes, shared[1]);
+  if (threadIdx.x >= a.lanes || !walk.is_there)
     return;
-  float sum = 0;
-  for (int w = 0; w < DECAY_ROWS; w++)
-    sum += sums[warp][w][lane];
-  if (warp == 0)
-    a.biases[blockIdx.y * a.n + column] = sum;
-  else
-    a.rates[(blockIdx.y * a.each + column % a.each) * (a.n / a.each) + head] = sum;
+#pragma unroll
+  for (int l = 0; l < V; l++) {
+    int64_t column = walk.column + l, head = divide (column, a.each);
+    a.biases[blockIdx.y * a.n + column] = biases.x[l];
+    if (RATES)
+      a.rates[(blockIdx.y * a.each + column - head * a.each) * (a.n / a.each) + head] = rates.x[l];
+  }
 }
 
 size_t
@@ -306,27 +229,65 @@ sp_dev_decay_bwd_scratch_bytes (int64_t m, int64_t n)
   return (size_t) (2 * row_blocks (m) * n) * sizeof (float);
 }
 
+template <int V, bool HALF>
+static auto
+decay_bwd_kernel_of (bool has_rates, bool has_steps)
+{
+  return has_rates ? (has_steps ? decay_bwd_kernel<V, HALF, true, true> : decay_bwd_kernel<V, HALF, true, false>)
+                   : (has_steps ? decay_bwd_kernel<V, HALF, false, true> : decay_bwd_kernel<V, HALF, false, false>);
+}
+
+/* Where each column is a head, both sums are of as many parts, and one kernel adds them up. */
+static cudaError_t
+add_decay_parts (const DecayBwd &a, int64_t blocks, SpDevTensor dbias, SpDevTensor dlog_rate, cudaStream_t stream)
+{
+  bool has_bias = is_present (dbias), has_rate = is_present (dlog_rate) && is_present (a.log_rate);
+  cudaError_t error = cudaSuccess;
+
+  if (has_bias && has_rate && a.each == 1)
+    return add_parts ({ a.biases, blocks, a.n, { a.n, a.n }, { dbias, dlog_rate }, { 0, a.rates - a.biases } }, 2, 1,
+                      stream);
+  if (has_bias)
+    error = add_parts ({ a.biases, blocks, a.n, { a.n }, { dbias }, { 0 } }, 1, 1, stream);
+  if (error == cudaSuccess && has_rate)
+    error =
+        add_parts ({ a.rates, blocks * a.each, a.n / a.each, { a.n / a.each }, { dlog_rate }, { 0 } }, 1, 1, stream);
+  return error;
+}
+
 cudaError_t
 sp_dev_decay_bwd (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor bias, SpDevTensor log_rate,
                   SpDevTensor dgates, SpDevTensor dsteps, SpDevTensor draw, SpDevTensor dbias, SpDevTensor dlog_rate,
                   void *scratch, cudaStream_t stream)
 {
   int64_t blocks = row_blocks (m);
-  cudaError_t error;
+  int width = width_of ({ n }, { raw, bias, log_rate, dgates, dsteps, draw }), lanes = row_lanes (n, width);
+  bool has_rates = is_present (log_rate);
 
   if (!are_floats ({ raw, bias, log_rate, dgates, dsteps, draw, dbias, dlog_rate }) || heads <= 0 || n % heads != 0)
     return cudaErrorInvalidValue;
   if (m == 0 || n == 0)
     return cudaSuccess;
-  DecayBwd a = { m,      n,    n / heads,         rows_per_block (m),
-                 raw,    bias, log_rate,          dgates,
-                 dsteps, draw, (float *) scratch, (float *) scratch + blocks * n };
-  error = launch (decay_bwd_kernel, dim3 ((unsigned) div_up (n, 32), (unsigned) blocks), 32 * DECAY_ROWS, 0, stream, a);
-  if (error == cudaSuccess && is_present (dbias))
-    error = add_parts ({ a.biases, blocks, n, n, { dbias, {} }, { 0, 0 } }, 1, 1, stream);
-  if (error == cudaSuccess && is_present (dlog_rate) && is_present (log_rate))
-    error = add_parts ({ a.rates, blocks * a.each, heads, heads, { dlog_rate, {} }, { 0, 0 } }, 1, 1, stream);
-  return error;
+  DecayBwd a = { m,
+                 n,
+                 n / heads,
+                 rows_per_block (m),
+                 lanes,
+                 raw,
+                 bias,
+                 log_rate,
+                 dgates,
+                 dsteps,
+                 draw,
+                 (float *) scratch,
+                 (float *) scratch + blocks * n };
+  bool is_half = are_half ({ raw, bias, draw }), has_steps = is_present (dsteps);
+  auto kernel = width == 8 && is_half ? decay_bwd_kernel_of<8, true> (has_rates, has_steps)
+                : width == 8          ? decay_bwd_kernel_of<8, false> (has_rates, has_steps)
+                                      : decay_bwd_kernel_of<1, false> (has_rates, has_steps);
+  cudaError_t error =
+      launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) blocks), 32 * WALK_WARPS, 0, stream, a);
+  return error == cudaSuccess ? add_decay_parts (a, blocks, dbias, dlog_rate, stream) : error;
 }
 
 /* --- skip --------------------------------------------------------------------------------------------------------- */
@@ -383,6 +344,62 @@ __launch_bounds__ (SKIP_THREADS) skip_sums_kernel (int64_t m, int64_t heads, int
     parts[blockIdx.y * heads + head] = sum;
 }
 
+/* The backward in one pass, where a head's columns are neighbouring lanes: its gradients by rows as Skip has them, and
+ * d times values on the way. */
+struct SkipBwd {
+  int64_t m, heads, n, rows; /* rows: of a block */
+  int lanes;                 /* of a row */
+  SpDevTensor d, values, scale, dvalues, out;
+  float *parts; /* [blocks,heads] */
+};
+
+template <bool HALF>
+static __global__ void __launch_bounds__ (32 * WALK_WARPS, HALF ? 3 : 2) skip_bwd_kernel (SkipBwd a)
+{
+  __shared__ float shared[WALK_WARPS][32][1];
+  Walk walk (a.m, a.heads * a.n, 8, a.lanes, a.rows);
+  int64_t row_elements = a.heads * a.n, head = divide (walk.column, a.n);
+  float scale = load1 (a.scale, head);
+  Vec<1> sum = {};
+
+  release_next ();
+  for (int64_t row = walk.row; row < walk.end && walk.is_there; row += SUM_ROWS * walk.step) {
+    Raw<8> d[SUM_ROWS], value[SUM_ROWS], dvalue[SUM_ROWS];
+
+#pragma unroll
+    for (int p = 0; p < SUM_ROWS; p++) {
+      int64_t i = min (row + p * walk.step, walk.end - 1) * row_elements + walk.column;
+      d[p] = fetch<8, HALF> (a.d, i);
+      value[p] = fetch<8, HALF> (a.values, i);
+      dvalue[p] = fetch<8, HALF> (a.dvalues, i);
+    }
+#pragma unroll
+    for (int p = 0; p < SUM_ROWS; p++) {
+      if (row + p * walk.step >= walk.end)
+        break;
+      Vec<8> x = floats_of<8, HALF> (a.d, d[p]), v = floats_of<8, HALF> (a.values, value[p]);
+      Vec<8> dv = floats_of<8, HALF> (a.dvalues, dvalue[p]);
+#pragma unroll
+      for (int l = 0; l < 8; l++) {
+        sum.x[0] += x.x[l] * v.x[l];
+        dv.x[l] += scale * x.x[l];
+      }
+      store<8, HALF> (a.out, (row + p * walk.step) * row_elements + walk.column, dv);
+    }
+  }
+  for (int offset = 1; offset < a.n / 8; offset *= 2)
+    sum.x[0] += __shfl_xor_sync (0xffffffffu, sum.x[0], offset);
+  sum = sum_walks<1> (sum, a.lanes, shared);
+  if (threadIdx.x < a.lanes && walk.is_there && walk.column == head * a.n)
+    a.parts[blockIdx.y * a.heads + head] = sum.x[0];
+}
+
+static bool
+has_head_lanes (int64_t n, int width)
+{
+  return width == 8 && n <= 256 && (n & (n - 1)) == 0;
+}
+
 size_t
 sp_dev_skip_bwd_scratch_bytes (int64_t m, int64_t heads)
 {
@@ -393,20 +410,27 @@ cudaError_t
 sp_dev_skip_bwd (int64_t m, int64_t heads, int64_t n, SpDevTensor d, SpDevTensor values, SpDevTensor scale,
                  SpDevTensor dvalues, SpDevTensor out, SpDevTensor dscale, void *scratch, cudaStream_t stream)
 {
-  int64_t blocks = row_blocks (m);
-  int width = width_of ({ n }, { d, values });
+  int64_t blocks = row_blocks (m), rows = rows_per_block (m);
+  int width = width_of ({ n }, { d, values, dvalues, out }), lanes = row_lanes (heads * n, width);
+  AddParts parts = { (const float *) scratch, blocks, heads, { heads }, { dscale }, { 0 } };
   cudaError_t error;
 
   if (!are_floats ({ d, values, scale, dvalues, out, dscale }))
     return cudaErrorInvalidValue;
   if (m * heads * n == 0)
     return cudaSuccess;
+  if (has_head_lanes (n, width)) {
+    SkipBwd a = { m, heads, n, rows, lanes, d, values, scale, dvalues, out, (float *) scratch };
+    auto kernel = are_half ({ d, values, dvalues, out }) ? skip_bwd_kernel<true> : skip_bwd_kernel<false>;
+    error = launch (kernel, dim3 ((unsigned) div_up (heads * n, 8 * lanes), (unsigned) blocks), 32 * WALK_WARPS, 0,
+                    stream, a);
+    return error == cudaSuccess ? add_parts (parts, 1, 1, stream) : error;
+  }
   error = launch (width == 8 ? skip_sums_kernel<8> : skip_sums_kernel<1>, dim3 ((unsigned) heads, (unsigned) blocks),
-                  SKIP_THREADS, 0, stream, m, heads, n, rows_per_block (m), d, values, (float *) scratch);
+                  SKIP_THREADS, 0, stream, m, heads, n, rows, d, values, (float *) scratch);
   if (error == cudaSuccess)
-    error = add_parts ({ (const float *) scratch, blocks, heads, heads, { dscale, {} }, { 0, 0 } }, 1, 1, stream);
+    error = add_parts (parts, 1, 1, stream);
   if (error == cudaSuccess)
-    error =
-        each (Skip{ heads, n, dvalues, d, scale, out }, m * heads * n, width_of ({ n }, { d, dvalues, out }), stream);
+    error = each (Skip{ heads, n, dvalues, d, scale, out }, m * heads * n, width, stream);
   return error;
 }

@@ -1,35 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rotations of heads that are normed first, where a head's items are neighbouring lanes of one warp: each operand is read
- * once, and a head's sums are those lanes'. The gains' gradients are summed in registers, as a thread has the same
- * features of each head.
+ * Rotations of heads whose items are neighbouring lanes of one warp, all of them turned. A block has some items in a row,
+ * wherever in a token's they begin, and asks for them before it makes the angles. Where heads are normed their sums are
+ * those lanes'; the gains' gradients are summed in registers, as a thread has the same features of each head.
  */
+#include "kernels/device-mma.cuh"
 #include "kernels/device-rope.cuh"
 
 #define ROPE_WARPS (ROPE_THREADS / 32)
 
 /* Features of an item and of what it turns with. */
 #define ITEM_FEATURES 16
-
-static int
-head_lanes (const Rope &a)
-{
-  return (int) a.k / ITEM_FEATURES;
-}
+#define MOST_NORMED 256 /* of whose gradients what is on its way has room on any card */
 
 bool
 has_head_lanes (const Rope &a)
 {
-  int lanes = head_lanes (a);
+  int lanes = (int) a.k / ITEM_FEATURES;
 
-  return is_present (a.q_gain) && rope_width (a) == 8 && a.rotated == a.k && a.k % ITEM_FEATURES == 0 && lanes >= 2 &&
-         lanes <= 32 && (lanes & (lanes - 1)) == 0 && a.gate % (8 * lanes) == 0;
+  return rope_width (a) == 8 && a.rotated == a.k && a.k <= (is_present (a.q_gain) ? MOST_NORMED : MOST_ROTATED) &&
+         a.k % ITEM_FEATURES == 0 && lanes >= 2 && lanes <= 32 && (lanes & (lanes - 1)) == 0 &&
+         a.gate % (8 * lanes) == 0 && a.m * a.width <= INT32_MAX;
+}
+
+/* Of heads, lanes and items; all fit in 32 bits. */
+struct LaneShape {
+  int m, k, shift, heads, both, kv_width, gate, width; /* 2^shift lanes a head; both: heads of q and keys */
+  int of_row;                                          /* items */
+};
+
+static LaneShape
+lane_shape (const Rope &a)
+{
+  LaneShape s = { (int) a.m,
+                  (int) a.k,
+                  0,
+                  (int) a.heads,
+                  (int) (a.heads + a.kv_heads),
+                  (int) (a.kv_heads * a.k),
+                  (int) a.gate,
+                  (int) a.width,
+                  rope_items<8> (a) };
+
+  while (ITEM_FEATURES << s.shift < s.k)
+    s.shift++;
+  return s;
+}
+
+/* V features of a head's lower half, with those that they turn with, `partner` further in both tensors; or of values or a
+ * gate, which are not turned: head is -1. */
+struct LaneItem {
+  SpDevTensor side;
+  int wide, narrow; /* in qkv, in the other */
+  int partner, first, head;
+};
+
+static __device__ inline LaneItem
+lane_item (const Rope &a, const LaneShape &s, int row, int i)
+{
+  int head = i >> s.shift, first = (i & ((1 << s.shift) - 1)) * 8, j = (i - (s.both << s.shift)) * 8;
+  int wide = row * s.width;
+
+  if (head < s.heads)
+    return { a.q, wide + head * s.k + first, (row * s.heads + head) * s.k + first, s.k / 2, first, head };
+  if (head < s.both)
+    return {
+      a.keys, wide + head * s.k + first, row * s.kv_width + (head - s.heads) * s.k + first, s.k / 2, first, head
+    };
+  wide += s.both * s.k + j;
+  return j < s.kv_width ? LaneItem{ a.values, wide, row * s.kv_width + j, 0, 0, -1 }
+                        : LaneItem{ a.du, wide, row * s.gate + j - s.kv_width, 0, 0, -1 };
 }
 
 static __device__ inline float
-lanes_sum (float x, int lanes)
+lanes_sum (float x, int shift)
 {
-  for (int offset = lanes / 2; offset > 0; offset /= 2)
+  for (int offset = (1 << shift) / 2; offset > 0; offset /= 2)
     x += __shfl_xor_sync (0xffffffffu, x, offset);
   return x;
 }
@@ -37,7 +83,7 @@ lanes_sum (float x, int lanes)
 /* Gains of an item's features. */
 template <bool HALF>
 static __device__ inline void
-item_gains (const Rope &a, const RopeItem &item, Vec<8> *ret_x, Vec<8> *ret_y)
+item_gains (const Rope &a, const LaneItem &item, Vec<8> *ret_x, Vec<8> *ret_y)
 {
   SpDevTensor gain = rope_gain (a, item.head);
 
@@ -45,129 +91,205 @@ item_gains (const Rope &a, const RopeItem &item, Vec<8> *ret_x, Vec<8> *ret_y)
   *ret_y = load<8, HALF> (gain, item.first + item.partner);
 }
 
-template <bool HALF>
-static __global__ void
-__launch_bounds__ (ROPE_THREADS, 3) rope_lanes_kernel (Rope a)
-{
-  extern __shared__ __align__ (16) unsigned char dynamic[];
-  RopeTable table = rope_table (a, dynamic);
-  int64_t first = blockIdx.x * (int64_t) ROPE_ROWS, both = a.heads + a.kv_heads;
-  int rows = (int) min ((int64_t) ROPE_ROWS, a.m - first), of_row = rope_items<8> (a), all = rows * of_row;
-  int lanes = (int) a.k / ITEM_FEATURES;
+/* --- forward, and back where there is no norm --------------------------------------------------------------------- */
 
-  rope_angles (a, table, first, rows);
-  __syncthreads ();
-  /* Whole warps go through the loop, as lanes speak with each other. */
-  for (int base = 0; base < all; base += ROPE_ITEMS * ROPE_THREADS) {
-    RopeItem items[ROPE_ITEMS];
-    Raw<8> raw_x[ROPE_ITEMS] = {}, raw_y[ROPE_ITEMS] = {};
+#define LANE_ITEMS 2 /* of a thread, all of which are under way at once */
+
+/* Normed, where it is a head's, and its 1/rms stored. */
+template <bool HALF>
+static __device__ inline void
+norm_item (const Rope &a, const LaneShape &s, const LaneItem &item, int row, bool is_there, Vec<8> *x, Vec<8> *y)
+{
+  float squares = 0;
+  Vec<8> gx, gy;
+
 #pragma unroll
-    for (int p = 0; p < ROPE_ITEMS; p++) {
-      int here = base + p * ROPE_THREADS + threadIdx.x, r = here / of_row;
-      if (here >= all)
-        continue;
-      items[p] = rope_item<8> (a, first + r, here - r * of_row);
-      raw_x[p] = fetch<8, HALF> (a.qkv, items[p].wide);
-      raw_y[p] = fetch<8, HALF> (a.qkv, items[p].wide + items[p].partner);
-    }
+  for (int l = 0; l < 8; l++)
+    squares += x->x[l] * x->x[l] + y->x[l] * y->x[l];
+  squares = lanes_sum (squares, s.shift);
+  if (!is_there || item.head < 0)
+    return;
+  float scale = 1 / sqrtf (squares / a.k + a.epsilon);
+  item_gains<HALF> (a, item, &gx, &gy);
 #pragma unroll
-    for (int p = 0; p < ROPE_ITEMS; p++) {
-      int here = base + p * ROPE_THREADS + threadIdx.x, r = here / of_row;
-      Vec<8> x = floats_of<8, HALF> (a.qkv, raw_x[p]), y = floats_of<8, HALF> (a.qkv, raw_y[p]), gx, gy;
-      float squares = 0;
-#pragma unroll
-      for (int l = 0; l < 8; l++)
-        squares += x.x[l] * x.x[l] + y.x[l] * y.x[l];
-      squares = lanes_sum (squares, lanes);
-      if (here >= all)
-        continue;
-      if (items[p].head >= 0) {
-        float scale = 1 / sqrtf (squares / a.k + a.epsilon);
-        item_gains<HALF> (a, items[p], &gx, &gy);
-#pragma unroll
-        for (int l = 0; l < 8; l++) {
-          x.x[l] *= scale * gx.x[l];
-          y.x[l] *= scale * gy.x[l];
-        }
-        rope_turn<8> (rope_row_table (a, table, r), items[p].first, false, &x, &y);
-        store<8, HALF> (items[p].side, items[p].narrow + items[p].partner, y);
-        if (threadIdx.x % lanes == 0)
-          a.stat[(first + r) * both + items[p].head] = scale;
-      }
-      store<8, HALF> (items[p].side, items[p].narrow, x);
-    }
+  for (int l = 0; l < 8; l++) {
+    x->x[l] *= scale * gx.x[l];
+    y->x[l] *= scale * gy.x[l];
   }
+  if (item.first == 0)
+    a.stat[row * s.both + item.head] = scale;
+}
+
+/* Whole warps go through all of it, as lanes speak with each other. */
+template <bool HALF, bool NORMED, bool BACK>
+static __global__ void
+__launch_bounds__ (ROPE_THREADS, HALF ? 4 : 2) rope_lanes_kernel (Rope a, LaneShape s, int rows)
+{
+  extern __shared__ __align__ (16) float angles[];
+  int64_t start = (int64_t) blockIdx.x * LANE_ITEMS * ROPE_THREADS;
+  int from = (int) divide (start, s.of_row), first = (int) (start - (int64_t) from * s.of_row) + threadIdx.x;
+  RopeTable table = { angles, angles + rows * s.k / 2, nullptr, nullptr };
+  Raw<8> raw_x[LANE_ITEMS], raw_y[LANE_ITEMS];
+
+#pragma unroll
+  for (int p = 0; p < LANE_ITEMS; p++) {
+    int here = first + p * ROPE_THREADS, row = here / s.of_row;
+    LaneItem item = lane_item (a, s, min (from + row, s.m - 1), here - row * s.of_row);
+    SpDevTensor in = BACK ? item.side : a.qkv;
+    int at = BACK ? item.narrow : item.wide;
+    raw_x[p] = fetch<8, HALF> (in, at);
+    raw_y[p] = fetch<8, HALF> (in, at + item.partner);
+  }
+  angles_of (a.pos + from, min (rows, s.m - from), s.k, a.frequencies, table.cosine, table.sine);
+  __syncthreads ();
+#pragma unroll
+  for (int p = 0; p < LANE_ITEMS; p++) {
+    int here = first + p * ROPE_THREADS, row = here / s.of_row;
+    bool is_there = from + row < s.m;
+    LaneItem item = lane_item (a, s, is_there ? from + row : 0, here - row * s.of_row); /* not worth its registers */
+    SpDevTensor in = BACK ? item.side : a.qkv, out = BACK ? a.qkv : item.side;
+    int at = BACK ? item.wide : item.narrow;
+    Vec<8> x = floats_of<8, HALF> (in, raw_x[p]), y = floats_of<8, HALF> (in, raw_y[p]);
+
+    if (NORMED)
+      norm_item<HALF> (a, s, item, from + row, is_there, &x, &y);
+    if (!is_there)
+      continue;
+    if (item.head >= 0) {
+      rope_turn<8> (table, row * (s.k / 2) + item.first, BACK, &x, &y);
+      store<8, HALF> (out, at + item.partner, y);
+    }
+    store<8, HALF> (out, at, x);
+  }
+}
+
+template <bool NORMED, bool BACK>
+static cudaError_t
+launch_lanes (const Rope &a, cudaStream_t stream)
+{
+  LaneShape s = lane_shape (a);
+  int of_block = LANE_ITEMS * ROPE_THREADS, rows = (of_block - 1) / s.of_row + 2;
+
+  return launch (rope_is_half (a) ? rope_lanes_kernel<true, NORMED, BACK> : rope_lanes_kernel<false, NORMED, BACK>,
+                 dim3 ((unsigned) div_up (a.m * s.of_row, of_block)), ROPE_THREADS,
+                 (size_t) (rows * s.k) * sizeof (float), stream, a, s, rows);
 }
 
 cudaError_t
 rope_lanes (const Rope &a, cudaStream_t stream)
 {
-  return launch (rope_is_half (a) ? rope_lanes_kernel<true> : rope_lanes_kernel<false>,
-                 dim3 ((unsigned) div_up (a.m, ROPE_ROWS)), ROPE_THREADS, rope_table_bytes (a), stream, a);
+  return is_present (a.q_gain) ? launch_lanes<true, false> (a, stream) : launch_lanes<false, false> (a, stream);
 }
 
-/* --- backward ----------------------------------------------------------------------------------------------------- */
+/* --- back through the norm ---------------------------------------------------------------------------------------- */
 
 /* A thread's sums for the gains of its features: of heads of queries, and of keys. */
 struct GainSums {
   Vec<8> x[2], y[2];
 };
 
-/* What is in memory for an item, with the norm's input. */
-struct RawItem {
-  Raw<8> x, y, input_x, input_y;
-  float scale;
+/* What is on its way to shared memory: items of some rounds of the block, each thread's at a place of its own. */
+#define LEAST_ANGLE_SHIFT 3 /* of the rows whose angles are made at once */
+
+/* x, y and the norm's input to both, each of one or of two halves. */
+template <bool HALF> struct ItemSlots {
+  uint4 *slots;  /* [AHEAD,4 or 8,threads] */
+  float *scales; /* [AHEAD,threads] */
+  static constexpr int UNITS = HALF ? 4 : 8, AHEAD = HALF ? 3 : 2;
+  static constexpr int scales_at = AHEAD * UNITS * ROPE_THREADS * (int) sizeof (uint4);
+  static constexpr int bytes = scales_at + AHEAD * ROPE_THREADS * (int) sizeof (float);
+
+  __device__ uint32_t at (int slot, int unit) const
+  {
+    return (uint32_t) __cvta_generic_to_shared (slots + (slot * UNITS + unit) * ROPE_THREADS + threadIdx.x);
+  }
+  __device__ void copy (int slot, int operand, SpDevTensor t, int i) const
+  {
+    bool is_wide = !HALF && t.dtype == SP_DEV_FP32;
+    const char *from = (const char *) t.data + ((int64_t) i << (is_wide ? 2 : 1));
+
+    copy_16 (at (slot, operand), from, true);
+    if (is_wide)
+      copy_16 (at (slot, operand + 4), from + 16, true);
+  }
+  __device__ void copy_scale (int slot, const float *from) const
+  {
+    uint32_t to = (uint32_t) __cvta_generic_to_shared (scales + slot * ROPE_THREADS + threadIdx.x);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
+  }
+  __device__ Vec<8> get (int slot, int operand, SpDevTensor t) const
+  {
+    const uint4 *from = slots + (slot * UNITS + operand) * ROPE_THREADS + threadIdx.x;
+    Raw<8> raw;
+
+    raw.a = *from;
+    raw.b = !HALF && t.dtype == SP_DEV_FP32 ? from[4 * ROPE_THREADS] : uint4{};
+    return floats_of<8, HALF> (t, raw);
+  }
+  __device__ void issue (const Rope &a, const LaneShape &s, int slot, int row, int i, bool is_there) const
+  {
+    if (is_there && row < s.m) {
+      LaneItem item = lane_item (a, s, row, i);
+      copy (slot, 0, item.side, item.narrow);
+      if (item.head >= 0) {
+        copy (slot, 1, item.side, item.narrow + item.partner);
+        copy (slot, 2, a.input, item.wide);
+        copy (slot, 3, a.input, item.wide + item.partner);
+        copy_scale (slot, a.stat_in + row * s.both + item.head);
+      }
+    }
+    copy_commit ();
+  }
 };
 
-template <bool HALF>
-static __device__ inline RawItem
-fetch_item (const Rope &a, const RopeItem &item, int64_t row)
+/* Adds x z to a sum, where z is the normed input: u is x times the input. */
+static __device__ inline void
+add_gains (Vec<8> *sum_x, Vec<8> *sum_y, const Vec<8> &ux, const Vec<8> &uy, float scale)
 {
-  RawItem raw = {};
-
-  raw.x = fetch<8, HALF> (item.side, item.narrow);
-  if (item.head >= 0) {
-    raw.y = fetch<8, HALF> (item.side, item.narrow + item.partner);
-    raw.input_x = fetch<8, HALF> (a.input, item.wide);
-    raw.input_y = fetch<8, HALF> (a.input, item.wide + item.partner);
-    raw.scale = a.stat_in[row * (a.heads + a.kv_heads) + item.head];
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    sum_x->x[l] += ux.x[l] * scale;
+    sum_y->x[l] += uy.x[l] * scale;
   }
-  return raw;
 }
 
-/* All lanes call it; `is_there`: this one has an item. */
+/* Item i of a row, which may be beyond the last. All lanes of a head do the same. */
 template <bool HALF>
 static __device__ inline void
-item_back (const Rope &a, const RopeTable &t, const RopeItem &item, const RawItem &raw, bool is_there, int lanes,
-           GainSums *sums)
+item_back (const Rope &a, const LaneShape &s, const RopeTable &t, int angle, int row, int i,
+           const ItemSlots<HALF> &slots, int slot, GainSums *sums)
 {
-  bool is_head = is_there && item.head >= 0;
-  SpDevTensor side = is_there ? item.side : a.q;
-  Vec<8> x = floats_of<8, HALF> (side, raw.x), y = floats_of<8, HALF> (side, raw.y), gx = {}, gy = {};
-  Vec<8> in_x = floats_of<8, HALF> (a.input, raw.input_x), in_y = floats_of<8, HALF> (a.input, raw.input_y);
-  float dot = 0, scale = raw.scale;
+  bool is_there = row < s.m;
+  LaneItem item = lane_item (a, s, is_there ? row : 0, i);
+  Vec<8> x = slots.get (slot, 0, item.side), y = {}, ux = {}, uy = {}, gx = {}, gy = {}, in_x = {}, in_y = {};
+  float dot = 0, scale = 0;
 
-  if (is_head) {
-    rope_turn<8> (t, item.first, true, &x, &y);
+  if (is_there && item.head >= 0) {
+    y = slots.get (slot, 1, item.side);
+    in_x = slots.get (slot, 2, a.input);
+    in_y = slots.get (slot, 3, a.input);
+    scale = slots.scales[slot * ROPE_THREADS + threadIdx.x];
+    rope_turn<8> (t, angle + item.first, true, &x, &y);
     item_gains<HALF> (a, item, &gx, &gy);
 #pragma unroll
-    for (int l = 0; l < 8; l++)
-      dot += gx.x[l] * x.x[l] * in_x.x[l] + gy.x[l] * y.x[l] * in_y.x[l];
+    for (int l = 0; l < 8; l++) {
+      ux.x[l] = x.x[l] * in_x.x[l];
+      uy.x[l] = y.x[l] * in_y.x[l];
+      dot += gx.x[l] * ux.x[l] + gy.x[l] * uy.x[l];
+    }
+    if (item.head < s.heads)
+      add_gains (&sums->x[0], &sums->y[0], ux, uy, scale);
+    else
+      add_gains (&sums->x[1], &sums->y[1], ux, uy, scale);
   }
-  dot = lanes_sum (dot, lanes) * scale * scale * scale / a.k;
+  dot = lanes_sum (dot, s.shift) * scale * scale * scale / a.k;
   if (!is_there)
     return;
-  if (is_head) {
-    bool is_key = item.head >= a.heads;
+  if (item.head >= 0) {
 #pragma unroll
     for (int l = 0; l < 8; l++) {
-      float part_x = x.x[l] * in_x.x[l] * scale, part_y = y.x[l] * in_y.x[l] * scale;
-      sums->x[0].x[l] += is_key ? 0 : part_x;
-      sums->x[1].x[l] += is_key ? part_x : 0;
-      sums->y[0].x[l] += is_key ? 0 : part_y;
-      sums->y[1].x[l] += is_key ? part_y : 0;
-      x.x[l] = scale * gx.x[l] * x.x[l] - in_x.x[l] * dot;
-      y.x[l] = scale * gy.x[l] * y.x[l] - in_y.x[l] * dot;
+      x.x[l] = scale * (gx.x[l] * x.x[l]) - in_x.x[l] * dot;
+      y.x[l] = scale * (gy.x[l] * y.x[l]) - in_y.x[l] * dot;
     }
     store<8, HALF> (a.qkv, item.wide + item.partner, y);
   }
@@ -199,55 +321,116 @@ store_gain_sums (const Rope &a, int lanes, const GainSums &sums, float *shared)
   }
 }
 
-/* There are two tables, so that the next rows' is made while this is read. */
-static __device__ inline RopeTable
-turn_table (const Rope &a, unsigned char *shared, int turn)
-{
-  return rope_table (a, shared + turn * ROPE_ROWS * a.rotated * sizeof (float));
-}
+/* Where a thread is in its block's items, which begin in the middle of a row. */
+struct Cursor {
+  int row, item; /* row: from the block's first */
+
+  __device__ void advance (int items, int of_row)
+  {
+    for (item += items; item >= of_row; item -= of_row)
+      row++;
+  }
+};
+
+/* Angles of the block's rows, by groups of 2^shift, of which four have a place: one, that before it, from which a round may
+ * still read, and the next, which is made meanwhile. */
+#define ANGLE_GROUPS 4
+
+struct AngleGroups {
+  float *cosine, *sine; /* [ANGLE_GROUPS,rows,half] */
+  int shift;
+
+  __device__ void make (const Rope &a, int first, int group) const
+  {
+    int from = first + (group << shift), at = (group % ANGLE_GROUPS << shift) * (int) (a.rotated / 2);
+    if (from < a.m)
+      angles_of (a.pos + from, min (1 << shift, (int) a.m - from), (int) a.rotated, a.frequencies, cosine + at,
+                 sine + at);
+  }
+  /* Where those of a row are. */
+  __device__ int at (int row, int half) const
+  {
+    return (row & ((ANGLE_GROUPS << shift) - 1)) * half;
+  }
+};
 
 template <bool HALF>
 static __global__ void
-__launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a)
+__launch_bounds__ (ROPE_THREADS, 2) rope_bwd_lanes_kernel (Rope a, LaneShape s, int rounds, int angle_shift)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
-  int64_t first = blockIdx.x * a.rows, end = min (first + a.rows, a.m);
-  int of_row = rope_items<8> (a), lanes = (int) a.k / ITEM_FEATURES, turn = 0;
+  typedef ItemSlots<HALF> Slots;
+  int64_t start = (int64_t) blockIdx.x * rounds * ROPE_THREADS;
+  int first = (int) divide (start, s.of_row), half = s.k / 2, seen = -1;
+  Slots slots = { (uint4 *) dynamic, (float *) (dynamic + Slots::scales_at) };
+  float *cosine = (float *) (dynamic + Slots::bytes);
+  AngleGroups angles = { cosine, cosine + (ANGLE_GROUPS << angle_shift) * half, angle_shift };
+  RopeTable table = { angles.cosine, angles.sine, nullptr, nullptr };
+  Cursor top = { 0, (int) (start - (int64_t) first * s.of_row) }, own = top, ahead;
   GainSums sums = {};
 
   release_next ();
-  rope_angles (a, turn_table (a, dynamic, 0), first, (int) min ((int64_t) ROPE_ROWS, end - first));
-  for (int64_t row = first; row < end; row += ROPE_ROWS, turn ^= 1) {
-    int all = (int) min ((int64_t) ROPE_ROWS, end - row) * of_row;
-    int64_t next = row + ROPE_ROWS;
-    RopeTable table = turn_table (a, dynamic, turn);
-
-    __syncthreads (); /* these rows' angles are there, and those before the last are no longer read */
-    if (next < end)
-      rope_angles (a, turn_table (a, dynamic, turn ^ 1), next, (int) min ((int64_t) ROPE_ROWS, end - next));
-    for (int base = 0; base < all; base += ROPE_THREADS) {
-      int here = base + threadIdx.x, r = here / of_row;
-      bool is_there = here < all;
-      RopeItem item = {};
-      RawItem raw = {};
-
-      if (is_there) {
-        item = rope_item<8> (a, row + r, here - r * of_row);
-        raw = fetch_item<HALF> (a, item, row + r);
-      }
-      item_back<HALF> (a, rope_row_table (a, table, r), item, raw, is_there, lanes, &sums);
-    }
+  own.advance (threadIdx.x, s.of_row);
+  top.advance (ROPE_THREADS - 1, s.of_row);
+  ahead = own;
+  for (int i = 0; i < Slots::AHEAD; i++) {
+    slots.issue (a, s, i, first + ahead.row, ahead.item, i < rounds);
+    ahead.advance (ROPE_THREADS, s.of_row);
   }
+  angles.make (a, first, 0);
+  for (int i = 0, slot = 0; i < rounds; i++) {
+    if (top.row >> angle_shift > seen) {
+      __syncthreads (); /* what was made is there, and the group before the last is no longer read */
+      seen++;
+      angles.make (a, first, seen + 1);
+    }
+    copy_wait<Slots::AHEAD - 1> ();
+    item_back<HALF> (a, s, table, angles.at (own.row, half), first + own.row, own.item, slots, slot, &sums);
+    slots.issue (a, s, slot, first + ahead.row, ahead.item, i + Slots::AHEAD < rounds);
+    slot = slot + 1 < Slots::AHEAD ? slot + 1 : 0;
+    top.advance (ROPE_THREADS, s.of_row);
+    own.advance (ROPE_THREADS, s.of_row);
+    ahead.advance (ROPE_THREADS, s.of_row);
+  }
+  copy_wait<0> ();
+  __syncthreads ();
   if (a.parts != nullptr)
-    store_gain_sums (a, lanes, sums, (float *) (dynamic + 2 * ROPE_ROWS * a.rotated * sizeof (float)));
+    store_gain_sums (a, 1 << s.shift, sums, (float *) dynamic);
+}
+
+/* Rounds of a block, of no more blocks than others have that sum rows. */
+static int64_t
+lane_rounds (const Rope &a)
+{
+  return div_up (a.m * rope_items<8> (a), (int64_t) ROPE_THREADS * MOST_ROW_BLOCKS);
+}
+
+int64_t
+rope_lane_blocks (const Rope &a)
+{
+  return div_up (a.m * rope_items<8> (a), ROPE_THREADS * lane_rounds (a));
+}
+
+template <bool HALF>
+static cudaError_t
+launch_bwd_lanes (const Rope &a, cudaStream_t stream)
+{
+  LaneShape s = lane_shape (a);
+  int angle_shift = LEAST_ANGLE_SHIFT;
+
+  while (1 << angle_shift < ROPE_THREADS / s.of_row + 2)
+    angle_shift++;
+  size_t bytes = ItemSlots<HALF>::bytes + (size_t) ((ANGLE_GROUPS << angle_shift) * s.k) * sizeof (float);
+  size_t sums = (size_t) (ROPE_WARPS * 2 * s.k) * sizeof (float);
+
+  return launch (rope_bwd_lanes_kernel<HALF>, dim3 ((unsigned) rope_lane_blocks (a)), ROPE_THREADS,
+                 bytes > sums ? bytes : sums, stream, a, s, (int) lane_rounds (a), angle_shift);
 }
 
 cudaError_t
-rope_bwd_lanes (const Rope &a, int64_t blocks, cudaStream_t stream)
+rope_bwd_lanes (const Rope &a, cudaStream_t stream)
 {
-  size_t bytes =
-      (size_t) (2 * ROPE_ROWS * a.rotated + (a.parts != nullptr ? ROPE_WARPS * 2 * a.k : 0)) * sizeof (float);
-
-  return launch (rope_is_half (a) ? rope_bwd_lanes_kernel<true> : rope_bwd_lanes_kernel<false>,
-                 dim3 ((unsigned) blocks), ROPE_THREADS, bytes, stream, a);
+  if (!is_present (a.q_gain))
+    return launch_lanes<false, true> (a, stream);
+  return rope_is_half (a) ? launch_bwd_lanes<true> (a, stream) : launch_bwd_lanes<false> (a, stream);
 }

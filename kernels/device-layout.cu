@@ -5,6 +5,12 @@
 
 /* --- rotary embedding --------------------------------------------------------------------------------------------- */
 
+static size_t
+rope_table_bytes (const Rope &a)
+{
+  return (size_t) (ROPE_ROWS * (a.rotated + a.heads + a.kv_heads) + 2 * a.k) * sizeof (float);
+}
+
 /* 1/rms of each head, a warp a head. */
 static __device__ inline void
 rope_norms (const Rope &a, const RopeTable &t, int64_t row)
@@ -90,14 +96,13 @@ __launch_bounds__ (ROPE_THREADS, NORMED ? 2
   }
 }
 
-#define MOST_HEAD_SIZE 512
 #define MOST_ROPE_BYTES (96 * 1024)
 
 static bool
 rope_is_legal (const Rope &a)
 {
   return are_floats ({ a.qkv, a.q, a.keys, a.values, a.q_gain, a.key_gain, a.input, a.du }) && a.rotated <= a.k &&
-         a.rotated % 2 == 0 && a.k <= MOST_HEAD_SIZE && a.m <= INT32_MAX && a.width <= INT32_MAX &&
+         a.rotated % 2 == 0 && a.k <= MOST_ROTATED && a.m <= INT32_MAX && a.width <= INT32_MAX &&
          rope_table_bytes (a) <= MOST_ROPE_BYTES && is_present (a.q_gain) == is_present (a.key_gain);
 }
 
@@ -121,7 +126,7 @@ rope_of (SpDevShape s, const SpDevHeads *how, SpDevTensor qkv, const int32_t *po
   a.rotated = how->rotated;
   a.gate = how->gate;
   a.width = (s.heads + 2 * s.kv_heads) * s.k + how->gate;
-  a.log2_theta = log2 (how->theta);
+  a.frequencies = frequencies_of (how->rotated, how->theta);
   a.epsilon = (float) how->epsilon;
   a.q_gain = how->q_gain;
   a.key_gain = how->key_gain;
@@ -297,7 +302,7 @@ __launch_bounds__ (ROPE_THREADS, NORMED ? 2
 size_t
 sp_dev_rope_bwd_scratch_bytes (SpDevShape shape, const SpDevHeads *how)
 {
-  return is_present (how->q_gain) ? (size_t) (row_blocks (shape.m) * 2 * shape.k) * sizeof (float) : 0;
+  return is_present (how->q_gain) ? (size_t) (MOST_ROW_BLOCKS * 2 * shape.k) * sizeof (float) : 0;
 }
 
 cudaError_t
@@ -322,12 +327,14 @@ sp_dev_rope_bwd (SpDevShape shape, const SpDevHeads *how, SpDevTensor dq, SpDevT
   if (shape.m == 0)
     return cudaSuccess;
 
+  if (has_head_lanes (a))
+    blocks = rope_lane_blocks (a);
   auto kernel = ROPE_KERNEL (rope_bwd_kernel, a);
   cudaError_t error = has_head_lanes (a)
-                          ? rope_bwd_lanes (a, blocks, stream)
+                          ? rope_bwd_lanes (a, stream)
                           : launch (kernel, dim3 ((unsigned) blocks), ROPE_THREADS, rope_table_bytes (a), stream, a);
   if (error == cudaSuccess && sums) {
-    AddParts parts = { a.parts, blocks, 2 * shape.k, shape.k, { dq_gain, dkey_gain }, { 0, shape.k } };
+    AddParts parts = { a.parts, blocks, 2 * shape.k, { shape.k, shape.k }, { dq_gain, dkey_gain }, { 0, shape.k } };
     error = add_parts (parts, 2, 1, stream);
   }
   return error;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gradients of linear attention with a decay, by products of warps: for every card, and for sizes that
- * device-linear-bwd-sm90.cu does not take.
+ * device-linear-bwd-kernel.cuh does not take.
  *
  * A gradient is one form of three: with queries z[D], keys x[D] and values y[C], in the order of tokens or against it,
  *     o_i = sum over j up to i of lambda^|i-j| (z_i . x_j) y_j
  * which is dq with (dO, v, k), and, against the order, dk with (v, dO, q) and dv with (k, q, dO). The sequence is cut in
- * segments: first what each adds to M and to E (see device-linear-bwd-sm90.cu), then the chains of both, then all three
+ * segments: first what each adds to M and to E (see device-linear-bwd-kernel.cuh), then the chains of both, then all three
  * gradients from the states before (or after) each segment, in chunks of 64 tokens.
  *
  * A warp has R of the C columns, and all that it accumulates is turned: the state S^T[R,D] and the outputs o^T[R,64], in

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Pieces of device-linear-bwd-sm90.cu: its items, the copies to shared memory, the states. */
+/* Pieces of device-linear-bwd-kernel.cuh: its items, the copies to shared memory, the states. */
 
 #include "kernels/device-linear-bwd.cuh"
-#include "kernels/device-mma.cuh"
+#include "kernels/device-linear-decay-tables.cuh"
+#include "kernels/device-linear.cuh"
+#include "kernels/device-swizzle.cuh"
 #include "kernels/device-wgmma.cuh"
 
 #define WARPS 8
@@ -19,7 +21,7 @@
 #define TILES 12
 #define MOST_BLOCKS 240 /* a place is told from 512 turns of its chain; two items a block may be under way */
 #define BARRIERS 32
-#define SHARED_BYTES (TILES * TILE_BYTES + STATE_BYTES + BARRIERS * 8 + 2 * POWERS * 4 + 1024)
+#define SHARED_BYTES (TILES * TILE_BYTES + STATE_BYTES + BARRIERS * 8) /* and the weights */
 #define STATE_FLOATS (SIZE * SIZE)
 #define PLACES 2                 /* of a chain, for a state each */
 #define PLACE (STATE_FLOATS / 4) /* in vectors of four */
@@ -31,12 +33,18 @@ enum { FULL = 0, EMPTY = TILES, ITEM_FULL = 24, ITEM_EMPTY = 26, WRITTEN = 28, R
 struct Bwd {
   CUtensorMap q, keys, values, d_o, dq, dkeys, dvalues;
   int m, vectors, heads, dk, dv; /* vectors: batch * heads */
+  int share;                     /* heads that have the same queries and keys */
   int segments, items, segment;  /* segment: tokens */
   bool has_dq, has_dkv, has_e;
-  const float *slopes, *state_in, *dstate_out;
-  float *dstate_in;
+  const float *slopes, *first[2]; /* states before each chain, after it: NULL: zero, or not wanted */
+  float *last[2];
   int *ticket;
   uint4 *places;
+  /* Of decays that follow the data, device-linear-decay-tables.cuh: */
+  const float *tables;
+  float *x[2], *y;
+  uint4 *between; /* states between segments */
+  SpDevTensor dbeta;
 };
 
 /* An item. */
@@ -45,6 +53,7 @@ struct Item {
   int vector, step, first, tokens, chunks;
 };
 
+template <typename W>
 static __device__ inline Item
 item_of (const Bwd &a, int i)
 {
@@ -70,91 +79,120 @@ chunk_of (const Item &x, int step)
 
 /* Where the chunk that is the step-th has what the state is made of: a pair of tiles. The last few of what an item reads
  * for the state stay there for its gradients; the others come again. */
+template <typename W>
 static __device__ inline int
 kept_of (const Item &x)
 {
-  return x.reverse ? 3 : 4;
+  return W::gated || x.reverse ? 3 : 4;
 }
 
+template <typename W>
 static __device__ inline int
 pair_of (const Item &x, int step)
 {
-  return 2 * ((x.chunks - 1 - step % kept_of (x)) % kept_of (x));
+  return 2 * ((x.chunks - 1 - step % kept_of<W> (x)) % kept_of<W> (x));
 }
 
-/* And where the others are: a pair of keys and values, or dO alone. */
+/* And where the others are: a pair of tiles, or dO alone. */
+template <typename W>
 static __device__ inline int
 other_of (const Item &x, int step)
 {
-  return x.reverse ? 6 + step % 3 * 2 : 8 + step % 4;
+  return kept_of<W> (x) == 3 ? 6 + step % 3 * 2 : 8 + step % 4;
 }
 
 /* Whether what the segment adds to the state is wanted. */
 static __device__ inline bool
 is_handed_on (const Bwd &a, const Item &x)
 {
-  return x.step + 1 < a.segments || (x.reverse && a.dstate_in != nullptr);
+  return x.step + 1 < a.segments || a.last[x.reverse] != nullptr;
+}
+
+static __device__ inline const float *
+table_of (const Bwd &a, const Item &x, int chunk)
+{
+  int chunks = (a.m + CHUNK - 1) / CHUNK;
+
+  return a.tables + ((int64_t) x.vector * chunks + x.first / CHUNK + chunk) * TABLE_FLOATS;
 }
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
 static __device__ inline void
-load_tile (uint32_t to, const CUtensorMap *map, const Item &x, int chunk, uint32_t barrier)
+load_tile (uint32_t to, const CUtensorMap *map, int vector, int token, uint32_t barrier)
 {
-  copy_box (to, map, 0, x.vector, x.first + chunk * CHUNK, barrier);
-  copy_box (to + HALF_BYTES, map, 64, x.vector, x.first + chunk * CHUNK, barrier);
+  copy_box (to, map, 0, vector, token, barrier);
+  copy_box (to + HALF_BYTES, map, 64, vector, token, barrier);
 }
 
 /* One thread's. */
-struct Copies {
+template <typename W> struct Copies {
   const Bwd &a;
-  uint32_t tiles, barriers, phase; /* bit b: parity of what empty barrier b waits for */
+  uint32_t tiles, barriers, weights, phase; /* bit b of phase: parity of what empty barrier b waits for */
 
   __device__ inline void wait_empty (int tile)
   {
     barrier_wait (barriers + 8 * (EMPTY + tile), phase >> tile & 1);
   }
 
-  /* A tile, and the next where there are two. */
-  __device__ inline void load (const Item &x, int step, int tile, const CUtensorMap *first, const CUtensorMap *second)
+  /* A tile of queries or keys, unless NULL, and the next of values or dO; of which the last `more` bytes are the
+   * caller's. */
+  __device__ inline void load (const Item &x, int step, int tile, const CUtensorMap *keys, const CUtensorMap *values,
+                               uint32_t more)
   {
     uint32_t full = barriers + 8 * (FULL + tile), to = tiles + tile * TILE_BYTES;
+    int token = x.first + chunk_of (x, step) * CHUNK;
 
     wait_empty (tile);
     phase ^= 1u << tile;
-    if (second != nullptr && tile >= 8)
+    if (!W::gated && keys != nullptr && tile >= 8)
       wait_empty (tile + 1); /* which an item of the first chain may have had alone */
-    barrier_expect (full, second != nullptr ? 2 * TILE_BYTES : TILE_BYTES);
-    load_tile (to, first, x, chunk_of (x, step), full);
-    if (second != nullptr)
-      load_tile (to + TILE_BYTES, second, x, chunk_of (x, step), full);
+    barrier_expect (full, (keys != nullptr ? 2 * TILE_BYTES : TILE_BYTES) + more);
+    if (keys != nullptr) {
+      load_tile (to, keys, x.vector / a.share, token, full);
+      to += TILE_BYTES;
+    }
+    load_tile (to, values, x.vector, token, full);
   }
 
   __device__ inline void load_pair (const Item &x, int step, int tile)
   {
-    load (x, step, tile, x.reverse ? &a.q : &a.keys, x.reverse ? &a.d_o : &a.values);
+    load (x, step, tile, x.reverse ? &a.q : &a.keys, x.reverse ? &a.d_o : &a.values, W::chunk_bytes);
+    if (W::gated)
+      copy_bytes (weights + tile / 2 * W::chunk_bytes,
+                  table_of (a, x, chunk_of (x, step)) + (x.reverse ? TABLE_B : TABLE_END), W::chunk_bytes,
+                  barriers + 8 * (FULL + tile));
+  }
+
+  __device__ inline void load_other (const Item &x, int step)
+  {
+    load (x, step, other_of<W> (x, step),
+          x.reverse  ? &a.keys
+          : W::gated ? &a.q
+                     : nullptr,
+          x.reverse ? &a.values : &a.d_o, 0);
   }
 
   /* For the state from the last chunk to the first, for gradients from the first. */
   __device__ inline void item (const Item &x)
   {
-    int kept = kept_of (x);
     bool is_given = is_handed_on (a, x);
 
     for (int i = 0; is_given && i < x.chunks; i++)
-      load_pair (x, x.chunks - 1 - i, 2 * (i % kept));
+      load_pair (x, x.chunks - 1 - i, 2 * (i % kept_of<W> (x)));
     for (int step = 0; (!x.reverse || a.has_dkv) && step < x.chunks; step++) {
-      if (!is_given || step >= kept)
-        load_pair (x, step, pair_of (x, step));
-      load (x, step, other_of (x, step), x.reverse ? &a.keys : &a.d_o, x.reverse ? &a.values : nullptr);
+      if (!is_given || step >= kept_of<W> (x))
+        load_pair (x, step, pair_of<W> (x, step));
+      load_other (x, step);
     }
   }
 };
 
+template <typename W>
 static __device__ void
-produce (const Bwd &a, uint32_t tiles, uint32_t barriers, int *items)
+produce (const Bwd &a, uint32_t tiles, uint32_t barriers, uint32_t weights, int *items)
 {
-  Copies copies = { a, tiles, barriers, 0xffffffffu };
+  Copies<W> copies = { a, tiles, barriers, weights, 0xffffffffu };
 
   for (int n = 0;; n++) {
     int i = atomicAdd (a.ticket, 1) + 1, at = n % 2;
@@ -164,7 +202,7 @@ produce (const Bwd &a, uint32_t tiles, uint32_t barriers, int *items)
     barrier_arrive (barriers + 8 * (ITEM_FULL + at));
     if (i >= a.items)
       return;
-    copies.item (item_of (a, i));
+    copies.item (item_of<W> (a, i));
   }
 }
 
@@ -177,46 +215,7 @@ struct Lane {
   int warp, group, row, pair; /* warp of 8, warpgroup, row of 64, first column of 8 */
 };
 
-/* A head's powers of lambda by distance, 0 where it is negative; in shared memory, for each warpgroup. */
-#define NEGATIVE 72
-#define POWERS 148
-
-static __device__ inline void
-set_powers (float *powers, float slope2, const Lane &l)
-{
-  named_barrier (1 + l.group, 128); /* those of the item before have been read */
-  for (int i = threadIdx.x % 128; i < POWERS; i += 128)
-    powers[i] = i < NEGATIVE ? 0 : decay2 (slope2, i - NEGATIVE);
-  named_barrier (1 + l.group, 128);
-}
-
 typedef uint32_t Fragments[4][4]; /* of a warp's 16 rows of x^T, 64 tokens */
-
-static __device__ inline void
-weigh_tokens (Fragments &x, uint32_t tile, bool reverse, const float *powers, float more, const Lane &l)
-{
-  int lane = threadIdx.x % 32, matrix = lane / 8, token = matrix / 2 * 8 + lane % 8,
-      piece = l.warp % 4 * 2 + matrix % 2;
-  uint32_t at = tile + l.group * HALF_BYTES + token * 128 + ((piece ^ token % 8) << 4);
-  float weights[4];
-
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    int r = l.pair + i % 2 + i / 2 * 8;
-    weights[i] = powers[NEGATIVE + (reverse ? r + 1 : 15 - r)] * more;
-  }
-#pragma unroll
-  for (int k = 0; k < 4; k++) {
-    float step = powers[NEGATIVE + 16 * (reverse ? k : 3 - k)];
-    uint32_t raw[4];
-
-    load_matrices_transposed (raw, at + k * 2048);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      x[k][i] = bf16_pair (bf16_at (raw[i], 0) * (weights[i / 2 * 2] * step),
-                           bf16_at (raw[i], 1) * (weights[i / 2 * 2 + 1] * step));
-  }
-}
 
 /* state += x^T y of a chunk; starts it. */
 static __device__ inline void
@@ -343,7 +342,7 @@ marks_off (const float (&x)[4], const Mark &mark)
 static __device__ inline void
 first_state (const Bwd &a, const Item &x, State &state, const Lane &l)
 {
-  const float *in = x.reverse ? a.dstate_out : a.state_in;
+  const float *in = a.first[x.reverse];
 
   state_each (a, state, l, [&] (float &low, float &high, bool is_there, int i) {
     float2 s =
@@ -395,8 +394,22 @@ last_state (const Bwd &a, const Item &x, State &state, const Lane &l)
 {
   state_each (a, state, l, [&] (float &low, float &high, bool is_there, int i) {
     if (is_there)
-      *(float2 *) (a.dstate_in + (int64_t) x.vector * a.dk * a.dv + i) = make_float2 (low, high);
+      *(float2 *) (a.last[x.reverse] + (int64_t) x.vector * a.dk * a.dv + i) = make_float2 (low, high);
   });
+}
+
+/* The state before the segment, in bf16 as it lies in registers. */
+static __device__ inline void
+keep_state (const Bwd &a, const Item &x, const State &state)
+{
+  int boundary = x.reverse ? a.segments - 1 - x.step : x.step - 1;
+  uint4 *to = a.between + (((int64_t) x.reverse * (a.segments - 1) + boundary) * a.vectors + x.vector) * KNOT;
+
+#pragma unroll
+  for (int j = 0; j < 16; j += 2)
+    to[j / 2 * CONSUMERS + threadIdx.x] =
+        make_uint4 (bf16_pair (state[j][0], state[j][1]), bf16_pair (state[j][2], state[j][3]),
+                    bf16_pair (state[j + 1][0], state[j + 1][1]), bf16_pair (state[j + 1][2], state[j + 1][3]));
 }
 
 /* --- what is full and free ---------------------------------------------------------------------------------------- */

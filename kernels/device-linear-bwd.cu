@@ -2,20 +2,6 @@
 /* The gradients of linear attention with a decay: which of two ways a card and a shape take. */
 #include "kernels/device-linear-bwd.cuh"
 
-#ifdef SP_SM90
-static bool
-is_warpgroup_shape (SpDevShape s)
-{
-  return s.k <= 128 && s.n <= 128 && s.m <= INT32_MAX - 512 && s.m * s.batch * s.heads <= (int64_t) INT32_MAX * 64;
-}
-
-static bool
-is_warpgroup_output (SpDevTensor t)
-{
-  return t.dtype == SP_DEV_BF16 && is_aligned (t.data, 16);
-}
-#endif
-
 size_t
 sp_dev_linear_bwd_scratch_bytes (SpDevShape shape)
 {

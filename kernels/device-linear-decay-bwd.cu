@@ -6,7 +6,9 @@
  * its keys one after the other: four warps dq, four dk, four dv. Keys of more than 128 features go in two parts, the second
  * of which adds to what the first made of values and decays.
  */
+#include "kernels/device-linear-bwd.cuh"
 #include "kernels/device-linear-decay-head.cuh"
+#include "kernels/device-linear-decay-tables.cuh"
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
@@ -142,6 +144,7 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
     float states = 0, past[2] = {}, before[2] = {}, inter[2], low = 1, high = 1;
 
     i.h = i.kv * share + head;
+    w = (int) afresh ((uint32_t) w); /* nor is what follows from it, here and for each slice */
     if (head > 0)
       __syncthreads (); /* the one before has been read */
     load_head (a, i, t, head == 0);
@@ -161,6 +164,7 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
     }
 #pragma unroll 1
     for (int slice = 0; slice < F::N / 64; slice += F::slices) {
+      w = (int) afresh ((uint32_t) w);
       if (slice > 0) {
         __syncthreads ();
         load_slices (a, i, t, slice);
@@ -214,7 +218,14 @@ sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r)
 {
   if (r->decay == SP_DEV_DECAY_FEATURE)
     return feature_bwd_scratch (*r);
-  return 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + decay_states_scratch (*r);
+  size_t by_groups = 0, by_warps = 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + decay_tables_bytes (*r) +
+                                   decay_states_scratch (*r);
+
+#ifdef SP_SM90
+  if (is_warpgroup_shape (r->shape))
+    by_groups = recurrent_bwd_sm90_scratch (*r);
+#endif
+  return max (by_warps, by_groups);
 }
 
 template <typename F>
@@ -247,6 +258,7 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
   size_t kept = (kept_bytes (s) + 255) / 256 * 256;
   uint16_t *states[2] = { (uint16_t *) scratch, (uint16_t *) ((char *) scratch + kept) };
   void *rest = (char *) scratch + 2 * kept;
+  float *tables = (float *) rest;
   const float *before;
   cudaError_t error;
 
@@ -259,11 +271,22 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
     return feature_bwd (
         { *r, q, keys, values, gates, d_o, state_in, dstate_out, dq, dkeys, dvalues, dgates, dstate_in, scratch },
         stream);
-  error = decay_states ({ *r, gates, beta, false, keys, values, state_in, nullptr, nullptr, states[0], rest, nullptr },
+#ifdef SP_SM90
+  if (is_warpgroup_shape (s) && is_warpgroup_output (dq) && is_warpgroup_output (dkeys) &&
+      is_warpgroup_output (dvalues) && has_groups ())
+    return recurrent_bwd_sm90 (
+        *r, { s, nullptr, q, keys, values, d_o, state_in, dstate_out, dq, dkeys, dvalues, dstate_in, scratch },
+        { gates, beta, dbeta, dgates }, stream);
+#endif
+  error = decay_tables (*r, gates, beta, tables, stream);
+  if (error != cudaSuccess)
+    return error;
+  rest = (char *) rest + decay_tables_bytes (*r);
+  error = decay_states ({ *r, gates, tables, false, keys, values, state_in, nullptr, nullptr, states[0], rest },
                         &before, stream);
   if (error == cudaSuccess)
-    error = decay_states ({ *r, gates, {}, true, q, d_o, dstate_out, dstate_in, nullptr, states[1], rest, nullptr },
-                          &before, stream);
+    error = decay_states ({ *r, gates, tables, true, q, d_o, dstate_out, dstate_in, nullptr, states[1], rest }, &before,
+                          stream);
   Gradients a = { s.m,
                   s.batch,
                   s.heads,

@@ -67,7 +67,10 @@ template <int D>
 static __device__ inline void
 load_rows (uint32_t tile, const uint16_t *from, int64_t stride, int rows, int columns)
 {
-  for (int i = threadIdx.x; i < 64 * D / 8; i += THREADS) {
+  int thread = threadIdx.x;
+
+  asm volatile("" : "+r"(thread)); /* what follows from it is not worth registers for a whole loop */
+  for (int i = thread; i < 64 * D / 8; i += THREADS) {
     int row = i / (D / 8), piece = i % (D / 8);
     bool is_valid = row < rows && piece * 8 < columns;
     copy_16 (tile + swizzled (row, piece), is_valid ? from + row * stride + piece * 8 : from, is_valid);

@@ -395,14 +395,14 @@ feature_bwd (const DecayBackward &x, cudaStream_t stream)
   uint32_t *masks = (uint32_t *) ((char *) states[1] + kept_bytes (s));
   void *rest = (char *) masks + mask_bytes (s);
   const float *before;
-  cudaError_t error =
-      decay_states ({ x.r, x.gates, {}, false, x.keys, x.values, x.state_in, nullptr, nullptr, states[0], rest, masks },
-                    &before, stream);
+  cudaError_t error = decay_states (
+      { x.r, x.gates, nullptr, false, x.keys, x.values, x.state_in, nullptr, nullptr, states[0], rest, false, masks },
+      &before, stream);
 
   if (error == cudaSuccess)
     error = decay_states (
-        { x.r, x.gates, {}, true, x.q, x.d_o, x.dstate_out, x.dstate_in, nullptr, states[1], rest, masks }, &before,
-        stream);
+        { x.r, x.gates, nullptr, true, x.q, x.d_o, x.dstate_out, x.dstate_in, nullptr, states[1], rest, false, masks },
+        &before, stream);
   Gradients a = { s.m,
                   s.batch,
                   s.heads,

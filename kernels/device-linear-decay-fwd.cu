@@ -3,36 +3,46 @@
  * The forward of linear attention whose decay follows the data. Of a decay a head it is device-linear-output.cuh's, with
  * weights that are read; of a decay a feature device-linear-decay-feature-fwd.cu.
  */
+#include "kernels/device-linear-decay-tables.cuh"
 #include "kernels/device-linear-decay.cuh"
 #include "kernels/device-linear-output.cuh"
 
 /* --- a decay a head ----------------------------------------------------------------------------------------------- */
 
+/* A chunk's B, BETA and HALVES, copied a chunk ahead. */
 template <typename F> struct ByHead {
-  static constexpr int bytes = 2 * HEAD_BYTES;
-  HeadGates gates;
+  static constexpr int slot = HEAD_BYTES, bytes = 2 * slot;
+  const float *table; /* of the segment's first chunk */
   unsigned char *slots;
   const float *b;
+  int chunks;
 
   __device__ ByHead (const Forward &a, const Place &p, unsigned char *shared)
-      : gates (head_gates_of (a, p)), slots (shared), b (nullptr)
+      : table (a.tables +
+               ((p.b * a.heads + p.h) * ((a.m + CHUNK - 1) / CHUNK) + p.first / CHUNK) * (int64_t) TABLE_FLOATS),
+        slots (shared), b (nullptr), chunks ((p.tokens + CHUNK - 1) / CHUNK)
   {
+  }
+  __device__ void copy (int chunk) const
+  {
+    constexpr int sums = 2 * CHUNK * 4 / 16;
+    int piece = threadIdx.x;
+
+    asm volatile("" : "+r"(piece)); /* what follows from it is not worth registers for a whole loop */
+
+    if (chunk < chunks && piece < slot / 16)
+      copy_16 ((uint32_t) __cvta_generic_to_shared (slots) + chunk % 2 * slot + piece * 16,
+               table + chunk * TABLE_FLOATS + 4 * piece + (piece < sums ? TABLE_B : TABLE_HALVES - sums * 4), true);
+    copy_commit ();
   }
   __device__ void start ()
   {
-    if (threadIdx.x < 32) {
-      gates.fetch (0);
-      gates.put (slots, false);
-      gates.fetch (1);
-    }
+    copy (0);
   }
   __device__ void turn (int chunk, int)
   {
-    b = (const float *) (slots + chunk % 2 * HEAD_BYTES);
-    if (threadIdx.x < 32) {
-      gates.put (slots + (chunk + 1) % 2 * HEAD_BYTES, false);
-      gates.fetch (chunk + 2);
-    }
+    b = (const float *) (slots + chunk % 2 * slot);
+    copy (chunk + 1);
   }
   __device__ float score (int query, int key, float s) const
   {
@@ -85,10 +95,36 @@ head_outputs (const Forward &a, int64_t segments, cudaStream_t stream)
                    : run_head<Form<256, 16, 8>, 1> (a, segments, stream);
 }
 
+/* Whether the outputs are by groups, as those of a slope. */
+static bool
+is_by_groups (const SpDevRecurrence *r)
+{
+  return r->decay == SP_DEV_DECAY_HEAD && r->shape.k <= 128 && has_groups ();
+}
+
+/* Tables first. Enough for either way, so that it can be asked where there is no card. */
+static size_t
+tables_bytes (const SpDevRecurrence *r)
+{
+  return r->decay == SP_DEV_DECAY_HEAD ? decay_tables_bytes (*r) : 0;
+}
+
+static cudaError_t
+states_with_tables (DecayStates s, SpDevTensor beta, const float **before, cudaStream_t stream)
+{
+  cudaError_t error = cudaSuccess;
+
+  if (s.r.decay == SP_DEV_DECAY_HEAD)
+    error = decay_tables (s.r, s.gates, beta, (float *) s.scratch, stream);
+  s.tables = (const float *) s.scratch;
+  s.scratch = (char *) s.scratch + tables_bytes (&s.r);
+  return error == cudaSuccess ? decay_states (s, before, stream) : error;
+}
+
 size_t
 sp_dev_recurrent_scratch_bytes (const SpDevRecurrence *r)
 {
-  return decay_states_scratch (*r);
+  return tables_bytes (r) + decay_states_scratch (*r);
 }
 
 cudaError_t
@@ -101,8 +137,8 @@ sp_dev_recurrent_own (const SpDevRecurrence *r, SpDevTensor keys, SpDevTensor va
     return cudaErrorInvalidValue;
   if (decay_is_empty (r->shape))
     return cudaSuccess;
-  return decay_states ({ *r, gates, beta, false, keys, values, nullptr, state, transfer, nullptr, scratch, nullptr },
-                       &before, stream);
+  return states_with_tables ({ *r, gates, nullptr, false, keys, values, nullptr, state, transfer, nullptr, scratch },
+                             beta, &before, stream);
 }
 
 cudaError_t
@@ -115,8 +151,8 @@ sp_dev_recurrent_own_bwd (const SpDevRecurrence *r, SpDevTensor q, const float *
     return cudaErrorInvalidValue;
   if (decay_is_empty (r->shape))
     return cudaSuccess;
-  return decay_states ({ *r, gates, {}, true, q, d_o, nullptr, dstate, transfer, nullptr, scratch, nullptr }, &before,
-                       stream);
+  return states_with_tables ({ *r, gates, nullptr, true, q, d_o, nullptr, dstate, transfer, nullptr, scratch }, {},
+                             &before, stream);
 }
 
 cudaError_t
@@ -125,7 +161,8 @@ sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpD
                   cudaStream_t stream)
 {
   SpDevShape s = r->shape;
-  Cut cut = linear_cut_of (s, false);
+  bool by_groups = is_by_groups (r);
+  Cut cut = linear_cut_of (s, by_groups);
   const float *before;
   cudaError_t error;
 
@@ -133,8 +170,9 @@ sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpD
     return cudaErrorInvalidValue;
   if (decay_is_empty (s))
     return cudaSuccess;
-  error = decay_states ({ *r, gates, beta, false, keys, values, state_in, nullptr, nullptr, nullptr, scratch, nullptr },
-                        &before, stream);
+  error = states_with_tables (
+      { *r, gates, nullptr, false, keys, values, state_in, nullptr, nullptr, nullptr, scratch, by_groups }, beta,
+      &before, stream);
   if (error != cudaSuccess)
     return error;
   Forward a = { s.m,
@@ -154,7 +192,12 @@ sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpD
                 state,
                 s.kv_heads,
                 gates,
-                beta };
+                beta,
+                (const float *) scratch };
+#ifdef SP_SM90
+  if (by_groups)
+    return linear_outputs_sm90 (a, cut.segments, stream);
+#endif
   return r->decay == SP_DEV_DECAY_HEAD ? head_outputs (a, cut.segments, stream)
                                        : feature_outputs (a, cut.segments, stream);
 }

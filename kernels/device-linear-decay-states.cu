@@ -4,13 +4,17 @@
  * state before each chunk, which the backward wants. One kernel goes through a segment for the first and for the last: here
  * of a decay a head, in device-linear-decay-feature-states.cu of one a feature.
  */
+#include "kernels/device-linear-decay-tables.cuh"
 #include "kernels/device-linear-decay.cuh"
+
+/* Of a chunk's table of a decay a head: weights of tokens, and the last of B. */
+#define WEIGHT_BYTES (2 * CHUNK * 2 + 16)
 
 template <typename F, int STAGES>
 static constexpr size_t
 states_bytes (void)
 {
-  return STAGES * (F::key_bytes + F::value_bytes) + 2 * HEAD_BYTES;
+  return STAGES * (F::key_bytes + F::value_bytes + WEIGHT_BYTES);
 }
 
 template <typename F>
@@ -33,14 +37,20 @@ state_keep (const States &a, const Place &p, State<F> &state, int chunk)
       }
 }
 
+static __device__ inline float
+total_of (const unsigned char *weights)
+{
+  return *(const float *) (weights + WEIGHT_BYTES - 4);
+}
+
 /* The chunk's part, by weights of values. */
 template <typename F>
 static __device__ inline void
-state_chunk (State<F> &state, const unsigned char *gates, uint32_t x_tile)
+state_chunk (State<F> &state, const unsigned char *own, uint32_t x_tile)
 {
-  uint32_t weights = (uint32_t) __cvta_generic_to_shared (gates) + HEAD_WEIGHTS;
+  uint32_t weights = (uint32_t) __cvta_generic_to_shared (own);
 
-  state_decay (state, exp2_fast (((const float *) gates)[CHUNK - 1]));
+  state_decay (state, exp2_fast (total_of (own)));
 #pragma unroll
   for (int token = 0; token < CHUNK; token += 16) {
     uint32_t v[F::tiles][4], weighed[F::tiles][4];
@@ -61,7 +71,6 @@ __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
   unsigned char *gates = dynamic + STAGES * stage;
   int segments = (int) ((a.f.m + a.f.segment - 1) / a.f.segment);
   Place p = place_at (a.f, F::C, a.reverse ? segments - 1 - (int) blockIdx.z : (int) blockIdx.z);
-  HeadGates head = head_gates_of (a.f, p);
   State<F> state = {};
   int count = (p.tokens + CHUNK - 1) / CHUNK;
   float total = 0;
@@ -76,22 +85,28 @@ __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
                                          (int) a.f.d);
       load_tile<F::value_row, F::threads> (to + F::key_bytes, a.f.values + element_of (a.f, p, first, a.f.c) + p.column,
                                            vectors * a.f.c, rows, (int) a.f.c - p.column);
+      if (threadIdx.x <= 2 * CHUNK * 2 / 16) {
+        const float *table =
+            a.f.tables +
+            ((int64_t) blockIdx.y * ((a.f.m + CHUNK - 1) / CHUNK) + p.first / CHUNK + chunk) * TABLE_FLOATS;
+        bool is_last = threadIdx.x == 2 * CHUNK * 2 / 16;
+        copy_16 (tiles + STAGES * stage + i % STAGES * WEIGHT_BYTES + threadIdx.x * 16,
+                 table + (is_last     ? TABLE_B + CHUNK - 4
+                          : a.reverse ? TABLE_START_HALVES + threadIdx.x * 4
+                                      : TABLE_HALVES + threadIdx.x * 4),
+                 true);
+      }
     }
     copy_commit ();
   };
 
   for (int i = 0; i < STAGES - 1; i++)
     start (i);
-  if (threadIdx.x < 32) {
-    head.fetch (chunk_of (0));
-    head.put (gates, a.reverse);
-    head.fetch (chunk_of (1));
-  }
   if (a.f.before != nullptr)
     state_load (a.f, p, a.f.before + state_at (a.f, p, p.segment), state);
   for (int i = 0; i < count; i++) {
     uint32_t x_tile = tiles + i % STAGES * stage;
-    unsigned char *own = gates + i % 2 * HEAD_BYTES;
+    unsigned char *own = gates + i % STAGES * WEIGHT_BYTES;
 
     copy_wait<STAGES - 2> ();
     __syncthreads (); /* the chunk is there, and the one before has been read */
@@ -101,12 +116,8 @@ __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
       if (i + 1 == count)
         break;
     }
-    if (threadIdx.x < 32) {
-      head.put (gates + (i + 1) % 2 * HEAD_BYTES, a.reverse);
-      head.fetch (chunk_of (i + 2));
-    }
     state_chunk<F> (state, own, x_tile);
-    total += ((const float *) own)[CHUNK - 1];
+    total += total_of (own);
   }
   if (a.kept != nullptr)
     return;
@@ -136,6 +147,7 @@ __launch_bounds__ (CHAIN_THREADS) decay_chain_kernel (Chain c)
   int64_t decay = c.decays == 1 ? row / c.d : row, totals = c.all / (c.d * c.c) * c.decays;
   float4 running = make_float4 (0, 0, 0, 0);
 
+  release_next ();
   if (i >= c.all)
     return;
   if (c.in != nullptr)
@@ -193,18 +205,15 @@ decays_of (const SpDevRecurrence &r)
   return r.decay == SP_DEV_DECAY_FEATURE ? r.shape.k : 1;
 }
 
-static int64_t
-segments_of (const SpDevRecurrence &r)
-{
-  return linear_cut_of (r.shape, false).segments;
-}
-
 size_t
 decay_states_scratch (const SpDevRecurrence &r)
 {
   SpDevShape s = r.shape;
+  int64_t segments = linear_cut_of (s, false).segments;
 
-  return (size_t) (segments_of (r) * s.batch * s.heads * (s.k * s.n + decays_of (r))) * sizeof (float);
+  if (r.decay == SP_DEV_DECAY_HEAD)
+    segments = max (segments, linear_cut_of (s, true).segments);
+  return (size_t) (segments * s.batch * s.heads * (s.k * s.n + decays_of (r))) * sizeof (float);
 }
 
 template <typename F, int STAGES, int BLOCKS>
@@ -233,7 +242,7 @@ cudaError_t
 decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
 {
   SpDevShape s = x.r.shape;
-  Cut cut = linear_cut_of (s, false);
+  Cut cut = linear_cut_of (s, x.by_groups);
   auto walk = x.r.decay == SP_DEV_DECAY_FEATURE ? feature_states : head_states;
   bool is_whole = x.last != nullptr || x.transfer != nullptr;
   int64_t known = is_whole ? cut.segments : cut.segments - 1, all = s.batch * s.heads * s.k * s.n;
@@ -258,7 +267,8 @@ decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
           nullptr,
           s.kv_heads,
           x.gates,
-          x.beta };
+          {},
+          x.tables };
   a.reverse = x.reverse;
   a.totals = totals;
   if (known > 0) {

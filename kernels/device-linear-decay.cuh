@@ -17,14 +17,15 @@
 struct DecayStates {
   SpDevRecurrence r;
   const float *gates;
-  SpDevTensor beta; /* not read in reverse */
+  const float *tables; /* of a decay a head, device-linear-decay-tables.cuh */
   bool reverse;
   SpDevTensor keys, values;
   const float *first;     /* [batch,heads,k,n]: before all; NULL: zero */
   float *last, *transfer; /* after all; T; or NULL */
   uint16_t *kept;         /* [chunks,batch,heads,n,k] in bf16: before each chunk; or NULL */
   void *scratch;
-  uint32_t *masks; /* with kept, of a decay a feature, whose states are kept at the middles of chunks */
+  bool by_groups = false;    /* the cut of outputs by groups */
+  uint32_t *masks = nullptr; /* with kept, of a decay a feature, whose states are kept at the middles of chunks */
 };
 
 /* One pass over segments, those that come first in their order. */
@@ -36,7 +37,7 @@ struct States {
   uint32_t *masks; /* of which features are steep: device-linear-decay-feature.cuh */
 };
 
-/* `before` gets the states before segments of linear_cut_of (not by groups), or NULL: zero, of the only one. */
+/* `before` gets the states before segments of linear_cut_of, or NULL: zero, of the only one. */
 cudaError_t decay_states (const DecayStates &s, const float **before, cudaStream_t stream);
 size_t decay_states_scratch (const SpDevRecurrence &r);
 
@@ -125,7 +126,8 @@ struct HeadGates {
     }
   }
 
-  __device__ void put (unsigned char *to, bool reverse) const
+  /* b of both; the sum over all. */
+  __device__ float add_up (float (&b)[2]) const
   {
     int lane = threadIdx.x % 32;
     float sum = g[0] + g[1];
@@ -135,8 +137,17 @@ struct HeadGates {
       float other = __shfl_up_sync (0xffffffffu, sum, offset);
       sum += lane >= offset ? other : 0;
     }
-    float total = __shfl_sync (0xffffffffu, sum, 31), before = __shfl_up_sync (0xffffffffu, sum, 1);
-    float b[2] = { (lane > 0 ? before : 0) + g[0], sum }, high[2], weight[2];
+    float before = __shfl_up_sync (0xffffffffu, sum, 1);
+    b[0] = (lane > 0 ? before : 0) + g[0];
+    b[1] = sum;
+    return __shfl_sync (0xffffffffu, sum, 31);
+  }
+
+  __device__ void put (unsigned char *to, bool reverse) const
+  {
+    int lane = threadIdx.x % 32;
+    float b[2], high[2], weight[2], total = add_up (b);
+
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       weight[e] = reverse ? exp2f (b[e]) : w[e] * exp2f (total - b[e]);
@@ -148,9 +159,3 @@ struct HeadGates {
     ((uint32_t *) (to + HEAD_WEIGHTS))[lane + 32] = bf16_pair (weight[0] - high[0], weight[1] - high[1]);
   }
 };
-
-static __device__ inline HeadGates
-head_gates_of (const Forward &a, const Place &p)
-{
-  return { a.gates, a.beta, element_of (a, p, p.first, 1), a.batch * a.heads, p.tokens, {}, {} };
-}

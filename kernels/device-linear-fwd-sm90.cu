@@ -7,18 +7,24 @@
  * As in device-linear-fwd.cuh all is turned: the state S^T[64,D] and the outputs o^T[64,64] are what products accumulate,
  * and S^T is an operand of the outputs as it lies in registers.
  */
+#include "kernels/device-linear-decay-tables.cuh"
 #include "kernels/device-linear-fwd.cuh"
 #include "kernels/device-map.cuh"
 #include "kernels/device-wgmma.cuh"
 
-template <int D_, int G_> struct Group {
+#include <type_traits>
+
+/* GATED: decays follow the data, and chunks bring their weights: of their tables B and what is after it. */
+template <int D_, int G_, bool GATED_> struct Group {
   static constexpr int D = D_, G = G_, C = 64 * G, threads = 128 * (G + 1);
+  static constexpr bool gated = GATED_;
   static constexpr int key_bytes = D / 64 * PANEL, value_bytes = G * PANEL, stage = 2 * key_bytes + value_bytes;
-  static constexpr int blocks = D == 64 && G == 1 ? 2 : 1; /* of an SM */
-  static constexpr int stages = blocks == 2 ? 3 : 4;
-  /* For each warpgroup: scores, outputs on their way, weights. */
+  static constexpr int blocks = G == 1 ? 2 : 1; /* of an SM */
+  static constexpr int stages = blocks == 2 ? (D == 64 ? 3 : 2) : gated ? 3 : 4;
+  /* For each warpgroup: scores, outputs on their way, weights; or weights of each stage. */
   static constexpr int scores = stages * stage, staged = scores + G * PANEL, weights = staged + G * PANEL;
-  static constexpr int barriers = weights + G * 4 * CHUNK, bytes = barriers + 2 * stages * 8;
+  static constexpr int table = gated ? 4 * (TABLE_START_HALVES - TABLE_B) : 0;
+  static constexpr int barriers = weights + (gated ? stages * table : G * 4 * CHUNK), bytes = barriers + 2 * stages * 8;
   static_assert (bytes <= 227 * 1024 / blocks);
 };
 
@@ -35,20 +41,23 @@ template <typename F>
 static __device__ inline void
 produce (const Boxed &a, const Place &p, uint32_t shared, int chunks)
 {
-  int vector = p.b * (int) a.f.heads + p.h;
+  int vector = p.b * (int) a.f.heads + p.h, keys = vector / (int) (a.f.heads / a.f.kv_heads);
+  int64_t table = (vector * ((a.f.m + CHUNK - 1) / CHUNK) + p.first / CHUNK) * TABLE_FLOATS + TABLE_B;
 
   for (int chunk = 0; chunk < chunks; chunk++) {
     int stage = chunk % F::stages, token = (int) p.first + chunk * CHUNK;
     uint32_t full = shared + F::barriers + 8 * stage, empty = full + 8 * F::stages, to = shared + stage * F::stage;
 
     barrier_wait (empty, chunk / F::stages % 2 ^ 1);
-    barrier_expect (full, F::stage);
+    barrier_expect (full, F::stage + F::table);
+    if (F::gated)
+      copy_bytes (shared + F::weights + stage * F::table, a.f.tables + table + chunk * TABLE_FLOATS, F::table, full);
 #pragma unroll
     for (int i = 0; i < F::D / 64; i++)
-      copy_box (to + i * PANEL, &a.queries, 64 * i, vector, token, full);
+      copy_box (to + i * PANEL, &a.queries, 64 * i, keys, token, full);
 #pragma unroll
     for (int i = 0; i < F::D / 64; i++)
-      copy_box (to + F::key_bytes + i * PANEL, &a.keys, 64 * i, vector, token, full);
+      copy_box (to + F::key_bytes + i * PANEL, &a.keys, 64 * i, keys, token, full);
 #pragma unroll
     for (int i = 0; i < F::G; i++)
       copy_box (to + 2 * F::key_bytes + i * PANEL, &a.values, p.column + 64 * i, vector, token, full);
@@ -75,27 +84,129 @@ hold_operand (uint32_t (&a)[N][4])
       asm volatile("" : "+r"(a[i][e])::"memory");
 }
 
-/* Scores of 64 queries by 64 keys decayed by distance, zero where the key comes after, to shared memory. */
-static __device__ inline void
-scores_keep (const float (&s)[8][4], uint32_t scores, float slope2)
+/* --- weights: of a slope, or a chunk's own ------------------------------------------------------------------------ */
+
+/* The first of this thread's rows and columns among scores of 64 queries by 64 keys. */
+static __device__ inline int
+score_row (void)
 {
-  int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  int ahead = 16 * warp + g - 2 * t; /* distance of s[0][0] */
-  float exponent = -slope2 * (float) ahead;
+  return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+}
+
+static __device__ inline int
+score_column (void)
+{
+  return threadIdx.x % 4 * 2;
+}
+
+template <typename F> struct SlopeWeights {
+  float slope2, over_chunk; /* lambda^64 */
+  uint32_t at;              /* of the tokens' values in the state after the chunk: two bf16 each */
+
+  __device__ SlopeWeights (const Place &p, unsigned char *dynamic, int group)
+      : slope2 (p.slope2), over_chunk (decay2 (p.slope2, CHUNK)),
+        at (shared_address (dynamic) + F::weights + group * 4 * CHUNK)
+  {
+    if (threadIdx.x % 128 < 32)
+      weights_set (at, slope2, CHUNK);
+  }
+
+  /* Before a chunk's scores are known to all. */
+  __device__ void turn (int, int tokens)
+  {
+    if (tokens < CHUNK) {
+      if (threadIdx.x % 128 < 32)
+        weights_set (at, slope2, tokens);
+      over_chunk = decay2 (slope2, tokens);
+    }
+  }
+
+  /* Decayed by distance, zero where the key comes after. */
+  __device__ void scores_keep (const float (&s)[8][4], uint32_t scores) const
+  {
+    int ahead = score_row () - score_column (); /* distance of s[0][0] */
+    float exponent = -slope2 * (float) ahead;
 
 #pragma unroll
-  for (int n = 0; n < 8; n++)
+    for (int n = 0; n < 8; n++)
 #pragma unroll
-    for (int e = 0; e < 4; e += 2) {
-      float x[2];
+      for (int e = 0; e < 4; e += 2) {
+        float x[2];
 #pragma unroll
-      for (int j = 0; j < 2; j++) {
-        int further = 8 * n + j - 4 * e;
-        x[j] = ahead >= further ? s[n][e + j] * exp2_fast (exponent + slope2 * (float) further) : 0;
+        for (int j = 0; j < 2; j++) {
+          int further = 8 * n + j - 4 * e;
+          x[j] = ahead >= further ? s[n][e + j] * exp2_fast (exponent + slope2 * (float) further) : 0;
+        }
+        store_word (scores + swizzled (score_row () + 4 * e, n) + 2 * score_column (), bf16_pair (x[0], x[1]));
       }
-      store_word (scores + swizzled (16 * warp + g + 4 * e, n) + 4 * t, bf16_pair (x[0], x[1]));
+  }
+
+  __device__ void outputs (float (&o)[8][4]) const
+  {
+    float w[2] = { decay2 (slope2, index_of (0, 0) + 1), decay2 (slope2, index_of (0, 1) + 1) };
+    float step = decay2 (slope2, 8);
+
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        o[n][e] *= w[e % 2];
+      w[0] *= step;
+      w[1] *= step;
     }
-}
+  }
+};
+
+template <typename F> struct GateWeights {
+  const float *tables, *b;
+  float over_chunk;
+  uint32_t at;
+
+  __device__ GateWeights (const Place &, unsigned char *dynamic, int)
+      : tables ((const float *) (dynamic + F::weights)), b (nullptr), over_chunk (1), at (0)
+  {
+  }
+
+  __device__ void turn (int chunk, int)
+  {
+    b = tables + chunk % F::stages * (F::table / 4);
+    over_chunk = exp2_fast (b[CHUNK - 1]);
+    at = shared_address (b + TABLE_HALVES - TABLE_B);
+  }
+
+  __device__ void scores_keep (const float (&s)[8][4], uint32_t scores) const
+  {
+    const float *columns = b + score_column ();
+    float own[2] = { b[score_row ()], b[score_row () + 8] };
+
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+      float2 other = *(const float2 *) (columns + 8 * n);
+      float2 beta = *(const float2 *) (columns + 8 * n + TABLE_BETA - TABLE_B);
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) {
+        int ahead = score_row () + 4 * e - score_column () - 8 * n;
+        float low = s[n][e] * (exp2_fast (own[e / 2] - other.x) * beta.x);
+        float high = s[n][e + 1] * (exp2_fast (own[e / 2] - other.y) * beta.y);
+        store_word (scores + swizzled (score_row () + 4 * e, n) + 2 * score_column (),
+                    bf16_pair (ahead >= 0 ? low : 0, ahead >= 1 ? high : 0));
+      }
+    }
+  }
+
+  __device__ void outputs (float (&o)[8][4]) const
+  {
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+      float2 w = *(const float2 *) (b + TABLE_START - TABLE_B + index_of (n, 0));
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        o[n][e] *= e % 2 ? w.y : w.x;
+    }
+  }
+};
+
+/* --- outputs ------------------------------------------------------------------------------------------------------ */
 
 /* The outputs, turned back, to shared memory: rows of 64 columns. */
 static __device__ inline void
@@ -125,13 +236,13 @@ outputs_store_each (const Forward &a, const Place &p, const float (&o)[8][4], in
         store1 (a.o, element_of (a, p, first + index_of (n, e), a.c) + column + e / 2 * 8, o[n][e]);
 }
 
-template <typename F> struct Consumer {
+template <typename F, typename W> struct Consumer {
   const Boxed &a;
   const Place &p;
-  uint32_t shared, scores, staged, weights;
+  W w;
+  uint32_t shared, scores, staged;
   int group, warp; /* of the block, of the group */
   int column;      /* this thread's first, of all */
-  float factor;    /* lambda^64 */
   float state[F::D / 8][4];
 
   template <typename G> __device__ void state_each (G g)
@@ -165,27 +276,12 @@ template <typename F> struct Consumer {
       fragment_a_transposed (v[k], y_tile + group * PANEL, 16 * k, 16 * warp);
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        uint32_t at = weights + 2 * (16 * k + 8 * half) + threadIdx.x % 4 * 4;
+        uint32_t at = w.at + 2 * (16 * k + 8 * half) + threadIdx.x % 4 * 4;
         uint32_t high = load_word (at), low = load_word (at + 2 * CHUNK);
 #pragma unroll
         for (int e = 0; e < 2; e++)
           weighed[k][2 * half + e] = weigh (v[k][2 * half + e], high, low);
       }
-    }
-  }
-
-  __device__ void outputs_decay (float (&o)[8][4]) const
-  {
-    float w[2] = { decay2 (p.slope2, index_of (0, 0) + 1), decay2 (p.slope2, index_of (0, 1) + 1) };
-    float step = decay2 (p.slope2, 8);
-
-#pragma unroll
-    for (int n = 0; n < 8; n++) {
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        o[n][e] *= w[e % 2];
-      w[0] *= step;
-      w[1] *= step;
     }
   }
 
@@ -234,12 +330,8 @@ template <typename F> struct Consumer {
     wgmma_commit ();
     wgmma_wait<1> ();
     wgmma_hold (s);
-    scores_keep (s, scores, p.slope2);
-    if (tokens < CHUNK) {
-      if (threadIdx.x % 128 < 32)
-        weights_set (weights, p.slope2, tokens);
-      factor = decay2 (p.slope2, tokens);
-    }
+    w.turn (chunk, tokens);
+    w.scores_keep (s, scores);
     fence_async ();
     if (threadIdx.x % 128 == 0)
       store_wait_read ();
@@ -248,7 +340,7 @@ template <typename F> struct Consumer {
     wgmma_wait<0> ();
     wgmma_hold (o);
     hold_operand (s_operand);
-    outputs_decay (o);
+    w.outputs (o);
     wgmma_hold (o);
     hold_operand (v);
     wgmma_fence ();
@@ -262,7 +354,7 @@ template <typename F> struct Consumer {
       for (int n = 0; n < F::D / 8; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-          state[n][e] *= factor;
+          state[n][e] *= w.over_chunk;
       wgmma_hold (state);
       hold_operand (weighed);
       wgmma_fence ();
@@ -307,22 +399,20 @@ __launch_bounds__ (F::threads, F::blocks) group_output_kernel (const __grid_cons
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(F::G == 1 ? 224 : 240));
   int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-  Consumer<F> c = { a,
-                    p,
-                    shared,
-                    shared + F::scores + group * PANEL,
-                    shared + F::staged + group * PANEL,
-                    shared + F::weights + group * 4 * CHUNK,
-                    group,
-                    warp,
-                    p.column + 64 * group + 16 * warp + (int) threadIdx.x % 32 / 4,
-                    decay2 (p.slope2, CHUNK),
-                    {} };
+  typedef std::conditional_t<F::gated, GateWeights<F>, SlopeWeights<F>> Weights;
+  Consumer<F, Weights> c = { a,
+                             p,
+                             Weights (p, dynamic, group),
+                             shared,
+                             shared + F::scores + group * PANEL,
+                             shared + F::staged + group * PANEL,
+                             group,
+                             warp,
+                             p.column + 64 * group + 16 * warp + (int) threadIdx.x % 32 / 4,
+                             {} };
   asm volatile("griddepcontrol.wait;\n" ::: "memory"); /* the states are there */
   const float *before = a.f.before != nullptr ? a.f.before + state_at (a.f, p, p.segment) - p.column : nullptr;
   c.state_each ([&] (float &s, bool is_there, int64_t at) { s = before != nullptr && is_there ? before[at] : 0; });
-  if (threadIdx.x % 128 < 32)
-    weights_set (c.weights, p.slope2, CHUNK);
   for (int chunk = 0; chunk < chunks; chunk++)
     c.step (chunk, chunks);
   if (threadIdx.x % 128 == 0)
@@ -340,13 +430,13 @@ __launch_bounds__ (F::threads, F::blocks) group_output_kernel (const __grid_cons
 
 /* Boxes of 64 tokens. What the L2 gets is no wider than a head's row, lest a fetch reach into another's. */
 static bool
-make_map (CUtensorMap *map, const void *data, const Forward &f, int64_t size)
+make_map (CUtensorMap *map, const void *data, const Forward &f, int64_t heads, int64_t size)
 {
   CUtensorMapL2promotion fetch = size % 128 == 0  ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
                                  : size % 64 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
                                                   : CU_TENSOR_MAP_L2_PROMOTION_NONE;
 
-  return map_of (map, data, f.m, f.batch * f.heads, size, CHUNK, fetch) == cudaSuccess;
+  return map_of (map, data, f.m, f.batch * heads, size, CHUNK, fetch) == cudaSuccess;
 }
 
 template <typename F>
@@ -371,6 +461,17 @@ run_outputs (const Boxed &a, int64_t segments, cudaStream_t stream)
   return cudaLaunchKernelEx (&config, group_output_kernel<F>, a);
 }
 
+template <bool GATED>
+static cudaError_t
+run_sized (const Boxed &a, int64_t segments, cudaStream_t stream)
+{
+  if (a.f.d <= 64)
+    return a.f.c <= 64 ? run_outputs<Group<64, 1, GATED>> (a, segments, stream)
+                       : run_outputs<Group<64, 2, GATED>> (a, segments, stream);
+  return a.f.c <= 64 ? run_outputs<Group<128, 1, GATED>> (a, segments, stream)
+                     : run_outputs<Group<128, 2, GATED>> (a, segments, stream);
+}
+
 cudaError_t
 linear_outputs_sm90 (const Forward &f, int64_t segments, cudaStream_t stream)
 {
@@ -378,12 +479,8 @@ linear_outputs_sm90 (const Forward &f, int64_t segments, cudaStream_t stream)
 
   a.f = f;
   a.is_boxed = f.is_wide && f.o.dtype == SP_DEV_BF16;
-  if (!make_map (&a.queries, f.queries, f, f.d) || !make_map (&a.keys, f.keys, f, f.d) ||
-      !make_map (&a.values, f.values, f, f.c) || (a.is_boxed && !make_map (&a.o, f.o.data, f, f.c)))
+  if (!make_map (&a.queries, f.queries, f, f.kv_heads, f.d) || !make_map (&a.keys, f.keys, f, f.kv_heads, f.d) ||
+      !make_map (&a.values, f.values, f, f.heads, f.c) || (a.is_boxed && !make_map (&a.o, f.o.data, f, f.heads, f.c)))
     return cudaErrorInvalidValue;
-  if (f.d <= 64)
-    return f.c <= 64 ? run_outputs<Group<64, 1>> (a, segments, stream)
-                     : run_outputs<Group<64, 2>> (a, segments, stream);
-  return f.c <= 64 ? run_outputs<Group<128, 1>> (a, segments, stream)
-                   : run_outputs<Group<128, 2>> (a, segments, stream);
+  return f.tables != nullptr ? run_sized<true> (a, segments, stream) : run_sized<false> (a, segments, stream);
 }

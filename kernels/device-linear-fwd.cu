@@ -138,19 +138,6 @@ __launch_bounds__ (CHAIN_THREADS) chain_kernel (Chain c)
 /* Of an H100, whatever the card: the cut decides the order of sums. */
 #define MULTIPROCESSORS 132
 
-static bool
-has_groups (void)
-{
-#ifdef SP_SM90
-  int device, major = 0;
-
-  return cudaGetDevice (&device) == cudaSuccess &&
-         cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-#else
-  return false;
-#endif
-}
-
 /* As many segments as finish first. A block takes a time for each chunk, half more with the states' pass, and one for
  * its state, which goes to memory and back twice; a chunk's keys, values, queries and outputs count as 2. */
 Cut
@@ -160,7 +147,7 @@ linear_cut_of (SpDevShape s, bool by_groups)
   int64_t chunks = div_up (s.m, CHUNK), blocks = s.batch * s.heads * div_up (s.n, cut.columns);
   int64_t best = 1, least = INT64_MAX;
 
-  cut.at_once = MULTIPROCESSORS * (by_groups && (s.k > 64 || s.n > 64) ? 1 : 2);
+  cut.at_once = MULTIPROCESSORS * (by_groups && s.n > 64 ? 1 : 2);
   for (int64_t n = 1; n <= chunks && n <= cut.at_once; n++) {
     int64_t block = n == 1 ? 2 * chunks : 3 * div_up (chunks, n) + 16, time = div_up (blocks * n, cut.at_once) * block;
     if (time < least) {

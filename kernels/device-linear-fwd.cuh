@@ -28,6 +28,7 @@ struct Forward {
   int64_t kv_heads; /* heads of queries and keys */
   const float *gates;
   SpDevTensor beta;
+  const float *tables = nullptr; /* device-linear-decay-tables.cuh, for the outputs by groups */
 };
 
 /* How a shape is cut: device-linear-fwd.cu. */

@@ -15,6 +15,20 @@ linear_is_legal (SpDevShape s, std::initializer_list<SpDevTensor> in, std::initi
   return s.k % 8 == 0 && s.n % 8 == 0 && s.k <= 256 && s.n <= 256 && s.batch * s.heads <= 65535 && are_floats (out);
 }
 
+/* Whether the card has kernels by warpgroups. */
+static inline bool
+has_groups (void)
+{
+#ifdef SP_SM90
+  int device, major = 0;
+
+  return cudaGetDevice (&device) == cudaSuccess &&
+         cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+#else
+  return false;
+#endif
+}
+
 /* lambda^distance, of the slope times log2 e */
 static __device__ inline float
 decay2 (float slope2, int distance)

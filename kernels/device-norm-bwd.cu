@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The norms' backward. As many blocks as there are rows of sums go through the rows in order, each its own. A thread has
- * the same columns of each row, so that its sums stay in registers; the rows that come next are on their way to shared
- * memory, each thread's pieces to a place of its own, so that no thread waits for another's. Sums over rows are of two
- * passes: each block sums its rows, then the blocks' are summed in their order.
+ * The norms' backward with sums over rows. As many blocks as there are rows of sums go through the rows in order, each its
+ * own. A thread has the same columns of each row, so that its sums stay in registers; the rows that come next are on their
+ * way to shared memory, each thread's pieces to a place of its own, so that no thread waits for another's. Sums over rows
+ * are of two passes: each block sums its rows, then the blocks' are summed in their order.
  */
+#include "kernels/device-norm-bwd.cuh"
 #include "kernels/device-parts.cuh"
-
-struct NormBwd {
-  bool layernorm;
-  int64_t m, n;
-  float whole;
-  SpDevTensor dy, x;
-  const float *stat;
-  SpDevTensor gain, dr;
-  const float *dot;
-  SpDevTensor dx;
-  bool sums_gain, sums_bias, is_shared; /* is_shared: the sums of rows that are not held */
-  float *parts;                         /* [blocks, sums, n] */
-};
 
 /* A block's first row: some have one more than others. */
 static __device__ inline int64_t
@@ -470,9 +458,13 @@ sp_dev_norm_bwd (bool layernorm, int64_t m, int64_t n, int64_t whole, SpDevTenso
                 sums_bias,
                 sum_bytes <= MOST_SUM_BYTES,
                 (float *) scratch };
-  cudaError_t error = start_bwd (a, blocks, width, a.is_shared ? sum_bytes : 0, stream);
+  bool is_held = false;
+  cudaError_t error = n_sums == 0 ? norm_bwd_rows (a, width, stream, &is_held) : cudaSuccess;
+  if (is_held)
+    return error;
+  error = start_bwd (a, blocks, width, a.is_shared ? sum_bytes : 0, stream);
   if (error == cudaSuccess && n_sums > 0) {
-    AddParts sums = { a.parts, blocks, n_sums * n, n, { dgain, dbias }, { 0, n } };
+    AddParts sums = { a.parts, blocks, n_sums * n, { n, n }, { dgain, dbias }, { 0, n } };
     if (!sums_gain)
       sums.out[0] = dbias;
     error = add_parts (sums, n_sums, 1, stream);

@@ -1,76 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Norms, forward, and sums over rows and over columns. A row is held in registers: a warp has one of up to 2048 elements,
- * a block one of up to 32768, in pieces of 16 bytes, all of which are under way at once. Rows that are longer, or that 16
- * bytes do not divide, are gone through again and again.
+ * Norms, forward, and sums over rows and over columns. Rows that are too long to be held, or that 16 bytes do not divide,
+ * are gone through again and again.
  */
 #include "kernels/device-parts.cuh"
-
-/* --- a row in registers ------------------------------------------------------------------------------------------- */
-
-#define ROW_WARPS 8 /* of a block that has a row a warp */
-
-/* Threads that share a row, and R pieces of each. */
-template <int R, bool WARP, bool HALF> struct Row {
-  int64_t row, n;
-  int thread, threads;
-
-  __device__ Row (int64_t elements) : n (elements)
-  {
-    row = WARP ? blockIdx.x * (int64_t) ROW_WARPS + threadIdx.x / 32 : blockIdx.x;
-    thread = WARP ? threadIdx.x % 32 : threadIdx.x;
-    threads = WARP ? 32 : blockDim.x;
-  }
-
-  /* The first element of a piece, and whether it is one. */
-  __device__ int64_t first (int r) const
-  {
-    return ((int64_t) r * threads + thread) * 8;
-  }
-  __device__ bool has (int r) const
-  {
-    return first (r) < n;
-  }
-
-  __device__ void fetch_all (SpDevTensor t, Raw<8> (&raw)[R]) const
-  {
-#pragma unroll
-    for (int r = 0; r < R; r++)
-      if (has (r))
-        raw[r] = fetch<8, HALF> (t, row * n + first (r));
-  }
-
-  __device__ float sum (float x, float *parts) const
-  {
-    return WARP ? warp_sum (x) : block_sum (x, parts);
-  }
-};
-
-/* Starts f.start<R, WARP> (blocks, threads) if rows are held. */
-template <typename F>
-static cudaError_t
-hold_row (int64_t m, int64_t n, int width, const F &f, bool *ret_is_held)
-{
-  int64_t pieces = n / 8;
-  dim3 warps ((unsigned) div_up (m, ROW_WARPS)), blocks ((unsigned) m);
-
-  *ret_is_held = width == 8 && pieces <= 512 * 8;
-  if (!*ret_is_held)
-    return cudaSuccess;
-  if (pieces <= 32)
-    return f.template start<1, true> (warps, 32 * ROW_WARPS);
-  if (pieces <= 64)
-    return f.template start<2, true> (warps, 32 * ROW_WARPS);
-  if (pieces <= 128)
-    return f.template start<4, true> (warps, 32 * ROW_WARPS);
-  if (pieces <= 256)
-    return f.template start<8, true> (warps, 32 * ROW_WARPS);
-  if (pieces <= 512)
-    return f.template start<2, false> (blocks, row_threads (n, 16, 256));
-  if (pieces <= 1024)
-    return f.template start<4, false> (blocks, row_threads (n, 32, 256));
-  return f.template start<8, false> (blocks, row_threads (n, 64, 512));
-}
+#include "kernels/device-rows.cuh"
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
@@ -363,6 +297,64 @@ static __global__ void __launch_bounds__ (32 * SUM_ROWS)
   }
 }
 
+/* Where there are columns enough for most of a card, a block has some of them, all rows: one kernel. */
+#define COLUMN_THREADS 512
+#define COLUMN_WARPS (COLUMN_THREADS / 32)
+#define COLUMN_BLOCKS 132 /* of an H100, whatever the card, so that sums have one order */
+#define LEAST_COLUMN_BLOCKS 100
+
+/* Lanes that share a row, each with 8 columns: so that there are as many blocks, or the fewest that are more. */
+static int
+column_lanes (int64_t n)
+{
+  int lanes = 4;
+
+  while (lanes < 32 && div_up (n, 8 * lanes) > COLUMN_BLOCKS)
+    lanes *= 2;
+  return lanes;
+}
+
+static __global__ void
+__launch_bounds__ (COLUMN_THREADS) column_once_kernel (int64_t m, int64_t n, int lanes, SpDevTensor x, SpDevTensor out)
+{
+  __shared__ float sums[COLUMN_WARPS][32][8 + 1];
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, step = COLUMN_THREADS / lanes;
+  int64_t column = ((int64_t) blockIdx.x * lanes + lane % lanes) * 8, at = blockIdx.z * m * n + column;
+  Vec<8> sum = {};
+
+  for (int64_t i = threadIdx.x / lanes; i < m && column < n; i += SUM_LOADS * step) {
+    Raw<8> raw[SUM_LOADS];
+#pragma unroll
+    for (int r = 0; r < SUM_LOADS; r++)
+      if (i + r * step < m)
+        raw[r] = fetch<8, true> (x, at + (i + r * step) * n);
+#pragma unroll
+    for (int r = 0; r < SUM_LOADS; r++)
+      if (i + r * step < m) {
+        Vec<8> v = floats_of<8, true> (x, raw[r]);
+#pragma unroll
+        for (int l = 0; l < 8; l++)
+          sum.x[l] += v.x[l];
+      }
+  }
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    for (int offset = lanes; offset < 32; offset *= 2)
+      sum.x[l] += __shfl_xor_sync (0xffffffffu, sum.x[l], offset);
+    sums[warp][lane][l] = sum.x[l];
+  }
+  __syncthreads ();
+  if ((int) threadIdx.x >= 8 * lanes)
+    return;
+  int64_t own = (int64_t) blockIdx.x * 8 * lanes + threadIdx.x;
+  float all = 0;
+#pragma unroll 8
+  for (int w = 0; w < COLUMN_WARPS; w++)
+    all += sums[w][threadIdx.x / 8][threadIdx.x % 8];
+  if (own < n)
+    store1 (out, blockIdx.z * n + own, load1 (out, blockIdx.z * n + own) + all);
+}
+
 size_t
 sp_dev_column_sum_scratch_bytes (int64_t batch, int64_t m, int64_t n)
 {
@@ -381,12 +373,17 @@ sp_dev_column_sum (int64_t batch, int64_t m, int64_t n, SpDevTensor x, SpDevTens
   if (m == 0 || n == 0 || batch == 0)
     return cudaSuccess;
 
+  int lanes = column_lanes (n);
+  int64_t once = div_up (n, 8 * lanes);
+  if (width == 8 && x.dtype == SP_DEV_BF16 && once * batch >= LEAST_COLUMN_BLOCKS)
+    return launch (column_once_kernel, dim3 ((unsigned) once, 1, (unsigned) batch), COLUMN_THREADS, 0, stream, m, n,
+                   lanes, x, out);
   auto kernel = width == 1               ? column_sum_kernel<1, false>
                 : x.dtype == SP_DEV_BF16 ? column_sum_kernel<8, true>
                                          : column_sum_kernel<8, false>;
   cudaError_t error = launch (kernel, dim3 ((unsigned) blocks, (unsigned) pieces, (unsigned) batch), 32 * SUM_ROWS, 0,
                               stream, m, n, rows, x, (float *) scratch);
   if (error == cudaSuccess)
-    error = add_parts ({ (const float *) scratch, pieces, n, n, { out }, { 0 } }, 1, batch, stream);
+    error = add_parts ({ (const float *) scratch, pieces, n, { n }, { out }, { 0 } }, 1, batch, stream);
   return error;
 }

@@ -1,6 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows cut in pieces and joined, the features of linear attention, and the parts of an all-to-all. */
-#include "kernels/device-private.cuh"
+#include "kernels/device-unary.cuh"
+
+/* --- moves -------------------------------------------------------------------------------------------------------- */
+
+#define MOVE_THREADS 256
+#define MOVE_LOADS 2 /* of a thread, both under way before either is stored */
+
+/* f.from (i) and f.to (i): where elements i .. i + 7 lie, and where they go. */
+template <typename F>
+static __global__ void
+__launch_bounds__ (MOVE_THREADS) move_kernel (F f, int64_t vectors)
+{
+  int64_t first = (int64_t) blockIdx.x * MOVE_LOADS * MOVE_THREADS + threadIdx.x;
+  uint4 raw[MOVE_LOADS];
+
+#pragma unroll
+  for (int p = 0; p < MOVE_LOADS; p++)
+    raw[p] = *(const uint4 *) f.from (8 * min (first + p * MOVE_THREADS, vectors - 1));
+#pragma unroll
+  for (int p = 0; p < MOVE_LOADS; p++)
+    if (first + p * MOVE_THREADS < vectors)
+      *(uint4 *) f.to (8 * (first + p * MOVE_THREADS)) = raw[p];
+}
+
+/* What only moves: n elements, of which bf16 stay as they are. */
+template <typename F>
+static cudaError_t
+move (const F &f, int64_t n, bool is_half, int width, cudaStream_t stream)
+{
+  int64_t blocks = div_up (n / 8, MOVE_LOADS * MOVE_THREADS);
+
+  if (n > 0 && is_half && width == 8 && blocks <= INT32_MAX)
+    return launch (move_kernel<F>, dim3 ((unsigned) blocks), MOVE_THREADS, 0, stream, f, n / 8);
+  return each (f, n, width, stream);
+}
+
+static __device__ inline uint16_t *
+half_at (SpDevTensor t, int64_t i)
+{
+  return (uint16_t *) t.data + i;
+}
 
 /* --- split and join ----------------------------------------------------------------------------------------------- */
 
@@ -10,16 +50,36 @@ struct Split {
   bool joins;
   SpDevTensor x, a, b;
 
-  template <int V> __device__ void at (int64_t i) const
+  __device__ SpDevTensor piece (int64_t i, int64_t *ret_in_piece) const
   {
     int64_t row = divide (i, n + k), column = i - row * (n + k);
-    SpDevTensor piece = column < n ? a : b;
-    int64_t in_piece = column < n ? row * n + column : row * k + column - n;
+
+    *ret_in_piece = column < n ? row * n + column : row * k + column - n;
+    return column < n ? a : b;
+  }
+  __device__ uint16_t *in_piece (int64_t i) const
+  {
+    int64_t at;
+    SpDevTensor t = piece (i, &at);
+    return half_at (t, at);
+  }
+  __device__ const uint16_t *from (int64_t i) const
+  {
+    return joins ? in_piece (i) : half_at (x, i);
+  }
+  __device__ uint16_t *to (int64_t i) const
+  {
+    return joins ? half_at (x, i) : in_piece (i);
+  }
+  template <int V> __device__ void at (int64_t i) const
+  {
+    int64_t in_piece;
+    SpDevTensor t = piece (i, &in_piece);
 
     if (joins)
-      store<V> (x, i, load<V> (piece, in_piece));
+      store<V> (x, i, load<V> (t, in_piece));
     else
-      store<V> (piece, in_piece, load<V> (x, i));
+      store<V> (t, in_piece, load<V> (x, i));
   }
 };
 
@@ -28,7 +88,8 @@ sp_dev_split (int64_t m, int64_t n, int64_t k, SpDevTensor x, SpDevTensor a, SpD
 {
   if (!are_floats ({ x, a, b }))
     return cudaErrorInvalidValue;
-  return each (Split{ n, k, false, x, a, b }, m * (n + k), width_of ({ n, k }, { x, a, b }), stream);
+  return move (Split{ n, k, false, x, a, b }, m * (n + k), are_half ({ x, a, b }), width_of ({ n, k }, { x, a, b }),
+               stream);
 }
 
 cudaError_t
@@ -36,23 +97,11 @@ sp_dev_join (int64_t m, int64_t n, int64_t k, SpDevTensor a, SpDevTensor b, SpDe
 {
   if (!are_floats ({ x, a, b }))
     return cudaErrorInvalidValue;
-  return each (Split{ n, k, true, x, a, b }, m * (n + k), width_of ({ n, k }, { x, a, b }), stream);
+  return move (Split{ n, k, true, x, a, b }, m * (n + k), are_half ({ x, a, b }), width_of ({ n, k }, { x, a, b }),
+               stream);
 }
 
 /* --- features of linear attention --------------------------------------------------------------------------------- */
-
-static __device__ inline float
-silu (float x)
-{
-  return x / (1 + expf (-x));
-}
-
-static __device__ inline float
-silu_slope (float x)
-{
-  float s = 1 / (1 + expf (-x));
-  return s + x * s * (1 - s);
-}
 
 struct Feature {
   int64_t w;
@@ -121,11 +170,23 @@ struct Pack {
   int64_t m, n, k, parts;
   SpDevTensor x, out;
 
-  template <int V> __device__ void at (int64_t i) const
+  __device__ int64_t source (int64_t i) const
   {
     int64_t row = divide (i, k), to = divide (row, m), token = row - to * m;
 
-    store<V> (out, i, load<V> (x, (token * parts + to * parts / n) * k + i - row * k));
+    return (token * parts + divide (to * parts, n)) * k + i - row * k;
+  }
+  __device__ const uint16_t *from (int64_t i) const
+  {
+    return half_at (x, source (i));
+  }
+  __device__ uint16_t *to (int64_t i) const
+  {
+    return half_at (out, i);
+  }
+  template <int V> __device__ void at (int64_t i) const
+  {
+    store<V> (out, i, load<V> (x, source (i)));
   }
 };
 
@@ -134,7 +195,7 @@ sp_dev_pack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDevTensor x, SpDe
 {
   if (!are_floats ({ x, out }) || parts < 1 || n % parts != 0)
     return cudaErrorInvalidValue;
-  return each (Pack{ m, n, k, parts, x, out }, n * m * k, width_of ({ k }, { x, out }), stream);
+  return move (Pack{ m, n, k, parts, x, out }, n * m * k, are_half ({ x, out }), width_of ({ k }, { x, out }), stream);
 }
 
 /* By elements of x[m, parts * k]: its n / parts copies follow each other. */
@@ -162,11 +223,23 @@ struct UnpackOnce {
   int64_t m, k, parts;
   SpDevTensor in, x;
 
-  template <int V> __device__ void at (int64_t i) const
+  __device__ int64_t target (int64_t i) const
   {
     int64_t row = divide (i, k), part = divide (row, m), token = row - part * m;
 
-    store<V> (x, (token * parts + part) * k + i - row * k, load<V> (in, i));
+    return (token * parts + part) * k + i - row * k;
+  }
+  __device__ const uint16_t *from (int64_t i) const
+  {
+    return half_at (in, i);
+  }
+  __device__ uint16_t *to (int64_t i) const
+  {
+    return half_at (x, target (i));
+  }
+  template <int V> __device__ void at (int64_t i) const
+  {
+    store<V> (x, target (i), load<V> (in, i));
   }
 };
 
@@ -176,7 +249,8 @@ sp_dev_unpack (int64_t m, int64_t n, int64_t k, int64_t parts, SpDevTensor in, S
   if (!are_floats ({ in, x }) || parts < 1 || n % parts != 0)
     return cudaErrorInvalidValue;
   if (n == parts)
-    return each (UnpackOnce{ m, k, parts, in, x }, n * m * k, width_of ({ k }, { in, x }), stream);
+    return move (UnpackOnce{ m, k, parts, in, x }, n * m * k, are_half ({ in, x }), width_of ({ k }, { in, x }),
+                 stream);
   return each (Unpack{ m, k, parts, n / parts, in, x }, m * parts * k, width_of ({ k }, { in, x }), stream);
 }
 

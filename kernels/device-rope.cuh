@@ -6,7 +6,7 @@
  * V features of one head, with the V that they turn with, if they turn; V of the values, or of the gate.
  */
 
-#include "kernels/device-private.cuh"
+#include "kernels/device-angles.cuh"
 
 #define ROPE_THREADS 256
 #define ROPE_ROWS 2
@@ -14,7 +14,7 @@
 struct Rope {
   int64_t m, k, heads, kv_heads;
   int64_t rotated, gate, width; /* width: of a row of qkv */
-  double log2_theta;
+  Frequencies frequencies;
   float epsilon;
   SpDevTensor q_gain, key_gain;
   const int32_t *pos;
@@ -33,12 +33,6 @@ struct RopeTable {
   float *norm;          /* [rows, heads + kv_heads]: 1/rms, or the mean of g z */
   float *sums;          /* [2,k] */
 };
-
-static size_t
-rope_table_bytes (const Rope &a)
-{
-  return (size_t) (ROPE_ROWS * (a.rotated + a.heads + a.kv_heads) + 2 * a.k) * sizeof (float);
-}
 
 static __device__ inline RopeTable
 rope_table (const Rope &a, unsigned char *shared)
@@ -62,19 +56,10 @@ rope_row_table (const Rope &a, RopeTable t, int r)
   return t;
 }
 
-/* Angles need more than fp32: at position 2^20 its last bit is 1/16 of a radian. What is left of whole turns does not. */
 static __device__ inline void
 rope_angles (const Rope &a, const RopeTable &t, int64_t row, int rows)
 {
-  const double turn = 0.15915494309189535; /* 1 / (2 pi) */
-  int half = (int) a.rotated / 2;
-
-  for (int i = threadIdx.x; i < rows * half; i += ROPE_THREADS) {
-    int r = i / half;
-    double turns = a.pos[row + r] * (turn * exp2 (-2.0 * (i - r * half) / a.rotated * a.log2_theta));
-
-    sincospif (2 * (float) (turns - rint (turns)), &t.sine[i], &t.cosine[i]);
-  }
+  angles_of (a.pos + row, rows, (int) a.rotated, a.frequencies, t.cosine, t.sine);
 }
 
 static __device__ inline SpDevTensor
@@ -124,7 +109,7 @@ struct RopeItem {
 };
 
 template <int V>
-static __device__ inline int
+static __host__ __device__ inline int
 rope_turned_items (const Rope &a)
 {
   return (int) ((a.heads + a.kv_heads) * (a.k / V - a.rotated / 2 / V));
@@ -132,7 +117,7 @@ rope_turned_items (const Rope &a)
 
 /* Of a row: heads of q and keys, values, and of the backward the gate. */
 template <int V>
-static __device__ inline int
+static __host__ __device__ inline int
 rope_items (const Rope &a)
 {
   return rope_turned_items<V> (a) + (int) ((a.kv_heads * a.k + (a.du.data != nullptr ? a.gate : 0)) / V);
@@ -195,4 +180,5 @@ rope_is_half (const Rope &a)
  * are over these; device-layout-norm.cu. */
 bool has_head_lanes (const Rope &a);
 cudaError_t rope_lanes (const Rope &a, cudaStream_t stream);
-cudaError_t rope_bwd_lanes (const Rope &a, int64_t blocks, cudaStream_t stream);
+int64_t rope_lane_blocks (const Rope &a); /* of the backward, each of which leaves a part of the sums */
+cudaError_t rope_bwd_lanes (const Rope &a, cudaStream_t stream);

@@ -90,7 +90,16 @@ copy_box (uint32_t to, const CUtensorMap *map, int column, int vector, int token
                : "memory");
 }
 
-/* The same box from shared memory; parts that the tensor does not have are left out. */
+/* Of so many bytes in a row, a multiple of 16. */
+static __device__ inline void
+copy_bytes (uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+/* A box from shared memory; parts that the tensor does not have are left out. */
 static __device__ inline void
 store_box (const CUtensorMap *map, int column, int vector, int token, uint32_t from)
 {

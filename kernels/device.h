@@ -291,7 +291,9 @@ cudaError_t sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTens
                               const float *gates, SpDevTensor beta, const float *state_in, SpDevTensor o, float *state,
                               void *scratch, cudaStream_t stream);
 /* The scratch has the states before and after all chunks in bf16: k n / 16 bytes a token and head. dstate_in: the
- * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. */
+ * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. A decay a head goes the way of linear_bwd
+ * where that has kernels by warpgroups; each of the heads that share keys then has gradients of its own, in bf16, before
+ * they are summed. */
 size_t sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r);
 cudaError_t sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                                   const float *gates, SpDevTensor beta, SpDevTensor d_o, const float *state_in,
@@ -303,7 +305,7 @@ cudaError_t sp_dev_transfer_update (const SpDevRecurrence *r, const float *trans
 cudaError_t sp_dev_transfer_prefix (const SpDevRecurrence *r, int64_t places, int64_t place, bool reverse,
                                     const float *parts, float *out, cudaStream_t stream);
 
-/* --- around a recurrence: device-conv.cu, device-features.cu ------------------------------------------------------- */
+/* --- around a recurrence: device-conv.cu, device-key-map.cu, device-features.cu ----------------------------------- */
 
 /* width is at most 4. */
 cudaError_t sp_dev_conv (int64_t m, int64_t batch, int64_t n, int64_t width, SpDevTensor x, SpDevTensor weight,

@@ -27,7 +27,7 @@ static const Meaning terms[SP_TERM_AXIS] = {
 
 static const Meaning axes[SP_N_AXES] = {
   [SP_AXIS_TENSOR] = { "tensor, exposed", "tensor parallelism's collectives that no kernel hides",
-                       "tensor sequence-regions recompute" },
+                       "tensor sequence-regions recompute pipeline-scatter" },
   [SP_AXIS_ULYSSES] = { "ulysses, exposed", "Ulysses' all-to-alls that no kernel hides",
                         "ulysses tensor recompute order" },
   [SP_AXIS_RING] = { "ring, exposed", "the ring's messages that no kernel hides",
@@ -39,7 +39,7 @@ static const Meaning axes[SP_N_AXES] = {
                      "data zero zero-group reshard gradient-dtype overlap micro-batch global-batch sequence pipeline "
                      "tensor" },
   [SP_AXIS_PIPELINE] = { "pipeline, exposed", "messages between stages that no kernel hides",
-                         "pipeline virtual-stages schedule micro-batch" },
+                         "pipeline virtual-stages schedule micro-batch sequence-regions pipeline-scatter" },
   [SP_AXIS_EXPERT] = { "expert, exposed", "exchanges of experts' tokens that no kernel hides",
                        "expert expert-capacity expert-imbalance tensor recompute order" },
   [SP_AXIS_HOST] = { "copies, exposed", "copies to and from the host that no kernel hides",

@@ -14,8 +14,8 @@
  * times their GPUs over their tokens.
  *
  * The best layout is sp_plan's for the model, cluster, sequence and batch of a scenario: degrees, order and recipes are
- * searched; what changes numbers (gradient and ring dtypes, precision, optimizer, what is trained, documents, a chunked
- * or fused loss) and the schedule are the scenario's. What trades time for memory beyond that search (offload, tiles,
+ * searched, a loss in chunks as models/planner.h has it; what changes numbers (gradient and ring dtypes, precision,
+ * optimizer, what is trained, documents), a scenario's own chunked or fused loss and the schedule are the scenario's. What trades time for memory beyond that search (offload, tiles,
  * no overlap) is left out first, and is the scenario's where nothing fits so.
  *
  * Changes that make a scenario fit: single changes and pairs of them, of recompute, ZeRO, micro-batch, loss, sequence

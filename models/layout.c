@@ -128,6 +128,13 @@ sp_layout_micro_batches (const SpLayout *layout, const SpRun *run)
   return (gint32) ((run->global_batch + each - 1) / each);
 }
 
+gboolean
+sp_layout_scatters (const SpLayout *layout, const SpFramework *framework)
+{
+  return framework->pipeline_scatter && layout->pipeline_scatter && layout->pipeline > 1 && layout->tensor > 1 &&
+         !layout->sequence_regions;
+}
+
 gint32
 sp_layout_chunks (const SpLayout *layout)
 {

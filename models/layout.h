@@ -65,6 +65,7 @@ typedef struct {
   guint8 token_split;         /* SpTokenSplit */
   guint8 ring_gradient_dtype; /* SP_DTYPE_FP32 or SP_DTYPE_BF16 */
   gboolean sequence_regions;
+  gboolean pipeline_scatter; /* where the framework can, and see sp_layout_scatters */
   gint32 zero;           /* 0 .. 3 */
   gint32 zero_group;     /* of data x sequence ranks, how many share a part, the nearest; 0: all. See ..._in_node */
   gboolean reshard;      /* ZeRO-3: gather again for the backward */
@@ -134,7 +135,7 @@ typedef struct {
 #define SP_LAYOUT_DEFAULT_FIELDS                                                                                       \
     .data = 1, .tensor = 1, .pipeline = 1, .ulysses = 1, .ring = 1, .lasp = 1, .expert = 1, .lasp_version = 2,         \
     .token_split = SP_TOKENS_ZIGZAG, .ring_gradient_dtype = SP_DTYPE_FP32, .sequence_regions = TRUE, .zero = 1,        \
-    .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
+    .pipeline_scatter = TRUE, .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
     .recompute_every = 1,                                                                                              \
     .loss = SP_LOSS_VOCABULARY, .mlp_tiles = 1,                                                                                        \
     .virtual_stages = 1,                                                                                               \
@@ -167,6 +168,9 @@ double sp_layout_expert_dropped (const SpLayout *layout, const SpArchitecture *a
 /* Rows of the buffer of each expert for the tokens that one rank has. */
 gint64 sp_layout_expert_rows (const SpLayout *layout, const SpArchitecture *arch, const SpRun *run, gint64 tokens);
 gint32 sp_layout_micro_batches (const SpLayout *layout, const SpRun *run);
+/* Whether each tensor rank sends its part of the rows alone to the next stage, and those that receive gather them:
+ * where the framework does that, and rows are the same on all tensor ranks. */
+gboolean sp_layout_scatters (const SpLayout *layout, const SpFramework *framework);
 /* Chunks of a stage, and virtual stages of the model. */
 gint32 sp_layout_chunks (const SpLayout *layout);
 gint32 sp_layout_virtual_stages (const SpLayout *layout);

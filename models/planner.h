@@ -8,7 +8,7 @@
  * (or lasp), ranks that experts are spread over (of a model that has them), the orders of the axes whose degree is above 1
  * that differ in which of them stay inside a node, micro-batches (powers of two and the whole share); and the rows of a
  * table (models/plan/space.c): ring split, kind, what a ring keeps and sends back, LASP version, recompute with every
- * K-th layer, schedule, virtual stages, uneven stages, ZeRO stage and group, offload where the cluster's file says what the
+ * K-th layer, the loss whole or, where the framework has that and the layout does not fit otherwise, in chunks, schedule, virtual stages, uneven stages, ZeRO stage and group, offload where the cluster's file says what the
  * host reaches. What `fixed` names is not searched. To add a dimension is to add a row.
  *
  * The search is branch and bound: a part of the space is not looked at where a bound says that no layout of it is among
@@ -18,7 +18,7 @@
  *              that nothing hides, as priced, which no row changes but to add to it; of the core the FLOP of one GPU's
  *              program at its best rate; times the micro-batches of a stage, if stages were even
  *   work       as well the rows that change the blocks' work: their lists as priced, times the same; of every-K recompute
- *              those of none
+ *              those of none; before a loss in chunks is written, those of the whole loss, with the head's kernels in chunks
  *   kind       and whether a kind of schedule has forwards to wait for, and backwards that go back whole: some stage has
  *              them beside its own, however the layers are spread
  *   schedule   as well stages and schedule: of each stage its slots, after the forwards of those before it, and before
@@ -33,6 +33,9 @@
  * tests/test-planner.c and, with every bound held to every layout below it, in tests/test-plan-bounds.c. Units are taken
  * in the order of their bounds, in waves of a fixed size that share what the waves before have found: results and counts
  * are the same for any number of threads and ranks.
+ *
+ * Layouts that cost the same to the last bit, and differ in the order of their axes or in stripes for zigzag alone, are
+ * listed once, by the one that comes first.
  *
  * The best few (`simulate`) are then simulated (models/simulate) and ranked again by that; those after them keep their
  * order. What was not simulated cannot be quicker than `least_low_s`.
@@ -103,7 +106,7 @@ typedef struct {
 } SpPlanQuestion;
 
 /* Dimensions that are not of the usual space, which is degrees, orders, micro-batches, ring splits, LASP version, recompute,
- * ZeRO stage and chunks: as `fixed`. The whole space is larger by a factor of hundreds. */
+ * the loss, ZeRO stage and chunks: as `fixed`. The whole space is larger by a factor of hundreds. */
 guint sp_plan_beyond_usual (void);
 /* The bit of a row of the table by its key, 0 for none; and the key of a row, NULL behind the last. */
 guint sp_plan_dimension (const char *key);

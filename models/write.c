@@ -64,6 +64,25 @@ keep_loop (const SpBlock *block, Rebuild *r, const SpOp *ops, guint loop_number)
     r->needed[r->root[loop->carries[i].init]] |= r->dropped[r->root[loop->carries[i].init]];
 }
 
+/* A framework that runs what it recomputes to its end runs all of a layer, or of an unfused attention core where that is
+ * what selective means. Not of one that ranks of a sequence share: messages would go again for nothing. */
+static gboolean
+runs_core (const SpWriter *w, const SpOp *ops, guint n)
+{
+  gboolean is_shared = FALSE;
+
+  for (guint i = 0; i < n; i++)
+    is_shared |= ops[i].flags & SP_OP_CORE && (ops[i].loop != 0 || sp_op_is_communication (ops[i].kind));
+  return w->framework->recompute_whole && w->framework->selective_attention && !w->framework->fused_attention &&
+         w->recompute == SP_RECOMPUTE_SELECTIVE && !is_shared;
+}
+
+static gboolean
+runs_whole (const SpOp *op, gboolean layer, gboolean core)
+{
+  return (core && op->flags & SP_OP_CORE) || (layer && op->out[0] != SP_SLOT_Y && op->kind != SP_OP_TO_HOST);
+}
+
 /* Marks the forward ops that rebuild what the backward reads and was dropped: walks back from what is needed. */
 static guint
 mark (const SpWriter *w, Rebuild *r)
@@ -72,6 +91,7 @@ mark (const SpWriter *w, Rebuild *r)
   const SpSegment *forward = &block->segments[SP_PHASE_FORWARD];
   const SpOp *ops = w->program->ops + forward->first;
   gboolean whole = w->framework->recompute_whole && w->recompute == SP_RECOMPUTE_FULL;
+  gboolean core = runs_core (w, ops, forward->n);
   guint kept = 0;
 
   begin_rebuild (block, r, forward->n);
@@ -81,7 +101,7 @@ mark (const SpWriter *w, Rebuild *r)
       wanted |= r->needed[r->root[ops[i].out[j]]];
     /* What a neighbour would have to send again has to be kept: see the linear layers' state. */
     g_assert (whole || !wanted || ops[i].kind != SP_OP_RECEIVE);
-    wanted |= whole && ops[i].out[0] != SP_SLOT_Y && ops[i].kind != SP_OP_TO_HOST;
+    wanted |= runs_whole (&ops[i], whole, core);
     if (!wanted)
       continue;
     if (ops[i].loop)
@@ -293,13 +313,13 @@ write_variant (SpWriter *w, SpVariant *variant)
   w->batch = variant->batch;
   w->rows = (gint32) (program->local_sequence * w->batch);
   w->region_rows = w->rows / regions;
+  sp_pipeline_write (w);
   write_block (w, 0, SP_BLOCK_EMBEDDING, 0, FALSE, sp_run_frozen_embedding (w->run));
   for (guint i = 1; i + 1 < blocks; i++) {
     const SpBlock *frame = &program->variants[0].blocks[i];
     write_block (w, i, frame->kind, frame->traits, frame->recomputes, frame->frozen);
   }
   write_block (w, blocks - 1, SP_BLOCK_HEAD, 0, FALSE, sp_run_frozen_head (w->run));
-  sp_pipeline_write (w);
 }
 
 /* --- the program -------------------------------------------------------------------------------------------------- */

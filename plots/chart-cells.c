@@ -69,7 +69,11 @@ number_of (double value)
 {
   char digits[G_ASCII_DTOSTR_BUF_SIZE];
 
-  return g_strdup (g_ascii_formatd (digits, sizeof digits, value >= 100 ? "%.0f" : "%.3g", value));
+  return g_strdup (g_ascii_formatd (digits, sizeof digits,
+                                    value >= 100  ? "%.0f"
+                                    : value >= 10 ? "%.1f"
+                                                  : "%.2f",
+                                    value));
 }
 
 static char *

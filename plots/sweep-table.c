@@ -41,6 +41,25 @@ sp_sweep_varying (const SpCsv *csv, guint *ret_n_keys, GError **error)
   return varies;
 }
 
+/* A key that says how an axis works, of a row without that axis. */
+static gboolean
+is_idle (const SpCsv *csv, guint row, const char *key)
+{
+  static const char *const of[][2] = {
+    { "lasp-version", "lasp" },  { "ring-split", "ring" },   { "ring-kind", "ring" },
+    { "ring-backward", "ring" }, { "schedule", "pipeline" }, { "virtual-stages", "pipeline" },
+  };
+  gint outcome = sp_csv_find (csv, "outcome");
+
+  for (guint i = 0; i < G_N_ELEMENTS (of); i++)
+    for (gint c = 0; c < outcome && g_str_equal (of[i][0], key); c++) {
+      g_autofree char *value = sp_csv_text (csv, row, c);
+      if (g_str_equal (bare_key (csv->columns[c]), of[i][1]) && g_str_equal (value, "1"))
+        return TRUE;
+    }
+  return FALSE;
+}
+
 char *
 sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown, const gboolean *bare)
 {
@@ -61,6 +80,8 @@ sp_sweep_row_name (const SpCsv *csv, guint row, const gboolean *shown, const gbo
                                 alone ? "" : value);
       continue;
     }
+    if (is_idle (csv, row, key))
+      continue;
     g_autofree char *tokens = sp_tokens_text (g_ascii_strtod (value, NULL));
     if (g_str_equal (key, "lasp-version"))
       key = "version";

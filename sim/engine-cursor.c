@@ -91,6 +91,7 @@ first_reader (const SpEngine *e, const SpRole *role)
   return op == G_MAXUINT16 ? G_MAXUINT32 : op;
 }
 
+/* The block's list, or the one op that gathers a message. */
 static void
 enter_list (SpEngine *e, SpRole *role)
 {
@@ -100,8 +101,14 @@ enter_list (SpEngine *e, SpRole *role)
   const SpVariant *variant = sp_walk_variant (e->program, item->micro_batch);
 
   role->block = &variant->blocks[positions[item->position].block];
-  role->ops = sp_program_segment (e->program, role->block, (SpPhase) item->phase, &role->n_ops);
-  role->data_op = gathered_before (role) ? first_reader (e, role) : G_MAXUINT32;
+  role->data_op = G_MAXUINT32;
+  if (item->kind == SP_ITEM_GATHER) {
+    role->ops = sp_program_pipe_gather (e->program, variant);
+    role->n_ops = variant->pipe_gather.n;
+  } else {
+    role->ops = sp_program_segment (e->program, role->block, (SpPhase) item->phase, &role->n_ops);
+    role->data_op = gathered_before (role) ? first_reader (e, role) : G_MAXUINT32;
+  }
   role->prices = e->prices->ops + (role->ops - e->program->ops);
   role->op = 0;
   role->step = 0;
@@ -183,10 +190,10 @@ enter_item (SpEngine *e, SpRole *role)
       return FALSE;
     role->slot = role->walk.slot;
   }
-  if (item->kind == SP_ITEM_LIST && waits_for_data (e, role))
+  if (item->kind == SP_ITEM_LIST && (waits_for_data (e, role) || sp_role_host_begins_slot (e, role)))
     return FALSE;
   note_memory (e, role);
-  if (item->kind == SP_ITEM_LIST) {
+  if (item->kind == SP_ITEM_LIST || item->kind == SP_ITEM_GATHER) {
     enter_list (e, role);
     return TRUE;
   }

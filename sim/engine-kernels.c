@@ -195,6 +195,19 @@ sp_role_activity (SpEngine *e, SpRole *role, gint change)
   plan (e, role);
 }
 
+/* No kernels until a date. */
+static void
+wait_for_host (SpEngine *e, SpRole *role, SpTime until)
+{
+  role->report->host += until - e->now;
+  role->run_begin = role->run_end = role->op;
+  role->since = e->now;
+  role->left = -1;
+  role->due = until;
+  role->state = SP_ROLE_RUNS;
+  schedule (e, role);
+}
+
 gboolean
 sp_role_host_holds_up (SpEngine *e, SpRole *role)
 {
@@ -202,12 +215,20 @@ sp_role_host_holds_up (SpEngine *e, SpRole *role)
 
   if (!e->options->serial || issued <= e->now)
     return FALSE;
-  role->report->host += issued - e->now;
-  role->run_begin = role->run_end = role->op; /* no kernels */
-  role->since = e->now;
-  role->left = -1;
-  role->due = issued;
-  role->state = SP_ROLE_RUNS;
-  schedule (e, role);
+  wait_for_host (e, role, issued);
   return TRUE;
+}
+
+gboolean
+sp_role_host_begins_slot (SpEngine *e, SpRole *role)
+{
+  SpTime issues = e->now + e->prices->host_slot;
+
+  if (!sp_walk_begins_slot (e->walks, role->report->stage, &role->item, &role->begun) || issues == e->now)
+    return FALSE;
+  if (e->options->serial)
+    wait_for_host (e, role, issues);
+  else
+    role->host_free = MAX (role->host_free, issues);
+  return e->options->serial;
 }

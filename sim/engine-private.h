@@ -77,6 +77,7 @@ typedef struct {
   SpTime list_begin;
   guint32 list_kernels;
   SpTime list_held_up; /* of the host, by gathers and scatters of shards */
+  gint32 begun;        /* slots that the host has begun */
 
   /* what it waits for: `wait_count` ops over on a stream */
   guint8 wait_stream;
@@ -194,6 +195,8 @@ void sp_role_kernels_over (SpEngine *e, SpRole *role);
 void sp_role_activity (SpEngine *e, SpRole *role, gint change);
 /* Serial mode: a list is no shorter than the host needs. */
 gboolean sp_role_host_holds_up (SpEngine *e, SpRole *role);
+/* Before a list: the host begins its slot anew where it is the first. TRUE: in serial mode nothing goes on until then. */
+gboolean sp_role_host_begins_slot (SpEngine *e, SpRole *role);
 
 /* --- engine-comm.c ------------------------------------------------------------------------------------------------ */
 

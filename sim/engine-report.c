@@ -35,7 +35,7 @@ append_item (const SpEngine *e, const SpRole *role, GString *out)
   if (item->kind == SP_ITEM_LIST)
     g_string_append_printf (out, ", %s op %u", sp_phase_name ((SpPhase) item->phase), role->op);
   else
-    g_string_append_printf (out, ", %s of %s", item->kind == SP_ITEM_SEND ? "send" : "receive",
+    g_string_append_printf (out, ", %s of %s", sp_item_name ((SpItemKind) item->kind),
                             item->backward ? "gradients" : "activations");
 }
 

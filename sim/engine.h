@@ -85,6 +85,7 @@ typedef struct {
   gboolean slows;       /* some kernel has a slowdown */
   SpTime host_launch;   /* 0: the host is no stream */
   SpTime host_gather;   /* what the host is held up for by a gather or scatter of shards */
+  SpTime host_slot;     /* what it takes before it issues a slot's first kernel */
 } SpPrices;
 
 typedef struct {

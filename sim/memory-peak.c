@@ -49,8 +49,8 @@ mark_of (const SpItem *item)
 
   if (item->kind == SP_ITEM_SEND)
     return item->backward ? SENT_BACK : SENT;
-  if (item->kind == SP_ITEM_RECEIVE)
-    return item->backward ? RECEIVED_BACK : RECEIVED;
+  if (item->kind != SP_ITEM_LIST)
+    return item->backward ? RECEIVED_BACK : RECEIVED; /* gathered where it was received */
   SpListKind list = sp_memory_list_of (item);
   return list < SP_N_WORK_LISTS ? marks[list] : 0;
 }

@@ -380,7 +380,7 @@ static gboolean
 pipe_item (SpMemoryState *state, const SpItem *item, const SpBlock *block, guint *ret_op)
 {
   const SpBuffer *buffer = &block->buffers[sp_memory_pipe_slot (item)];
-  gint64 change = item->kind == SP_ITEM_RECEIVE ? buffer->bytes : -buffer->bytes;
+  gint64 change = item->kind == SP_ITEM_RECEIVE ? buffer->bytes : item->kind == SP_ITEM_SEND ? -buffer->bytes : 0;
 
   state->item_bytes = state->live_bytes + MAX (0, change);
   memcpy (state->item_by_class, state->live_by_class, sizeof state->live_by_class);

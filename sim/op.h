@@ -165,6 +165,8 @@
  * ALL_TO_ALL      in0 = n parts -> out0 = n parts
  * SEND            in0, [in1] to place + 1 (SP_OP_REVERSE: - 1)
  * RECEIVE         out0, [out1] from place - 1 (SP_OP_REVERSE: + 1)
+ *                 With SP_OP_OWN_PART of what is sent and received, and of an ALL_GATHER's in0, only this rank's equal
+ *                 part counts: that of its place in the tensor group. Such an ALL_GATHER may be in place
  * TO_HOST         in0 -> out0, which lies in host memory (SP_OP_ACCUMULATE: +=, added by the host); dtype may change.
  *                 Over SP_GROUP_SELF
  * FROM_HOST       in0, in host memory -> out0; payload is that of the type that moves, the narrower one
@@ -304,10 +306,11 @@ typedef enum {
   SP_OP_SILU_VALUES = 1 << 27,
   SP_OP_L2 = 1 << 28,
   SP_OP_ROTATE = 1 << 29,
-  SP_OP_FP8 = 1 << 30, /* a GEMM of fp8 operands */
-  SP_OP_BY_PLACE = 1u << 31,       /* of a kernel over all places' tokens in order: each place has more work than the one
+  SP_OP_FP8 = 1 << 30,            /* a GEMM of fp8 operands */
+  SP_OP_BY_PLACE = 1u << 31,      /* of a kernel over all places' tokens in order: each place has more work than the one
                                        before; flops are the last one's. See sim/op-place.h */
-  SP_OP_QUERIES = SP_OP_TRANS_A,   /* of attention: queries go around a ring, keys stay */
+  SP_OP_QUERIES = SP_OP_TRANS_A,  /* of attention: queries go around a ring, keys stay */
+  SP_OP_OWN_PART = SP_OP_TRANS_A, /* of messages and gathers: of an operand this tensor rank's part */
 } SpOpFlags;
 
 /* An op runs on a rank if all bits of its guard hold there. Places are those of the op's `group`. */

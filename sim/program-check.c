@@ -279,11 +279,32 @@ check_block (const SpProgram *program, const SpVariant *variant, const SpBlock *
   return problem != NULL ? problem : check_loop_marks (program, block);
 }
 
+/* Readers put the slots of the other direction in. */
+static char *
+check_pipe_gather (const SpProgram *program, const SpVariant *variant)
+{
+  const SpOp *gather = sp_program_pipe_gather (program, variant);
+
+  if (variant->pipe_gather.n != program->variants[0].pipe_gather.n)
+    FAIL ("pipe_gather: the variants do not both have one");
+  if (gather == NULL)
+    return NULL;
+  if (gather->kind != SP_OP_ALL_GATHER || gather->group != SP_GROUP_TENSOR || gather->stream != SP_STREAM_TENSOR ||
+      gather->guard != 0)
+    FAIL ("pipe_gather: %s over %s on %s, expected all-gather over tensor on tensor, without a guard",
+          sp_op_name ((SpOpKind) gather->kind), sp_group_name ((SpGroupId) gather->group),
+          sp_stream_name ((SpStream) gather->stream));
+  return NULL;
+}
+
 static char *
 check_variant (const SpProgram *program, guint index)
 {
   const SpVariant *variant = &program->variants[index];
+  char *wrong = check_pipe_gather (program, variant);
 
+  if (wrong != NULL)
+    return wrong;
   if (variant->batch < 1)
     FAIL ("variant %u: batch %d", index, variant->batch);
   for (guint i = 0; i < program->n_blocks; i++) {

@@ -20,6 +20,7 @@
  *    variant batch=..                      one or two, each followed by
  *      pipe_send kind=.. ..
  *      pipe_receive kind=.. ..
+ *      pipe_gather kind=.. ..              where messages come in parts
  *      block kind=.. ..                    the same number in both variants, each followed by
  *        buffer slot=1 ..                  slots in order; first and last: uses in FORWARD, in BACKWARD
  *        flat group=.. ..                parameters of the same ranks, one to three
@@ -133,6 +134,8 @@ sp_program_write_text (const SpProgram *program, GString *out)
     write_line (out, "variant", sp_fields_variant, variant);
     write_line (out, "  pipe_send", sp_fields_op, &variant->pipe_send);
     write_line (out, "  pipe_receive", sp_fields_op, &variant->pipe_receive);
+    if (variant->pipe_gather.n > 0)
+      write_line (out, "  pipe_gather", sp_fields_op, sp_program_pipe_gather (program, variant));
     for (guint j = 0; j < program->n_blocks; j++)
       write_block (program, &variant->blocks[j], out);
   }
@@ -317,6 +320,24 @@ read_pipe_receive (Reader *reader, char **words)
   return read_pipe (&reader->variant->pipe_receive, words);
 }
 
+/* One more op of the program. */
+static SpOp *
+add_op (SpProgram *program)
+{
+  if (program->n_ops == program->ops_capacity) {
+    program->ops_capacity = MAX (256, 2 * program->ops_capacity);
+    program->ops = g_renew (SpOp, program->ops, program->ops_capacity);
+  }
+  return &program->ops[program->n_ops++];
+}
+
+static char *
+read_pipe_gather (Reader *reader, char **words)
+{
+  reader->variant->pipe_gather = (SpSegment){ .first = reader->program->n_ops, .n = 1 };
+  return read_pipe (add_op (reader->program), words);
+}
+
 static char *
 read_block (Reader *reader, char **words)
 {
@@ -413,11 +434,7 @@ read_op (Reader *reader, char **words)
 
   if (segment->n == G_MAXUINT16 - 1)
     return g_strdup ("too many ops in one phase");
-  if (program->n_ops == program->ops_capacity) {
-    program->ops_capacity = MAX (256, 2 * program->ops_capacity);
-    program->ops = g_renew (SpOp, program->ops, program->ops_capacity);
-  }
-  op = &program->ops[program->n_ops++];
+  op = add_op (program);
   problem = sp_fields_read (sp_fields_op, words, op);
   segment->n++;
   return problem != NULL ? problem : sp_program_check_op (reader->block, reader->phase, segment->n - 1, op);
@@ -444,6 +461,7 @@ enum {
   VARIANT,
   PIPE_SEND,
   PIPE_RECEIVE,
+  PIPE_GATHER,
   BLOCK,
   BUFFER,
   FLAT,
@@ -474,7 +492,8 @@ static const struct {
   [VARIANT] = { "variant", read_variant, B (STAGES) | B (DOCUMENTS) | IN_BLOCK },
   [PIPE_SEND] = { "pipe_send", read_pipe_send, B (VARIANT) },
   [PIPE_RECEIVE] = { "pipe_receive", read_pipe_receive, B (PIPE_SEND) },
-  [BLOCK] = { "block", read_block, B (PIPE_RECEIVE) | IN_BLOCK },
+  [PIPE_GATHER] = { "pipe_gather", read_pipe_gather, B (PIPE_RECEIVE) },
+  [BLOCK] = { "block", read_block, B (PIPE_RECEIVE) | B (PIPE_GATHER) | IN_BLOCK },
   [BUFFER] = { "buffer", read_buffer, B (BLOCK) | B (BUFFER) },
   [FLAT] = { "flat", read_flat, B (BUFFER) | B (FLAT) },
   [WEIGHT] = { "weight", read_weight, B (FLAT) | B (WEIGHT) },

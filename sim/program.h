@@ -20,9 +20,9 @@
  *
  * Where a step's time goes, in order, on a rank of stage s:
  *    for each slot (phase, chunk, micro-batch) of the schedule:
- *      forward slot:  pipe-receive; for each layer of the chunk: GATHER, FORWARD; pipe-send
- *      backward slot: pipe-receive; for each layer, last to first: GATHER (if it was resharded), RECOMPUTE, BACKWARD,
- *                     SYNC (ops flagged SP_OP_PER_MICRO_BATCH); pipe-send
+ *      forward slot:  pipe-receive, pipe-gather; for each layer of the chunk: GATHER, FORWARD; pipe-send
+ *      backward slot: pipe-receive, pipe-gather; for each layer, last to first: GATHER (if it was resharded), RECOMPUTE,
+ *                     BACKWARD, SYNC (ops flagged SP_OP_PER_MICRO_BATCH); pipe-send
  *    for each layer, last to first: SYNC (ops not flagged so);  for each layer: OPTIMIZER
  * sim/walk.h goes through it. A chunk is one of the virtual stages that a stage holds (sim/schedules.h), plainly the
  * only one; first and last in the lines above are the model's order.
@@ -303,6 +303,8 @@ typedef struct {
   /* Forward; the backward runs them with SP_OP_REVERSE on DX and DY. To and from the stage of the neighbouring virtual
    * stage, which may be at the pipeline's other end. */
   SpOp pipe_send, pipe_receive;
+  /* What follows a receive where each tensor rank got its own part of X (or DY): they put them together. No op, or one. */
+  SpSegment pipe_gather;
 } SpVariant;
 
 /* A gather or scatter of ZeRO's shards, which eager frameworks do in hooks. */
@@ -444,6 +446,13 @@ static inline gboolean
 sp_program_is_forward (const SpProgram *program)
 {
   return program->scope == SP_SCOPE_FORWARD || program->scope == SP_SCOPE_ATTENTION_FORWARD;
+}
+
+/* What gathers a variant's messages, or NULL. */
+static inline const SpOp *
+sp_program_pipe_gather (const SpProgram *program, const SpVariant *variant)
+{
+  return variant->pipe_gather.n > 0 ? program->ops + variant->pipe_gather.first : NULL;
 }
 
 /* The program with a whole step in scope. It borrows all that `program` owns. */

@@ -191,6 +191,14 @@ sp_walk_slots (const SpWalkPlan *plan, gint32 stage, guint *ret_n)
 
 /* --- items -------------------------------------------------------------------------------------------------------- */
 
+const char *
+sp_item_name (SpItemKind kind)
+{
+  static const char *const names[] = { "list", "send", "receive", "gather" };
+
+  return names[kind];
+}
+
 /* An item at a place of the slot's pattern, and whether there is one. */
 typedef enum { ITEM, NOTHING, END } Found;
 
@@ -211,10 +219,12 @@ pipe_item (const SpWalk *walk, const Chunk *chunk, SpItemKind kind, gboolean bac
 {
   const SpWalkPlan *plan = walk->plan;
   const SpProgram *program = plan->program;
-  gboolean at_start = (kind == SP_ITEM_RECEIVE) != backward;
+  gboolean at_start = (kind != SP_ITEM_SEND) != backward;
   gint32 other = chunk->virtual_stage + (at_start ? -1 : 1);
 
   if (other < 0 || other >= sp_program_virtual_stages (program))
+    return NOTHING;
+  if (kind == SP_ITEM_GATHER && sp_program_pipe_gather (program, &program->variants[0]) == NULL)
     return NOTHING;
   ret->kind = (guint8) kind;
   ret->phase = backward ? SP_PHASE_BACKWARD : SP_PHASE_FORWARD;
@@ -232,15 +242,18 @@ moves_of (const SpWalkPlan *plan, const Stage *stage, gint32 position)
   return &plan->moves[stage->positions[position].block];
 }
 
-/* Receive; the first gather; of each block its list and, before or after, the next one's gather; send. */
+/* What comes before a slot's blocks: receive, and its gather. */
+enum { AT_RECEIVE, AT_GATHER, AT_FIRST, AT_BLOCKS };
+
+/* These; the first block's gather; of each block its list and, before or after, the next one's gather; send. */
 static Found
 forward_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, SpItem *ret)
 {
-  gint32 n = chunk->end - chunk->first, at = walk->at - 2, position = chunk->first + at / 2;
+  gint32 n = chunk->end - chunk->first, at = walk->at - AT_BLOCKS, position = chunk->first + at / 2;
 
-  if (walk->at == 0)
-    return pipe_item (walk, chunk, SP_ITEM_RECEIVE, FALSE, ret);
-  if (walk->at == 1)
+  if (walk->at < AT_FIRST)
+    return pipe_item (walk, chunk, walk->at == AT_RECEIVE ? SP_ITEM_RECEIVE : SP_ITEM_GATHER, FALSE, ret);
+  if (walk->at == AT_FIRST)
     return n > 0 ? list_item (SP_PHASE_GATHER, chunk->first, 0, 0, ret) : NOTHING;
   if (at >= 2 * n)
     return at == 2 * n ? pipe_item (walk, chunk, SP_ITEM_SEND, FALSE, ret) : END;
@@ -272,17 +285,17 @@ sync_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, gint32 po
   return list_item (SP_PHASE_SYNC, position, 0, SP_OP_PER_MICRO_BATCH, ret);
 }
 
-/* Receive; the last block's gather; of each block, last to first: the next one's gather if it moves, its own lists, the
- * next one's gather if it does not; send. */
+/* Receive, and its gather; the last block's gather; of each block, last to first: the next one's gather if it moves, its
+ * own lists, the next one's gather if it does not; send. */
 static Found
 backward_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, gboolean with_weights, SpItem *ret)
 {
   enum { GATHER_AHEAD, RECOMPUTE, BACKWARD, SYNC, SYNC_ONCE, GATHER, N_PLACES };
-  gint32 n = chunk->end - chunk->first, at = walk->at - 2, position = chunk->end - 1 - at / N_PLACES;
+  gint32 n = chunk->end - chunk->first, at = walk->at - AT_BLOCKS, position = chunk->end - 1 - at / N_PLACES;
 
-  if (walk->at == 0)
-    return pipe_item (walk, chunk, SP_ITEM_RECEIVE, TRUE, ret);
-  if (walk->at == 1) {
+  if (walk->at < AT_FIRST)
+    return pipe_item (walk, chunk, walk->at == AT_RECEIVE ? SP_ITEM_RECEIVE : SP_ITEM_GATHER, TRUE, ret);
+  if (walk->at == AT_FIRST) {
     gboolean moves = n > 0 && moves_of (walk->plan, stage, chunk->end - 1)->gather_moves;
     return regather_item (walk, stage, chunk, chunk->end - 1, moves, ret);
   }
@@ -412,4 +425,15 @@ sp_walk_next (SpWalk *walk, SpItem *ret)
       return TRUE;
     }
   }
+}
+
+gboolean
+sp_walk_begins_slot (const SpWalkPlan *plan, gint32 stage, const SpItem *item, gint32 *begun)
+{
+  const Stage *of = &plan->stages[stage];
+
+  if (item->kind != SP_ITEM_LIST || item->slot >= of->n_slots || item->slot < *begun)
+    return FALSE;
+  *begun = item->slot + 1;
+  return of->slots[item->slot].kind != SP_SLOT_BACKWARD_WEIGHT;
 }

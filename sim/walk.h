@@ -36,20 +36,21 @@ G_BEGIN_DECLS
 
 typedef enum { SP_ORDER_PROGRAM, SP_ORDER_EAGER } SpWalkOrder;
 
-typedef enum { SP_ITEM_LIST, SP_ITEM_SEND, SP_ITEM_RECEIVE } SpItemKind;
+/* A list of a block, or what the pipeline does between: GATHER puts together what was received in parts. */
+typedef enum { SP_ITEM_LIST, SP_ITEM_SEND, SP_ITEM_RECEIVE, SP_ITEM_GATHER } SpItemKind;
 
 typedef struct {
   guint8 kind;        /* SpItemKind */
   guint8 phase;       /* SpPhase of a list */
-  guint8 backward;    /* of SEND and RECEIVE: gradients, against the order of the stages */
+  guint8 backward;    /* of the pipeline's: gradients, against the order of the stages */
   guint8 chunk;       /* of this stage */
   guint16 flags;      /* SpOpFlags that ops must have ... */
   guint16 mask;       /* ... among these */
-  gint32 position;    /* of SEND and RECEIVE: whose buffer it is */
+  gint32 position;    /* of the pipeline's: whose buffer it is */
   gint32 micro_batch; /* -1: of the step */
   gint32 slot;        /* of the schedule; beyond the last slot: what ends the step */
-  gint32 peer;        /* of SEND and RECEIVE: the stage at the other end */
-  gint32 boundary; /* of SEND and RECEIVE: virtual stage before it. (boundary, backward, micro_batch) names a message */
+  gint32 peer;        /* of the pipeline's: the stage at the other end */
+  gint32 boundary; /* of the pipeline's: virtual stage before it. (boundary, backward, micro_batch) names a message */
 } SpItem;
 
 /* A block instance of a stage. */
@@ -58,6 +59,8 @@ typedef struct {
   guint8 block;
   guint8 chunk;
 } SpPosition;
+
+const char *sp_item_name (SpItemKind kind);
 
 #define SP_LAYER_EMBEDDING (-1)
 #define SP_LAYER_HEAD (-2)
@@ -88,6 +91,10 @@ void sp_walk_init (SpWalk *walk, const SpWalkPlan *plan, gint32 stage);
 /* The next item, FALSE at the end of the step. Lists without ops that are selected are passed over, but for the parts
  * of a BACKWARD. */
 gboolean sp_walk_next (SpWalk *walk, SpItem *ret);
+
+/* Whether the item is the first list of a slot, but for the weights' part of a backward; *begun, 0 at first, is kept for
+ * the stage by who asks. */
+gboolean sp_walk_begins_slot (const SpWalkPlan *plan, gint32 stage, const SpItem *item, gint32 *begun);
 
 /* The variant that a micro-batch runs. */
 static inline const SpVariant *

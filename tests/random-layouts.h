@@ -266,6 +266,7 @@ draw_layout (GRand *rand, const DrawLimits *limits, const SpArchitecture *arch, 
   layout->ring_gradient_dtype = draw_int (rand, 0, 1) ? SP_DTYPE_FP32 : SP_DTYPE_BF16;
   layout->gradient_dtype = draw_int (rand, 0, 1) ? SP_DTYPE_FP32 : SP_DTYPE_BF16;
   layout->sequence_regions = draw_int (rand, 0, 1);
+  layout->pipeline_scatter = draw_int (rand, 0, 3) > 0;
   layout->zero = draw_int (rand, 0, 3);
   layout->reshard = draw_int (rand, 0, 1);
   layout->overlap = draw_int (rand, 0, 1);
@@ -292,6 +293,7 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
                                     .recompute_whole = draw_int (rand, 0, 1),
                                     .host_eager = draw_int (rand, 0, 1),
                                     .fp32_logits = draw_int (rand, 0, 1),
+                                    .pipeline_scatter = draw_int (rand, 0, 1),
                                     .host_launch_s = { .value = 5e-6 } };
     if (limits->eager && draw_int (rand, 0, 2) == 0) {
       SpFramework *f = &ret->framework;
@@ -306,6 +308,7 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
       f->merge_time.value = 3.8 * draw_int (rand, 0, 1);
       f->pack_time.value = 2 * draw_int (rand, 0, 1);
       f->host_stall.value = 0.5 * draw_int (rand, 0, 1);
+      f->host_slot_s.value = 300e-6 * draw_int (rand, 0, 1);
     }
     ret->arch = draw_model (rand, limits->kinds, tensor, limits->schedules ? 12 : 6);
     if (limits->families && draw_int (rand, 0, 1))
@@ -339,15 +342,17 @@ draw_describe (const Draw *d)
   g_autofree char *layout = sp_layout_describe (&d->layout, d->arch);
 
   g_test_message (
-      "%s, kept %d, backward %d, regions %d, reshard %d, overlap %d, gradients %s, ring gradients %s; heads %d/%d x "
+      "%s, kept %d, backward %d, regions %d, scatter %d, reshard %d, overlap %d, gradients %s, ring gradients %s; "
+      "heads %d/%d x "
       "%d, hidden %d, "
       "ffn %d, layers %d (%d linear), vocabulary %d, tied %d, norm %d, mlp %d, biases %d%d%d; sequence "
       "%" G_GINT64_FORMAT
       ", micro-batch %d of %d, %s, causal %d, fused %d, order %d%d%d%d%d%d; experts %d of %d, width %d, shared %d, "
       "imbalance %g",
-      layout, d->layout.ring_keep, d->layout.ring_backward, d->layout.sequence_regions, d->layout.reshard,
-      d->layout.overlap, sp_dtype_name (d->layout.gradient_dtype), sp_dtype_name (d->layout.ring_gradient_dtype),
-      d->arch->heads, d->arch->kv_heads, d->arch->head_size, d->arch->hidden, d->arch->ffn, d->arch->layers,
+      layout, d->layout.ring_keep, d->layout.ring_backward, d->layout.sequence_regions,
+      sp_layout_scatters (&d->layout, &d->framework), d->layout.reshard, d->layout.overlap,
+      sp_dtype_name (d->layout.gradient_dtype), sp_dtype_name (d->layout.ring_gradient_dtype), d->arch->heads,
+      d->arch->kv_heads, d->arch->head_size, d->arch->hidden, d->arch->ffn, d->arch->layers,
       sp_architecture_count (d->arch, SP_LAYER_LINEAR), d->arch->vocabulary, d->arch->tied, d->arch->norm, d->arch->mlp,
       d->arch->qkv_bias, d->arch->projection_bias, d->arch->mlp_bias, d->run.sequence, d->run.micro_batch,
       d->run.global_batch, sp_dtype_name (d->run.precision), d->run.causal, d->framework.fused_attention,

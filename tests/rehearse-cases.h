@@ -163,6 +163,13 @@ static const RehearseCase rehearse_cases[] = {
   { "pipeline-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.pipeline = 2) },
   { "pipeline-tied-data", SMALL_TIED, 0, 32, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1) },
   { "pipeline-full", SMALL_GPT, 0, 32, 5, 1, LAYOUT (.pipeline = 2, .recompute = SP_RECOMPUTE_FULL) },
+  { "scattered", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.tensor = 4, .pipeline = 2, .sequence_regions = FALSE) },
+  { "scattered-not", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.tensor = 2, .pipeline = 2, .sequence_regions = FALSE, .pipeline_scatter = FALSE) },
+  { "scattered-smaller-last", SMALL_GPT, 0, 16, 7, 2, LAYOUT (.tensor = 2, .pipeline = 2, .sequence_regions = FALSE, .recompute = SP_RECOMPUTE_FULL, .zero = 0) },
+  { "scattered-interleaved", SMALL_GQA, 0, 16, 6, 1, LAYOUT (.tensor = 2, .pipeline = 2, .sequence_regions = FALSE, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4 },
+  { "scattered-zero-3", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.tensor = 2, .pipeline = 2, .data = 2, .sequence_regions = FALSE, .zero = 3) },
+  { "scattered-zb-h1-ring", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.tensor = 2, .ring = 2, .pipeline = 2, .sequence_regions = FALSE, .schedule = ZB_H1) },
+  { "scattered-dualpipe", SMALL_LINEAR, 0, 16, 8, 1, LAYOUT (.tensor = 2, .lasp = 2, .pipeline = 2, .sequence_regions = FALSE, .schedule = DUALPIPE), .layers = 4 },
   { "pipeline-zero-3", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 3) },
   { "ulysses", SMALL_SOFTMAX, 0, 32, 2, 2, LAYOUT (.ulysses = 4) },
   { "ulysses-gqa", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ulysses = 4) },
@@ -520,6 +527,7 @@ rehearse_case_write_with (const RehearseCase *c, gboolean overlap, SpProgram *pr
 
   framework.lasp_local_after = c->lasp_local_after;
   framework.overlaps_tensor = c->overlapped;
+  framework.pipeline_scatter = TRUE;
   if (c->eager) {
     framework.glu_apart = framework.attention_copied = framework.gathers_master = framework.keeps_ends = TRUE;
     framework.frees_gradients = framework.keeps_whole = TRUE;

@@ -200,7 +200,7 @@ test_refused (void)
   static const char *const part[] = { "l40s-1x8.ini: 4 GPUs of a node: only of one node with a switch", NULL };
   static const char *const range[] = { "--gpus takes a whole number from 1 to 1024", NULL };
   static const char *const percent[] = { "--tolerance takes a percentage", NULL };
-  static const char *const device[] = { "nodevice", "none of the shipped devices", NULL };
+  static const char *const device[] = { "nodevice", "shipped devices", NULL };
   static const char *const input[] = { "own.ini: cannot be written: it is a file that this reads", NULL };
 
   begin ();

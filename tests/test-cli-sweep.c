@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* seqpar sweep: its rows, its values, and that it goes on where it was cut short. */
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "models/inputs/csv.h"
 #include "tests/cli-run.h"
 
@@ -315,6 +320,42 @@ test_usage (void)
   assert_refused (&twice, 1, (const char *[]){ "swept once", NULL });
 }
 
+/* A file that another one writes is left alone, from its first row on. */
+static void
+test_taken (void)
+{
+  static const char *const words[] = { "taken.csv", "another seqpar writes it", NULL };
+  g_autofree char *path = g_build_filename (folder, "taken.csv", NULL);
+
+  write_good ();
+  g_auto (Run) first = run_cli ("sweep", "scenario.ini", "--sweep", "zero=1", "--csv", "taken.csv");
+  g_assert_cmpint (first.status, ==, 0);
+  g_autofree char *before = read_back ("taken.csv", NULL);
+  int other = g_open (path, O_RDONLY | O_CLOEXEC, 0);
+  g_assert_cmpint (flock (other, LOCK_EX), ==, 0);
+  g_auto (Run) second = run_cli ("sweep", "scenario.ini", "--sweep", "zero=1,2", "--csv", "taken.csv");
+  assert_refused (&second, 1, words);
+  g_autofree char *after = read_back ("taken.csv", NULL);
+  g_assert_cmpstr (after, ==, before);
+  close (other);
+  g_auto (Run) third = run_cli ("sweep", "scenario.ini", "--sweep", "zero=1,2", "--csv", "taken.csv");
+  g_assert_cmpint (third.status, ==, 0);
+}
+
+/* Intervals are asked for where there may be some: of a profile of the scenario, or of one that is swept. */
+static void
+test_intervals (void)
+{
+  static const char *const words[] = { "--intervals", "no profile", "--set profile=NAME", NULL };
+
+  write_good ();
+  g_auto (Run) none = run_cli ("sweep", "scenario.ini", "--sweep", "zero=1", "--intervals");
+  assert_refused (&none, 1, words);
+  g_auto (Run) swept = run_cli ("sweep", "scenario.ini", "--sweep", "profile=a100-80", "--intervals");
+  g_autoptr (SpCsv) csv = parse_csv (&swept);
+  g_assert_cmpfloat (value (csv, 0, "interval_high_s"), >, value (csv, 0, "interval_low_s"));
+}
+
 int
 main (int argc, char **argv)
 {
@@ -339,6 +380,8 @@ main (int argc, char **argv)
   g_test_add_func ("/sweep/not-again", test_not_again);
   g_test_add_func ("/sweep/more-values", test_more_values);
   g_test_add_func ("/sweep/other-files", test_other_files);
+  g_test_add_func ("/sweep/taken", test_taken);
+  g_test_add_func ("/sweep/intervals", test_intervals);
   g_test_add_func ("/sweep/usage", test_usage);
   int status = g_test_run ();
   remove_folder ();

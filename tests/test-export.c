@@ -160,7 +160,7 @@ test_base (void)
   g_assert_cmpint (mine->layout.gradient_dtype, ==, SP_DTYPE_FP32);
   sp_estimator_init (&estimator, mine->arch, mine->cluster, mine->framework, SP_MFU_SEQPAR);
   const SpPlanQuestion question = sp_explain_question (mine);
-  g_autoptr (SpPlanExport) exported = sp_plan_export (&estimator, mine, &question, "llamafactory", TRUE, &error);
+  g_autoptr (SpPlanExport) exported = sp_plan_export (&estimator, mine, &question, "swift", TRUE, &error);
   g_assert_no_error (error);
   g_assert_true (says (exported->lost, "not carried: layout.gradient-dtype = fp32 (read back it is bf16)"));
   g_assert_cmpint (exported->entry.layout.gradient_dtype, ==, SP_DTYPE_BF16);

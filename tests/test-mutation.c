@@ -48,6 +48,7 @@ static const RehearseCase programs[] = {
   { "tiles-full-whole", SMALL_GPT, 1, 16, 2, 1, LAYOUT (.tensor = 2, .mlp_tiles = 2, .recompute = SP_RECOMPUTE_FULL) },
   { "loss-full-tensor", SMALL_GPT, 1, 16, 2, 1, LAYOUT (.tensor = 4, .loss = SP_LOSS_FULL), 50 },
   { "interleaved", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .schedule = INTERLEAVED, .virtual_stages = 2), .layers = 4 },
+  { "scattered", SMALL_GQA, 0, 16, 2, 1, LAYOUT (.tensor = 2, .pipeline = 2, .sequence_regions = FALSE) },
   { "zb-h1-zero-2", SMALL_GQA, 0, 16, 4, 1, LAYOUT (.pipeline = 2, .ring = 2, .tensor = 2, .zero = 2, .schedule = ZB_H1) },
   { "dualpipe-zero-1", SMALL_SOFTMAX, 0, 16, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .zero = 1, .schedule = DUALPIPE) },
 };
@@ -108,6 +109,8 @@ sites_of (SpProgram *program)
     if (program->stages > 1) {
       add_site (sites, (Site){ .variant = v, .op = &variant->pipe_send });
       add_site (sites, (Site){ .variant = v, .op = &variant->pipe_receive });
+      if (variant->pipe_gather.n > 0)
+        add_site (sites, (Site){ .variant = v, .op = &program->ops[variant->pipe_gather.first] });
     }
   }
   return sites;
@@ -165,13 +168,21 @@ is_copy_in_place (const Site *site)
   return site->op->kind == SP_OP_COPY && site->block != NULL && site->op->in[0] == site->op->out[0];
 }
 
+/* What a checkpoint computes again although it was kept, as it runs to its end. */
+static gboolean
+is_there_already (const Site *site)
+{
+  return site->block != NULL && site->phase == SP_PHASE_RECOMPUTE && site->op->kind == SP_OP_CONTEXT &&
+         site->block->buffers[site->op->out[0]].life == SP_LIFE_STASH;
+}
+
 /* A guard that never holds; outside a loop the step is 0. */
 static void
 try_removal (Trial *trial, const Site *site)
 {
   SpOp mutant = *site->op;
 
-  if (is_cast_of_other (trial, site) || is_copy_in_place (site))
+  if (is_cast_of_other (trial, site) || is_copy_in_place (site) || is_there_already (site))
     return;
   mutant.guard = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP;
   try_mutant (trial, site, mutant, "removed");

@@ -64,6 +64,7 @@ world_init (World *w, GRand *rand)
                                   .threads = 1,
                                   .figure = g_rand_int_range (rand, 0, 2),
                                   .base = SP_LAYOUT_DEFAULT };
+  w->framework.chunks_loss = g_rand_boolean (rand);
 }
 
 typedef struct {
@@ -76,7 +77,7 @@ typedef struct {
   double micro_batch_s; /* of the work at hand on all stages; 0: not known */
   double forward_share;
   guint placement;
-  gint64 layouts, legal;
+  gint64 layouts, legal, chunked;
   SpPlanKept kept;
 } Brute;
 
@@ -137,6 +138,19 @@ hold_state_bytes (Brute *b, const SpPlanEntry *entry, double bytes)
   }
 }
 
+/* A loss in chunks is a layout's that does not fit without. */
+static gboolean
+is_of_use (Brute *b, const SpPlanEntry *entry)
+{
+  SpPlanEntry whole = *entry;
+
+  if (entry->layout.loss == b->w->question.base.loss)
+    return TRUE;
+  whole.layout.loss = b->w->question.base.loss;
+  sp_estimate_layout (&b->worker->estimator, b->worker->program, &whole.layout, &whole.run, &whole.estimate);
+  return sp_plan_entry_lacks (&whole) > 0;
+}
+
 static void
 try_layout (Brute *b)
 {
@@ -165,6 +179,9 @@ try_layout (Brute *b)
   SpMemory memory;
   sp_estimate_bytes (&b->worker->bytes, b->worker->program, &entry.layout, &entry.run, &memory);
   g_assert_cmpfloat (memory.total_bytes, ==, bytes);
+  if (!is_of_use (b, &entry))
+    return;
+  b->chunked += entry.layout.loss == SP_LOSS_CHUNKED;
   if (entry.estimate.fits)
     sp_plan_kept_fits (&b->kept, &entry);
   else if (sp_plan_entry_lacks (&entry) > 0)
@@ -277,9 +294,10 @@ test_space (gconstpointer data)
 
   g_autoptr (SpPlan) plan = sp_plan (&w.estimator, &w.question, &error);
   if (plan != NULL) {
-    g_test_message ("seed %u: %" G_GINT64_FORMAT " layouts, %" G_GINT64_FORMAT " legal, %" G_GINT64_FORMAT
-                    " fit; the search: %" G_GINT64_FORMAT " estimated, %" G_GINT64_FORMAT " pruned",
-                    GPOINTER_TO_UINT (data), plan->candidates, b.legal, b.kept.fitting, plan->estimated, plan->pruned);
+    g_test_message (
+        "seed %u: %" G_GINT64_FORMAT " layouts, %" G_GINT64_FORMAT " legal, %" G_GINT64_FORMAT " fit, %" G_GINT64_FORMAT
+        " of use have a loss in chunks; the search: %" G_GINT64_FORMAT " estimated, %" G_GINT64_FORMAT " pruned",
+        GPOINTER_TO_UINT (data), plan->candidates, b.legal, b.kept.fitting, b.chunked, plan->estimated, plan->pruned);
     compare (&b, plan);
   } else
     g_assert_cmpint (b.legal, ==, 0);

@@ -425,6 +425,7 @@ test_schedules (void)
 
   world_init (&w, &questions[1]);
   w.question.top = 10000;
+  w.question.fixed |= sp_plan_dimension ("ring-split"); /* those that cost the same are listed once */
   g_autoptr (SpPlan) usual = plan_of (&w);
   g_assert_cmpint (usual->legal, ==, usual->entries->len);
   for (guint schedule = 1; schedule < sp_schedule_count (); schedule++) {
@@ -445,6 +446,72 @@ test_schedules (void)
     const SpLayout *layout = &g_array_index (gathered->entries, SpPlanEntry, i).layout;
     g_assert_cmpint (layout->ring_kind, ==, layout->ring > 1 ? SP_RING_ALL_GATHER : SP_RING_P2P);
   }
+  world_clear (&w);
+}
+
+/* Stripes and zigzag cost the same here: each layout is listed once, by zigzag, and with stripes alone as often. */
+static void
+test_splits (void)
+{
+  World w;
+  guint zigzag = 0;
+
+  world_init (&w, &questions[1]);
+  w.question.top = 10000;
+  g_autoptr (SpPlan) all = plan_of (&w);
+  w.question.fixed |= sp_plan_dimension ("ring-split");
+  w.question.base.token_split = SP_TOKENS_STRIPED;
+  g_autoptr (SpPlan) striped = plan_of (&w);
+  for (guint i = 0; i < all->entries->len; i++) {
+    const SpLayout *layout = &g_array_index (all->entries, SpPlanEntry, i).layout;
+    g_assert_true (layout->ring == 1 || layout->token_split != SP_TOKENS_STRIPED);
+    zigzag += layout->token_split == SP_TOKENS_ZIGZAG;
+  }
+  g_assert_cmpuint (zigzag, >, 0);
+  g_assert_cmpuint (zigzag, ==, striped->entries->len);
+  world_clear (&w);
+}
+
+/* Memory between what a layout needs with its loss in chunks and what it needs without. */
+static double
+memory_between (World *w, SpProgram *program, const SpPlanEntry *entry)
+{
+  SpLayout layout = entry->layout;
+  SpEstimate e;
+
+  layout.loss = SP_LOSS_CHUNKED;
+  sp_estimate_layout (&w->estimator, program, &layout, &entry->run, &e);
+  g_assert_cmpfloat (e.memory.total_bytes, <, entry->estimate.memory.total_bytes);
+  return (e.memory.total_bytes + entry->estimate.memory.total_bytes) / 2;
+}
+
+/* A loss in chunks is listed where the framework has it, and only of layouts that do not fit without. */
+static void
+test_chunked_loss (void)
+{
+  World w;
+  guint chunked = 0;
+
+  world_init (&w, &questions[0]);
+  w.question.top = 10000;
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (SpPlan) ample = plan_of (&w);
+  w.device.memory_bytes.value = memory_between (&w, program, &g_array_index (ample->entries, SpPlanEntry, 0));
+  g_autoptr (SpPlan) whole = plan_of (&w);
+  w.framework.chunks_loss = TRUE;
+  g_autoptr (SpPlan) plan = plan_of (&w);
+  for (guint i = 0; i < plan->entries->len; i++) {
+    const SpPlanEntry *entry = &g_array_index (plan->entries, SpPlanEntry, i);
+    SpLayout without = entry->layout;
+    SpEstimate e;
+    without.loss = SP_LOSS_VOCABULARY;
+    sp_estimate_layout (&w.estimator, program, &without, &entry->run, &e);
+    g_assert_cmpint (e.fits, ==, entry->layout.loss == SP_LOSS_VOCABULARY);
+    chunked += entry->layout.loss == SP_LOSS_CHUNKED;
+  }
+  g_test_message ("%u of %u layouts that fit have a loss in chunks", chunked, plan->entries->len);
+  g_assert_cmpuint (chunked, >, 0);
+  g_assert_cmpuint (plan->entries->len, ==, whole->entries->len + chunked);
   world_clear (&w);
 }
 
@@ -470,6 +537,8 @@ main (int argc, char **argv)
   g_test_add_func ("/planner/refused", test_refused);
   g_test_add_func ("/planner/some-gpus", test_some_gpus);
   g_test_add_func ("/planner/schedules", test_schedules);
+  g_test_add_func ("/planner/splits", test_splits);
+  g_test_add_func ("/planner/chunked-loss", test_chunked_loss);
   g_test_add_func ("/planner/progress", test_progress);
   return g_test_run ();
 }

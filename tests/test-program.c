@@ -56,10 +56,8 @@ program_new (gint32 tensor, gint32 ulysses, gint32 ring, gint32 data, gint32 pip
 }
 
 static SpOp *
-add_op (SpProgram *program, SpBlock *block, SpPhase phase)
+add_op_to (SpProgram *program, SpSegment *segment)
 {
-  SpSegment *segment = &block->segments[phase];
-
   if (segment->n == 0)
     segment->first = program->n_ops;
   segment->n++;
@@ -67,6 +65,12 @@ add_op (SpProgram *program, SpBlock *block, SpPhase phase)
   program->ops_capacity = program->n_ops + 1;
   memset (&program->ops[program->n_ops], 0, sizeof (SpOp));
   return &program->ops[program->n_ops++];
+}
+
+static SpOp *
+add_op (SpProgram *program, SpBlock *block, SpPhase phase)
+{
+  return add_op_to (program, &block->segments[phase]);
 }
 
 /* Any op that the block has room for. */
@@ -188,6 +192,12 @@ full_program_new (guint32 seed)
     variant->batch = 2 - (gint32) i;
     variant->pipe_send = (SpOp){ .kind = SP_OP_SEND, .group = SP_GROUP_PIPELINE, .in = { SP_SLOT_Y }, .bytes = 12 };
     variant->pipe_receive = (SpOp){ .kind = SP_OP_RECEIVE, .group = SP_GROUP_PIPELINE, .out = { SP_SLOT_X } };
+    *add_op_to (program, &variant->pipe_gather) = (SpOp){ .kind = SP_OP_ALL_GATHER,
+                                                          .stream = SP_STREAM_TENSOR,
+                                                          .group = SP_GROUP_TENSOR,
+                                                          .flags = SP_OP_OWN_PART,
+                                                          .in = { SP_SLOT_X },
+                                                          .out = { SP_SLOT_X } };
     for (guint j = 0; j < 4; j++)
       fill_block (rand, program, &variant->blocks[j], (SpBlockKind) j);
   }
@@ -287,6 +297,10 @@ static const Edit edits[] = {
   { "slot", "buffer slot=2 ", "buffer slot=3 ", "slot 3, expected 2" },
   { "long-name", "weight name=qkv.bias", "weight name=qkv.bias.long", "is no value of name" },
   { "operand", "in=", "in=200,", "p:30: in 0: no slot 200" },
+  { "gather", "pipe_gather kind=all-gather", "pipe_gather kind=all-reduce", "pipe_gather: all-reduce over tensor" },
+  { "gather-group", "pipe_gather kind=all-gather stream=tensor group=tensor",
+    "pipe_gather kind=all-gather stream=tensor group=ring", "pipe_gather: all-gather over ring on tensor, expected" },
+  { "gather-once", "\n  pipe_gather ", "\n# ", "pipe_gather: the variants do not both have one" },
   { "world", "world=24", "world=25", "world 25, but the digits make 24 ranks" },
   { "stride", "stride=2", "stride=3", "digit 1: size 2, stride 3, expected stride 2" },
   { "size", "group name=ring size=3", "group name=ring size=2", "group ring: size 2, but its digits make 3" },

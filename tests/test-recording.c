@@ -244,18 +244,12 @@ end_lists (Rules *rules, const SpCommand *command)
   rules->last = command;
 }
 
+/* What the op's list names. */
 static void
-follow (Rules *rules, gint32 number, const Over *over)
+follow_named (Rules *rules, gint32 number, const SpCommand *command)
 {
-  const SpCommand *command = &g_array_index (rules->r->commands, SpCommand, number);
-  gboolean pipeline = command->queue == SP_STREAM_PIPELINE || command->queue == SP_QUEUE_PIPELINE_BACK;
-
-  if (command->op.kind == SP_OP_ZERO)
-    return; /* of what begins: no op of the program */
-  end_lists (rules, command);
-  if (pipeline)
-    return;
   guint op = find_op (rules, command);
+
   g_assert_cmpuint (op, <, MAX_LIST);
   rules->of_op[op] = number;
   for (guint i = 0; i < G_N_ELEMENTS (command->op.wait) && command->op.wait[i] != 0; i++) {
@@ -263,6 +257,22 @@ follow (Rules *rules, gint32 number, const Over *over)
     guint stream = named >= 0 ? g_array_index (rules->r->commands, SpCommand, named).op.stream : SP_STREAM_COMPUTE;
     rules->due[stream] = MAX (rules->due[stream], named);
   }
+}
+
+static void
+follow (Rules *rules, gint32 number, const Over *over)
+{
+  const SpCommand *command = &g_array_index (rules->r->commands, SpCommand, number);
+  gboolean pipeline = command->queue == SP_STREAM_PIPELINE || command->queue == SP_QUEUE_PIPELINE_BACK;
+  gboolean gathers = command->op.kind == SP_OP_ALL_GATHER && command->op.flags & SP_OP_OWN_PART;
+
+  if (command->op.kind == SP_OP_ZERO)
+    return; /* of what begins: no op of the program */
+  end_lists (rules, command);
+  if (pipeline)
+    return;
+  if (!gathers) /* that of a message is of no list */
+    follow_named (rules, number, command);
   if (command->queue != SP_STREAM_COMPUTE) {
     rules->posted[command->queue] = number;
     if (!(command->op.flags & SP_OP_ASYNC))

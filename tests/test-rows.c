@@ -165,7 +165,8 @@ gather (SpRank *rank, gpointer data, GError **error)
   return TRUE;
 }
 
-static const SpRanksOptions four = { "test", "kept", SP_LAUNCHERS, 4, 60 }, hasty = { "test", "kept", 0, 1, 1 };
+static const SpRanksOptions four = { "test", "kept", SP_LAUNCHERS, 4, 60 }, hasty = { "test", "kept", 0, 1, 1 },
+                            launched = { "test", "kept", SP_LAUNCHERS, 1, 1 };
 
 static void
 test_threads (void)
@@ -252,6 +253,25 @@ test_stuck (void)
   g_test_trap_assert_stderr ("test: no progress for 1 s; kept\n");
 }
 
+/* A rank whose others do not call says for whom it waits, and why it takes there to be any. */
+static void
+test_uncalled (void)
+{
+  if (g_test_subprocess ()) {
+    g_autofree char *port = g_strdup_printf ("%d", g_random_int_range (20000, 30000));
+    g_setenv ("RANK", "0", TRUE);
+    g_setenv ("LOCAL_RANK", "0", TRUE);
+    g_setenv ("WORLD_SIZE", "3", TRUE);
+    g_setenv ("MASTER_PORT", port, TRUE);
+    sp_ranks_run (&launched, sleep_on, NULL, NULL);
+    return;
+  }
+  g_test_trap_subprocess (NULL, 0, 0);
+  g_test_trap_assert_failed ();
+  g_test_trap_assert_stderr ("test: no progress for 1 s, waiting for 2 of 3 ranks to call at port *, which WORLD_SIZE "
+                             "says there are; *; kept\n");
+}
+
 static void
 set_variables (const char *const (*variables)[2], gboolean sets)
 {
@@ -260,6 +280,22 @@ set_variables (const char *const (*variables)[2], gboolean sets)
       g_setenv (variables[i][0], variables[i][1], TRUE);
     else
       g_unsetenv (variables[i][0]);
+}
+
+/* What is left of a launcher's variables makes nobody a rank. */
+static void
+test_alone (void)
+{
+  static const char *const variables[][2] = {
+    { "RANK", "1" }, { "WORLD_SIZE", "2" }, { "LOCAL_RANK", "1" }, { "SLURM_PROCID", "3" }, { NULL }
+  };
+
+  set_variables (variables, TRUE);
+  g_auto (GStrv) alone = sp_ranks_environment_alone ();
+  set_variables (variables, FALSE);
+  g_assert_null (g_environ_getenv (alone, "RANK"));
+  g_assert_null (g_environ_getenv (alone, "SLURM_PROCID"));
+  g_assert_cmpstr (g_environ_getenv (alone, "PATH"), ==, g_getenv ("PATH"));
 }
 
 /* Which variables make a process a rank, of the launchers that are asked for. */
@@ -379,6 +415,8 @@ main (int argc, char **argv)
   g_test_add_func ("/ranks/killed", test_killed);
   g_test_add_func ("/ranks/threads", test_threads);
   g_test_add_func ("/ranks/stuck", test_stuck);
+  g_test_add_func ("/ranks/uncalled", test_uncalled);
+  g_test_add_func ("/ranks/alone", test_alone);
   g_test_add_func ("/rows/points", test_points);
   return g_test_run ();
 }

@@ -293,6 +293,47 @@ test_round_trip (gconstpointer data)
   g_rmdir (folder);
 }
 
+/* A flag that switches a default off: read, written where it says something, and not where it does not. */
+static void
+test_scatter (void)
+{
+  static const char flag[] = "--no-scatter-gather-tensors-in-pipeline";
+  static const char plain[] = "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "
+                              "--max-position-embeddings 2048 --vocab-size 51200 --micro-batch-size 1 "
+                              "--global-batch-size 64 --tensor-model-parallel-size 4 "
+                              "--pipeline-model-parallel-size 2 --bf16";
+
+  for (guint i = 0; i < 4; i++) {
+    gboolean off = i % 2 == 1, regions = i / 2 == 1;
+    g_autoptr (GError) error = NULL;
+    g_autoptr (GString) scenario = g_string_new (NULL), model = g_string_new (NULL), out = g_string_new (NULL);
+    g_autofree char *text =
+        g_strdup_printf ("%s %s %s\n", plain, off ? flag : "", regions ? "--sequence-parallel" : "");
+    g_autoptr (SpRunFile) file = sp_run_file_parse ("m", text, strlen (text), &error);
+    g_assert_no_error (error);
+    const SpRunGiven given = { NULL, "a100-8x8", (const char *const[]){ NULL } };
+    g_autoptr (GKeyFile) keys = import_text (file, &given, scenario, model);
+    g_autofree char *value = g_key_file_get_value (keys, "layout", "pipeline-scatter", NULL);
+    g_assert_cmpstr (value, ==, off ? "false" : NULL);
+
+    g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", &error);
+    g_assert_no_error (error);
+    g_autofree char *path = write_input (folder, "imported.ini", scenario);
+    g_autofree char *model_path = write_input (folder, "imported-model.ini", model);
+    g_autoptr (SpScenario) read = sp_scenario_load (path, NULL, &error);
+    g_assert_no_error (error);
+    g_assert_true (read->layout.pipeline_scatter == !off);
+    g_autoptr (GPtrArray) lost = g_ptr_array_new_with_free_func (g_free);
+    sp_run_file_export (read, "megatron", out, lost, &error);
+    g_assert_no_error (error);
+    g_assert_cmpuint (lost->len, ==, 0);
+    g_assert_true ((strstr (out->str, flag) != NULL) == off);
+    g_remove (path);
+    g_remove (model_path);
+    g_rmdir (folder);
+  }
+}
+
 /* --- anything ----------------------------------------------------------------------------------------------------- */
 
 /* Bytes changed, taken out, doubled: read, or refused in one line; and if read, imported or refused. */
@@ -353,6 +394,7 @@ main (int argc, char **argv)
     if (!g_str_equal (file_cases[i].format, "calculon")) /* read only */
       g_test_add_data_func (back, &file_cases[i], test_round_trip);
   }
+  g_test_add_func ("/run-files/scatter", test_scatter);
   g_test_add_func ("/run-files/mutated", test_mutated);
   return g_test_run ();
 }

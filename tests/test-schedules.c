@@ -483,6 +483,21 @@ test_orders (gconstpointer data)
     g_assert_true (moves);
 }
 
+/* What was received in parts is gathered next, and nothing else is. */
+static void
+check_gather (const SpProgram *program, const SpItem *before, const SpItem *item)
+{
+  gboolean in_parts = sp_program_pipe_gather (program, &program->variants[0]) != NULL;
+
+  g_assert_true ((item->kind == SP_ITEM_GATHER) == (in_parts && before->kind == SP_ITEM_RECEIVE));
+  if (item->kind != SP_ITEM_GATHER)
+    return;
+  g_assert_cmpint (item->boundary, ==, before->boundary);
+  g_assert_cmpint (item->backward, ==, before->backward);
+  g_assert_cmpint (item->micro_batch, ==, before->micro_batch);
+  g_assert_cmpint (item->position, ==, before->position);
+}
+
 /* Every message is sent once and received once, by the stages that name each other. */
 static void
 test_messages (gconstpointer data)
@@ -496,10 +511,11 @@ test_messages (gconstpointer data)
   g_autoptr (SpWalkPlan) plan = sp_walk_plan_new (program, SP_ORDER_PROGRAM);
   for (gint32 s = 0; s < program->stages; s++) {
     SpWalk walk;
-    SpItem item;
+    SpItem item, before = { .kind = SP_ITEM_LIST };
     sp_walk_init (&walk, plan, s);
-    while (sp_walk_next (&walk, &item)) {
-      if (item.kind == SP_ITEM_LIST)
+    for (; sp_walk_next (&walk, &item); before = item) {
+      check_gather (program, &before, &item);
+      if (item.kind == SP_ITEM_LIST || item.kind == SP_ITEM_GATHER)
         continue;
       gboolean sends = item.kind == SP_ITEM_SEND;
       char *text = g_strdup_printf ("%d %d %d from %d to %d", item.boundary, item.backward, item.micro_batch,

@@ -3,63 +3,9 @@
  * What a framework, or a network, changes between ranks: hosts that stall in pipelines over nodes, ranks that come late,
  * calls tensor by tensor, slow transfers of shards, rings alone between nodes, products beside collectives.
  */
-#include "models/inputs/scenario.h"
-#include "models/simulate/simulate.h"
-#include "tests/shipped.h"
+#include "tests/stack-case.h"
 
 #include <math.h>
-
-typedef struct {
-  SpScenario *scenario;
-  SpProgram *program;
-  SpFramework framework; /* a copy to change; strings are the scenario's */
-  SpCluster cluster;     /* likewise */
-  SpEstimator estimator;
-} Case;
-
-static void
-case_init (Case *c, const char *name, const char *const *sets)
-{
-  g_autoptr (GError) error = NULL;
-  g_autofree char *path = g_build_filename (sp_data_dir (), name, NULL);
-
-  c->scenario = sp_scenario_load (path, sets, &error);
-  g_assert_no_error (error);
-  c->framework = *c->scenario->framework;
-  c->cluster = *c->scenario->cluster;
-  c->program = sp_program_new ();
-}
-
-static void
-case_clear (Case *c)
-{
-  sp_program_free (c->program);
-  sp_scenario_free (c->scenario);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
-
-static SpEstimate
-estimate (Case *c)
-{
-  SpEstimate e;
-
-  sp_estimator_init (&c->estimator, c->scenario->arch, &c->cluster, &c->framework, SP_MFU_SEQPAR);
-  sp_estimate_layout (&c->estimator, c->program, &c->scenario->layout, &c->scenario->run, &e);
-  return e;
-}
-
-static double
-simulated_s (Case *c)
-{
-  const SpVariations usual = SP_VARIATIONS_DEFAULT;
-  const SpSimulateOptions options = { .samples = 1 };
-  g_autoptr (GError) error = NULL;
-  g_auto (SpSimulated) simulated = { 0 };
-
-  g_assert_true (sp_simulate (&c->estimator, c->program, &c->scenario->run, &usual, &options, &simulated, &error));
-  g_assert_no_error (error);
-  return simulated.result.step_time_s;
-}
 
 /* The 3B model of nanotron's grid, without what is fitted to it. */
 static void
@@ -102,6 +48,44 @@ test_host_stall (void)
     double s = simulated_s (&c);
     g_assert_cmpfloat (s, >=, after.low_s);
     g_assert_cmpfloat (s, >=, after.host_issue_s);
+    g_assert_cmpfloat (s, <=, after.high_s);
+  }
+}
+
+/* A stage of p has m forwards and m backwards of its own, and before and after them p - 1 of its neighbours' at most: that
+ * often an eager host begins anew. Not without a pipeline, nor where it issues nothing. */
+static void
+test_host_slot (void)
+{
+  static const struct {
+    const char *sets[6];
+    gboolean graph;
+  } rows[] = {
+    { { "nodes=4", "data=4", "tensor=4", "pipeline=2", NULL } },
+    { { "nodes=4", "data=2", "tensor=4", "pipeline=4", "schedule=zb-h1", NULL } },
+    { { "nodes=4", "data=4", "tensor=4", "pipeline=2", NULL }, TRUE },
+    { { "nodes=4", "data=8", "tensor=4", "pipeline=1", NULL } },
+  };
+  const double slot_s = 1e-3;
+
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    g_auto (Case) c = { 0 };
+    grid_init (&c, rows[i].sets);
+    c.framework.host_runs_ahead = FALSE;
+    c.framework.host_eager = !rows[i].graph;
+    SpEstimate before = estimate (&c);
+    c.framework.host_slot_s.value = slot_s;
+    SpEstimate after = estimate (&c);
+    double m = c.program->micro_batches, p = c.program->stages, more_s = after.serial_s - before.serial_s;
+    gboolean counts = p > 1 && !rows[i].graph;
+    g_assert_cmpfloat (after.low_s, ==, before.low_s);
+    g_assert_cmpfloat (more_s, >=, counts ? 2 * m * slot_s * (1 - 1e-9) : 0);
+    g_assert_cmpfloat (more_s, <=, counts ? 2 * (m + p - 1) * slot_s * (1 + 1e-9) : 0);
+    g_assert_cmpfloat (fabs (after.step_time_s - before.step_time_s - more_s), <=, 2 * (p - 1) * slot_s);
+    if (!counts)
+      continue;
+    double s = simulated_s (&c);
+    g_assert_cmpfloat (s, >=, after.low_s);
     g_assert_cmpfloat (s, <=, after.high_s);
   }
 }
@@ -153,6 +137,25 @@ test_network_wait (void)
     Price after = price (rows[i].c, rows[i].op);
     g_assert_cmpfloat (fabs (after.total_s - before.total_s - rows[i].ranks * 1e-5), <, 1e-12);
     g_assert_cmpfloat (fabs (after.fixed_s - before.fixed_s - rows[i].ranks * 1e-5), <, 1e-12);
+  }
+}
+
+/* The same for each rank of any group, whether it leaves the node or not. */
+static void
+test_rank_wait (void)
+{
+  const SpOp op = { .kind = SP_OP_ALL_GATHER, .group = SP_GROUP_TENSOR, .stream = SP_STREAM_TENSOR, .bytes = 1 << 24 };
+  static const char *const sets[][4] = { { "nodes=4", "data=4", "tensor=8", NULL },
+                                         { "nodes=4", "data=2", "tensor=16", NULL } };
+
+  for (guint i = 0; i < G_N_ELEMENTS (sets); i++) {
+    g_auto (Case) c = { 0 };
+    grid_init (&c, sets[i]);
+    estimate (&c);
+    Price before = price (&c, &op);
+    c.framework.rank_wait_s.value = 1e-5;
+    Price after = price (&c, &op);
+    g_assert_cmpfloat (fabs (after.total_s - before.total_s - (i == 0 ? 8 : 16) * 1e-5), <, 1e-12);
   }
 }
 
@@ -274,7 +277,9 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/stack-ranks/host-stall", test_host_stall);
+  g_test_add_func ("/stack-ranks/host-slot", test_host_slot);
   g_test_add_func ("/stack-ranks/network-wait", test_network_wait);
+  g_test_add_func ("/stack-ranks/rank-wait", test_rank_wait);
   g_test_add_func ("/stack-ranks/calls", test_calls);
   g_test_add_func ("/stack-ranks/shard-time", test_shard_time);
   g_test_add_func ("/stack-ranks/ring-network", test_ring_network);

@@ -3,51 +3,51 @@
  * What a framework or a precision changes of a cost: kernels of another library, a step's time beside its program, shards
  * that run free of a chain, whole checkpoints, fp32.
  */
-#include "models/inputs/scenario.h"
-#include "models/simulate/simulate.h"
-#include "tests/shipped.h"
+#include "tests/stack-case.h"
 
 #include <math.h>
 
-typedef struct {
-  SpScenario *scenario;
-  SpProgram *program;
-  SpFramework framework; /* a copy to change; strings are the scenario's */
-} Case;
-
-static void
-case_init (Case *c, const char *name, const char *const *sets)
-{
-  g_autoptr (GError) error = NULL;
-  g_autofree char *path = g_build_filename (sp_data_dir (), name, NULL);
-
-  c->scenario = sp_scenario_load (path, sets, &error);
-  g_assert_no_error (error);
-  c->framework = *c->scenario->framework;
-  c->program = sp_program_new ();
-}
-
-static void
-case_clear (Case *c)
-{
-  sp_program_free (c->program);
-  sp_scenario_free (c->scenario);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
-
-static SpEstimate
-estimate (Case *c)
-{
-  const SpScenario *s = c->scenario;
-  SpEstimator estimator;
-  SpEstimate e;
-
-  sp_estimator_init (&estimator, s->arch, s->cluster, &c->framework, SP_MFU_SEQPAR);
-  sp_estimate_layout (&estimator, c->program, &s->layout, &s->run, &e);
-  return e;
-}
-
 /* --- kernels ------------------------------------------------------------------------------------------------------ */
+
+/* Unfused attention, forward and backward, is a product for each head and sequence: as a batch of GEMMs of the same
+ * shape, bytes apart. A backward that has one of its two operands takes its half of both. */
+static void
+test_unfused_attention (void)
+{
+  g_autoptr (SpCluster) cluster = load_cluster ("a100-1x8");
+  g_autoptr (SpFramework) framework = load_framework ("megatron-2022");
+  const gint32 queries = 2048, keys = 1024, size = 96, batch = 4, heads = 8;
+  const struct {
+    SpOpKind kind;
+    guint8 out[2];
+    gint32 m, n, k, m2, n2, k2; /* the second: 0 none */
+  } rows[] = {
+    { SP_OP_SCORES, { 1, 0 }, queries, keys, size, 0, 0, 0 },
+    { SP_OP_CONTEXT, { 1, 0 }, queries, size, keys, 0, 0, 0 },
+    { SP_OP_SCORES_BWD, { 1, 2 }, queries, size, keys, keys, size, queries },
+    { SP_OP_SCORES_BWD, { 0, 2 }, keys, size, queries, 0, 0, 0 },
+    { SP_OP_CONTEXT_BWD, { 1, 2 }, queries, keys, size, keys, size, queries },
+    { SP_OP_CONTEXT_BWD, { 1, 0 }, queries, keys, size, 0, 0, 0 },
+  };
+  SpCost cost;
+
+  sp_cost_init (&cost, cluster, framework);
+  for (guint i = 0; i < G_N_ELEMENTS (rows); i++) {
+    double product = 2.0 * batch * heads * queries * keys * size, seconds = 0;
+    gboolean two = rows[i].m2 > 0;
+    SpOp op = { .kind = (guint8) rows[i].kind, .m = queries, .n = keys, .k = size, .batch = batch, .heads = heads };
+    memcpy (op.out, rows[i].out, sizeof rows[i].out);
+    op.flops = product * (two ? 2 : 1);
+    SpOp first = { .kind = SP_OP_GEMM, .batch = batch * heads, .flops = product };
+    first.m = rows[i].m, first.n = rows[i].n, first.k = rows[i].k;
+    seconds = sp_cost_op (&cost, &first);
+    if (two) {
+      first.m = rows[i].m2, first.n = rows[i].n2, first.k = rows[i].k2;
+      seconds += sp_cost_op (&cost, &first) - cost.launch_s;
+    }
+    g_assert_cmpfloat (fabs (sp_cost_op (&cost, &op) / seconds - 1), <, 1e-9);
+  }
+}
 
 /* Each key, of its kernels alone, beyond the launch. */
 static void
@@ -95,6 +95,40 @@ test_kernels (void)
                       .flags = rows[i].flags };
     double launch = a.kernel_launch_s[op.kind], beyond = sp_cost_op (&a, &op) - launch;
     g_assert_cmpfloat (fabs ((sp_cost_op (&b, &op) - launch) / beyond - rows[i].factor), <, 1e-9);
+  }
+}
+
+static guint
+count_ops (const SpProgram *program, SpPhase phase, SpOpKind kind)
+{
+  guint n, found = 0;
+  const SpOp *ops = sp_program_segment (program, &program->variants[0].blocks[1], phase, &n);
+
+  for (guint i = 0; i < n; i++)
+    found += ops[i].kind == kind;
+  return found;
+}
+
+/* Megatron-LM's selective recomputation is a checkpoint around the core, which runs all of it again: the last product
+ * too, though nobody reads that. One that rebuilds what is read alone does not. */
+static void
+test_selective_core (void)
+{
+  static const SpOpKind core[] = { SP_OP_SCORES, SP_OP_SOFTMAX, SP_OP_DROPOUT, SP_OP_CONTEXT };
+  g_autoptr (SpArchitecture) arch = load_model ("megatron-22b");
+  g_autoptr (SpFramework) framework = load_framework ("megatron-2022");
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpRun run = { 2048, 4, 4, SP_DTYPE_FP16, TRUE };
+  SpLayout layout = SP_LAYOUT_DEFAULT;
+
+  layout.tensor = 8;
+  layout.recompute = SP_RECOMPUTE_SELECTIVE;
+  for (guint whole = 0; whole < 2; whole++) {
+    framework->recompute_whole = whole == 1;
+    write_legal (program, arch, framework, &layout, &run);
+    for (guint i = 0; i < G_N_ELEMENTS (core); i++)
+      g_assert_cmpuint (count_ops (program, SP_PHASE_RECOMPUTE, core[i]), ==, core[i] != SP_OP_CONTEXT || whole);
+    g_assert_cmpuint (count_ops (program, SP_PHASE_RECOMPUTE, SP_OP_GEMM), ==, 0);
   }
 }
 
@@ -247,7 +281,9 @@ int
 main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
+  g_test_add_func ("/stack/unfused-attention", test_unfused_attention);
   g_test_add_func ("/stack/kernels", test_kernels);
+  g_test_add_func ("/stack/selective-core", test_selective_core);
   g_test_add_func ("/stack/host-step", test_host_step);
   g_test_add_func ("/stack/host-step/scope", test_host_step_scope);
   g_test_add_func ("/stack/host-step/simulated", test_host_step_simulated);

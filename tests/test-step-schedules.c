@@ -106,7 +106,9 @@ parts_of (const SpCost *cost, const SpProgram *program, Parts *ret)
     for (guint i = 0; i < n_blocks; i++)
       add_block (cost, program, blocks[i], at, ret);
     for (gint32 v = 0; v < program->n_variants; v++) {
+      const SpOp *gather = sp_program_pipe_gather (program, &program->variants[v]);
       double pipe = sp_cost_op (cost, &program->variants[v].pipe_send);
+      pipe += gather != NULL ? sp_cost_op (cost, gather) : 0;
       ret->of[at][v][SP_SLOT_FORWARD] += at > 0 ? pipe : 0;
       ret->of[at][v][SP_SLOT_BACKWARD] += at < n - 1 ? pipe : 0;
       ret->of[at][v][SP_SLOT_BACKWARD_INPUT] += at < n - 1 ? pipe : 0;

@@ -63,7 +63,9 @@ slots_of (const SpCost *cost, const SpProgram *program, Slots *ret)
   memset (ret, 0, sizeof *ret);
   for (gint32 s = 0; s < program->stages; s++) {
     for (gint32 v = 0; v < program->n_variants; v++) {
+      const SpOp *gather = sp_program_pipe_gather (program, &program->variants[v]);
       double pipe = sp_cost_op (cost, &program->variants[v].pipe_send);
+      pipe += gather != NULL ? sp_cost_op (cost, gather) : 0;
       ret->forward[s][v] = s > 0 ? pipe : 0;
       ret->backward[s][v] = s < program->stages - 1 ? pipe : 0;
       for (guint b = 0; b < program->n_blocks; b++) {

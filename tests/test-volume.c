@@ -384,7 +384,23 @@ mirror_bytes (const SpProgram *program)
   return program->groups[SP_GROUP_MIRROR].size > 1 ? sum : 0;
 }
 
-/* B (N / S) H, over T with regions, a boundary, micro-batch and direction. A boundary between each two virtual stages,
+/* Of the tensor axis what is no block's: a layout that does not scatter has that much less. */
+static void
+check_gathered (const Subject *s, double bytes)
+{
+  Draw draw = s->draw;
+  SpEstimator estimator = s->estimator;
+  g_autoptr (SpProgram) program = sp_program_new ();
+  SpEstimate e;
+
+  draw.layout.pipeline_scatter = FALSE;
+  sp_estimate_layout (&estimator, program, &draw.layout, &draw.run, &e);
+  expect (&draw, "gathered in a step, mean", s->estimate.axes[SP_AXIS_TENSOR].payload_bytes.mean,
+          e.axes[SP_AXIS_TENSOR].payload_bytes.mean + bytes);
+}
+
+/* B (N / S) H, over T with regions or where they are scattered, a boundary, micro-batch and direction. Scattered, what
+ * came is gathered over the tensor ranks, once a message. A boundary between each two virtual stages,
  * each of whose two ends sends one way: without chunks the ends of the pipeline send half of what the others do. */
 static void
 test_pipeline (void)
@@ -393,19 +409,27 @@ test_pipeline (void)
     DRAW_ANY, FALSE, { 1, 2 }, { 1, 3 }, { 2, 6 }, { 1, 3 }, { 1, 3 }, { 1, 4 }, TRUE
   };
   GRand *rand = draw_rand_new ();
+  guint n_scattered = 0;
 
   for (guint i = 0; i < DRAWS && !g_test_failed (); i++) {
     Subject s;
-    double sum = 0, p, parts;
+    double sum = 0, gathered = 0, p, parts;
     subject_init (&s, rand, &limits);
     for (gint32 v = 0; v < s.program->n_variants; v++) {
       Terms t = terms_of (&s.draw, s.program->variants[v].batch);
-      double rows = t.B * (t.N / t.S) * t.H / (s.draw.layout.sequence_regions ? t.T : 1);
-      double size = sp_dtype_bytes (s.draw.run.precision);
+      double whole = t.B * (t.N / t.S) * t.H, size = sp_dtype_bytes (s.draw.run.precision);
+      const SpOp *gather = sp_program_pipe_gather (s.program, &s.program->variants[v]);
+      gboolean scattered = sp_layout_scatters (&s.draw.layout, &s.draw.framework) && fmod (t.H, t.T) == 0;
+      double rows = s.draw.layout.sequence_regions || scattered ? whole / t.T : whole;
+      g_assert_true ((gather != NULL) == scattered);
+      n_scattered += scattered;
+      if (scattered)
+        expect (&s.draw, "gathered", gather->bytes / size, whole);
       double runs = s.program->n_variants == 1 ? s.program->micro_batches : v == 0 ? s.program->micro_batches - 1 : 1;
       expect (&s.draw, "sent to the next stage", s.program->variants[v].pipe_send.bytes / size, rows);
       expect (&s.draw, "received", s.program->variants[v].pipe_receive.bytes / size, rows);
       sum += runs * rows * size;
+      gathered += scattered ? runs * whole * size : 0;
     }
     p = s.program->stages;
     parts = sp_program_virtual_stages (s.program);
@@ -414,12 +438,14 @@ test_pipeline (void)
     double tie = s.draw.arch->tied ? V * s.draw.arch->hidden * sp_dtype_bytes (s.draw.layout.gradient_dtype) : 0;
     expect (&s.draw, "bytes of a step, mean", s.estimate.axes[SP_AXIS_PIPELINE].payload_bytes.mean,
             (2 * (parts - 1) * sum + 2 * tie + 2 * mirror_bytes (s.program)) / p);
+    check_gathered (&s, 2 * (parts - 1) * gathered / p);
     if (p > 2 && tie == 0 && s.program->chunks == 1) {
       expect (&s.draw, "at an end", s.estimate.axes[SP_AXIS_PIPELINE].payload_bytes.min, sum);
       expect (&s.draw, "in the middle", s.estimate.axes[SP_AXIS_PIPELINE].payload_bytes.max, 2 * sum);
     }
     subject_clear (&s);
   }
+  g_assert_cmpuint (n_scattered, >, 0);
   g_rand_free (rand);
 }
 

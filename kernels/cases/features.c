@@ -6,10 +6,10 @@
 
 /* --- the convolution ---------------------------------------------------------------------------------------------- */
 
-/* Runs of 16 tokens, and of more where there are many; fewer tokens than the convolution has. */
+/* Runs of 16 tokens, and of more where all warps of a card have one; fewer tokens than the convolution has. */
 static const SpRefConv convs[] = {
-  { 1, 1, 8, 4 },  { 2, 2, 16, 4 }, { 16, 1, 24, 4 },   { 17, 1, 8, 3 },   { 40, 3, 40, 2 },
-  { 33, 2, 7, 4 }, { 20, 1, 5, 1 }, { 300, 1, 264, 4 }, { 9000, 1, 8, 4 }, { 64, 1, 1544, 4 },
+  { 1, 1, 8, 4 },  { 2, 2, 16, 4 },    { 16, 1, 24, 4 },  { 17, 1, 8, 3 },    { 40, 3, 40, 2 },   { 33, 2, 7, 4 },
+  { 20, 1, 5, 1 }, { 300, 1, 264, 4 }, { 9000, 1, 8, 4 }, { 64, 1, 1544, 4 }, { 80000, 1, 8, 4 },
 };
 
 /* Variant 1: with a bias, 2: with rows before. */
@@ -130,11 +130,12 @@ test_map (void)
 
 /* --- decays, and the skip ----------------------------------------------------------------------------------------- */
 
-/* Many heads where many tokens are added up: their sums have both signs, and of two by chance both are next to nothing, with
- * no others to measure the roundings by. */
+/* Several heads: what is added up for each has both signs, and of one or two by chance all is next to nothing, with no others
+ * to measure the roundings by. */
 static const struct {
   gint64 m, heads, each;
-} rows[] = { { 1, 1, 1 }, { 7, 3, 1 }, { 265, 16, 1 }, { 40, 64, 1 }, { 33, 4, 16 }, { 600, 16, 128 }, { 529, 5, 8 } };
+} rows[] = { { 1, 9, 1 },   { 7, 11, 1 },     { 265, 16, 1 }, { 40, 64, 1 },
+             { 33, 4, 16 }, { 600, 16, 128 }, { 529, 5, 8 },  { 4500, 33, 8 } };
 
 /* Variant 1: with a bias, 2: with rates, and then steps too. */
 static void

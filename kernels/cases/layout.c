@@ -14,7 +14,8 @@ static const Rope ropes[] = {
   { 9, 128, 4, 4, 32, FALSE, TRUE },  { 5, 40, 4, 2, 24, FALSE, FALSE },  { 6, 24, 2, 1, 16, TRUE, FALSE },
   { 7, 128, 4, 2, 128, TRUE, TRUE },  { 300, 16, 3, 1, 10, TRUE, FALSE }, { 265, 6, 2, 2, 4, TRUE, TRUE },
   { 3, 256, 5, 1, 64, TRUE, FALSE },  { 6, 64, 4, 2, 0, TRUE, FALSE },    { 600, 64, 3, 1, 64, TRUE, FALSE },
-  { 33, 512, 2, 1, 512, TRUE, TRUE }, { 265, 32, 2, 2, 32, TRUE, FALSE },
+  { 33, 512, 2, 1, 512, TRUE, TRUE }, { 265, 32, 2, 2, 32, TRUE, FALSE }, { 3000, 64, 6, 2, 64, TRUE, TRUE },
+  { 70, 64, 6, 2, 64, FALSE, TRUE },
 };
 
 static SpCase *

@@ -190,6 +190,7 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   bits = bits << 2 | layout->recompute;
   bits = bits << 1 | (run->causal != 0);
   bits = bits << 1 | sp_estimate_schedule (program)->splits;
+  bits = bits << 1 | (layout->pipeline_scatter != 0);
   key[0] = bits << 32 | (guint32) layout->tensor;
   key[1] = (guint64) run->sequence;
   key[2] = pair (program->variants[variant].batch, layout->ulysses);

@@ -20,7 +20,7 @@ G_BEGIN_DECLS
 
 typedef struct {
   guint64 key[SP_CACHE_WORDS];
-  SpOp pipe;
+  SpOp pipe, pipe_gather;
   double clock;         /* that they are priced at */
   SpBlockWork blocks[]; /* of the program's blocks */
 } SpWorkSet;

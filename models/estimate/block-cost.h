@@ -83,7 +83,9 @@ typedef struct {
   gint64 tied_gathered, tied_summed; /* the embedding's, because this block uses its matrix */
 } SpBlockState;
 
+/* All of it; and its lists' times alone, at another clock: memory and volume know none. */
 void sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret);
+void sp_block_work_time (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret);
 void sp_block_state (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockState *ret);
 
 /* Their parts. Of a list only ops with (op.flags & mask) == flags count, loops whole by their first op. */
@@ -101,7 +103,8 @@ typedef struct {
   const SpProgram *program;
   const SpBlockWork *work[2]; /* of each variant, [n_blocks] */
   const SpBlockState *state;  /* [n_blocks] */
-  SpOp pipe[2];               /* of each variant, the message between stages */
+  SpOp pipe[2];               /* of each variant, the message between stages, */
+  SpOp pipe_gather[2];        /* and what gathers its parts; of no group where nothing does */
 } SpEstimateContext;
 
 /* The work of a layout's blocks alone, from the estimator's cache, which must have one: for bounds. `program` is scratch;

@@ -377,7 +377,7 @@ sp_block_list_time (const SpCost *cost, const SpProgram *program, const SpBlock 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 void
-sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
+sp_block_work_time (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
 {
   const guint scope = sp_program_scope_flags (program);
   const ListRun whole[] = { { SP_PHASE_RECOMPUTE, scope, scope, &ret->recompute },
@@ -387,12 +387,18 @@ sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *bloc
                             { SP_PHASE_BACKWARD, SP_OP_WEIGHT, SP_OP_WEIGHT, &ret->weight },
                             whole[1] };
 
-  ret->kind = block->kind;
   sp_block_list_time (cost, program, block, SP_PHASE_FORWARD, scope, scope, &ret->forward);
   if (sp_estimate_schedule (program)->splits)
     time_lists (cost, program, block, parts, G_N_ELEMENTS (parts), 2);
   else
     time_lists (cost, program, block, whole, G_N_ELEMENTS (whole), 2);
+}
+
+void
+sp_block_work (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
+{
+  ret->kind = block->kind;
+  sp_block_work_time (cost, program, block, ret);
   sp_block_work_memory (program, block, ret);
   sp_block_work_volume (cost, program, block, ret);
 }

@@ -49,7 +49,7 @@ add_list (const SpProgram *program, const SpBlock *block, SpPhase phase, double 
   }
 }
 
-/* At a clock; sets the prices of the blocks. */
+/* At a clock; sets the blocks' times, and at 1, which is where to begin, all else too. */
 static double
 price_at (SpCost *cost, const SpProgram *program, gint32 variant, double clock, SpBlockWork *ret)
 {
@@ -57,7 +57,7 @@ price_at (SpCost *cost, const SpProgram *program, gint32 variant, double clock, 
 
   cost->clock = clock;
   for (guint b = 0; b < program->n_blocks; b++) {
-    sp_block_work (cost, program, &program->variants[variant].blocks[b], &ret[b]);
+    (clock == 1 ? sp_block_work : sp_block_work_time) (cost, program, &program->variants[variant].blocks[b], &ret[b]);
     seconds += layers_of (program, b) * (ret[b].forward.step + ret[b].recompute.step + ret[b].backward.step);
   }
   return seconds;

@@ -117,10 +117,12 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .padded = framework->attention_padded,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
     .host_step_s = framework->host_step_s.value,
+    .host_slot_s = framework->host_eager ? framework->host_slot_s.value : 0,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
     .host_s_per_byte = 1 / cluster->host_bytes_per_s.value,
     .host_kernel_s_per_byte = cluster->gpus_per_node / cluster->host_memory_bytes_per_s.value,
     .collective_wait_s = framework->collective_wait_s.value,
+    .rank_wait_s = framework->rank_wait_s.value,
     .network_wait_s = framework->network_wait_s.value,
     .shard_time = framework->shard_time.value > 0 ? framework->shard_time.value : 1,
     .unaligned_time = device->unaligned_efficiency.value > 0 ? 1 / device->unaligned_efficiency.value : 1,
@@ -238,7 +240,9 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
                                 &framework->attention_head_power,
                                 &framework->attention_causal_time,
                                 &framework->host_step_s,
+                                &framework->host_slot_s,
                                 &framework->host_stall,
+                                &framework->rank_wait_s,
                                 &framework->network_wait_s,
                                 &framework->shard_time };
   SpProvenance worst = SP_MEASURED;

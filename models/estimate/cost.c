@@ -88,12 +88,33 @@ core_use (const SpCost *cost, const SpOp *op)
   return sp_curve_core_use (cost->half_tokens[op->kind], cost->head_power[op->kind], MAX (tokens, 1), MAX (op->k, 1));
 }
 
+/* Unfused attention is products of a head and sequence each: with scores [m,n], of m queries and n keys over the head
+ * size, or of tokens and the head size over the keys or queries. A backward has two of as many FLOP, or one of them. */
+static double
+scores_use (const SpCost *cost, const SpOp *op)
+{
+  gint32 batch = op->batch * op->heads;
+  double scores = sp_cost_gemm_use (cost, batch, op->m, op->n, op->k);
+  double of_queries = sp_cost_gemm_use (cost, batch, op->m, op->k, op->n);
+  double of_keys = sp_cost_gemm_use (cost, batch, op->n, op->k, op->m);
+
+  if (op->kind == SP_OP_SCORES)
+    return scores;
+  if (op->kind == SP_OP_CONTEXT)
+    return of_queries;
+  double first = op->kind == SP_OP_SCORES_BWD ? of_queries : scores, n = (op->out[0] != 0) + (op->out[1] != 0);
+  return n / ((op->out[0] != 0) / first + (op->out[1] != 0) / of_keys);
+}
+
 /* Share of its class' rate that the shape of the op reaches. */
 static double
 shape_use (const SpCost *cost, const SpOp *op)
 {
   if (op->kind == SP_OP_GEMM)
     return sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k);
+  if (op->kind == SP_OP_SCORES || op->kind == SP_OP_SCORES_BWD || op->kind == SP_OP_CONTEXT ||
+      op->kind == SP_OP_CONTEXT_BWD)
+    return scores_use (cost, op);
   if (is_attention (op))
     return attention_use (cost, op) * core_use (cost, op);
   if (op->kind == SP_OP_ORTHOGONALIZE)
@@ -338,7 +359,7 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   }
   *ret_algorithm = best.algorithm; /* that of the formula, by which its bytes go over links */
   gboolean waited_for = !(op->flags & SP_OP_ASYNC) && op->stream != SP_STREAM_DATA;
-  double late = path->network ? cost->network_wait_s * path->size : 0;
+  double late = (cost->rank_wait_s + (path->network ? cost->network_wait_s : 0)) * path->size;
   double wait = waited_for ? cost->collective_wait_s + late : 0, total = cost->launch_s + best.total_s;
   *ret_fixed_s = cost->launch_s + best.latency_s;
   if (curve->curve != NULL)

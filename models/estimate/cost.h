@@ -25,7 +25,8 @@
  *             nothing is shorter than the longest block. Blocks given out one by one take up to 11 % longer from two
  *             waves on (tests/test-stack-kernels.c).
  *             Where its kernels are of powers of two, a head size of 96 takes as long as one of 128.
- *   linear attention: linear efficiency. The rest: memory rate alone.
+ *   linear attention: linear efficiency. Unfused attention: its products, a batch of a head and sequence each, as GEMM.
+ *             The rest: memory rate alone.
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
  * the program has one), attention-time of attention's core (another library, another head size), linear-time and
@@ -37,7 +38,8 @@
  * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
  * A collective that the next kernel waits for (those of shards and gradients apart) takes the framework's
- * collective-wait more than its transfer, and where its group leaves the node network-wait for each rank besides. One
+ * collective-wait more than its transfer, and rank-wait for each rank besides, where its group leaves the node
+ * network-wait too. One
  * in several calls (framework: data-calls = tensor) takes as often the time of an equal part.
  *
  * Without a profile. With one ([cluster] profile, models/inputs/profile.h) its curves (curves.h) stand where these
@@ -58,7 +60,10 @@
  * most kernels are shorter than that GEMM, whose blocks it waits for. So a small transfer beside one long kernel is taken
  * to be hidden, which in fact begins when that gives way.
  *
- * The host issues a kernel in the framework's host-launch. In a pipeline whose messages leave the node it takes
+ * The host issues a kernel in the framework's host-launch. In a pipeline an eager one takes host-slot, with idle GPUs, in
+ * each forward and backward of a micro-batch, beside its kernels and messages (Megatron-LM, which synchronises the device
+ * with each message, missed 2.5 ms a forward and backward on 64, 280 and 512 A100 alike, whatever was recomputed). In one
+ * whose messages leave the node it issues a kernel in
  *   host-launch (1 + host-stall x tensor ranks x sequence ranks)
  * (nanotron's grid: 10, 15, 24 and 54 ms a layer of 2, 4, 8 and 16 tensor ranks there, whatever the model, micro-batch and
  * number of stages, where without a pipeline, or with one in a node, it is 5; threads of the adapters that take the
@@ -159,7 +164,8 @@ typedef enum {
 
 /* Everything derived from profiles, so that an op costs no more than a few multiplications. */
 typedef struct {
-  double launch_s, host_launch_s, host_gather_s, host_step_s, collective_wait_s, network_wait_s;
+  double launch_s, host_launch_s, host_gather_s, host_step_s, host_slot_s;
+  double collective_wait_s, rank_wait_s, network_wait_s;
   double shard_time; /* of gathers and scatters of shards, beyond what is fixed; 1 as a rule */
   double host_issue_s, host_stall; /* what host_launch_s of a layout is made of */
   gboolean host_runs_ahead; /* from step to step */
@@ -243,6 +249,13 @@ static inline double
 sp_cost_beside_step (const SpCost *cost, const SpProgram *program)
 {
   return program->scope == SP_SCOPE_STEP ? cost->host_step_s : 0;
+}
+
+/* What the host has GPUs idle for in each slot of a schedule, but those that do the weights' part of a backward. */
+static inline double
+sp_cost_beside_slot (const SpCost *cost, const SpProgram *program)
+{
+  return program->stages > 1 ? cost->host_slot_s : 0;
 }
 
 /* Fraction by which the kernel is slower beside communication. */

@@ -198,6 +198,8 @@ sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const Sp
   ret->mfu = full * tokens / peak;
   ret->mfu_causal = (run->causal ? causal : full) * tokens / peak;
   ret->hfu = sp_estimate_flops (e) / (estimator->cost.peak_flops_per_s * ret->step_time_s);
+  ret->gpus = program->world;
+  ret->peak_flops_per_s = estimator->cost.peak_flops_per_s;
   ret->provenance = sp_cost_provenance (estimator->cluster, estimator->framework, program->world > 1);
 }
 
@@ -206,6 +208,14 @@ price_state (const SpEstimator *estimator, const SpProgram *program, SpBlockStat
 {
   for (guint b = 0; b < program->n_blocks; b++)
     sp_block_state (&estimator->cost, program, &program->variants[0].blocks[b], &ret[b]);
+}
+
+static SpOp
+pipe_gather_of (const SpProgram *program, gint32 variant)
+{
+  const SpOp *gather = sp_program_pipe_gather (program, &program->variants[variant]);
+
+  return gather != NULL ? *gather : (SpOp){ .group = SP_GROUP_NONE };
 }
 
 void
@@ -221,6 +231,7 @@ sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpR
   for (gint32 v = 0; v < program->n_variants; v++) {
     estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work[v]);
     e.pipe[v] = program->variants[v].pipe_send;
+    e.pipe_gather[v] = pipe_gather_of (program, v);
   }
   sp_estimate_finish (estimator, &e, run, ret);
 }
@@ -253,10 +264,12 @@ price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layou
     if (!hit[v]) {
       works[v]->clock = sp_clock_price (&estimator->cost, program, v, works[v]->blocks);
       works[v]->pipe = program->variants[v].pipe_send;
+      works[v]->pipe_gather = pipe_gather_of (program, v);
     }
     estimator->cost.clocks[v] = works[v]->clock;
     e->work[v] = works[v]->blocks;
     e->pipe[v] = works[v]->pipe;
+    e->pipe_gather[v] = works[v]->pipe_gather;
   }
 }
 

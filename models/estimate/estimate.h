@@ -96,8 +96,9 @@ typedef struct {
   double step_time_s, low_s, serial_s, high_s;
   double interval_s[2], interval_share; /* of step_time_s: models/estimate/interval.h; all 0: none was drawn */
   double interval_parts_s[SP_N_PARTS][2]; /* of each part alone */
-  double tokens_per_s;
+  double tokens_per_s;                  /* of all GPUs */
   double mfu, mfu_causal, hfu;
+  double gpus, peak_flops_per_s; /* that these are of: rate of a GPU = mfu x peak */
   SpMemory memory;
   double capacity_bytes, host_bytes;
   gboolean fits;

@@ -18,6 +18,7 @@ typedef struct {
   double *begin;  /* [places] of its list */
   guint *kernels; /* [places] of its list */
   double held_up; /* of the host in its list, by gathers and scatters of shards */
+  gint32 begun;   /* slots that the host has begun */
   guint op;       /* where the list goes on */
   gboolean waits; /* at that op, for the stage that shares it */
   const SpOp *shared;
@@ -342,6 +343,18 @@ walk_list (Walker *w, Stage *stage, const List *list)
 
 /* --- items -------------------------------------------------------------------------------------------------------- */
 
+/* The first list of a slot waits for the host. */
+static void
+begin_slot (Walker *w, gint32 s, Stage *stage)
+{
+  double seconds = sp_cost_beside_slot (w->cost, w->program);
+
+  if (!sp_walk_begins_slot (w->plan, s, &stage->item, &stage->begun))
+    return;
+  for (gint32 p = 0; p < w->places; p++)
+    stage->at[p] += seconds;
+}
+
 static gboolean
 run_list (Walker *w, gint32 s, Stage *stage)
 {
@@ -352,12 +365,17 @@ run_list (Walker *w, gint32 s, Stage *stage)
   const SpBlock *block = &sp_walk_variant (program, item->micro_batch)->blocks[positions[item->position].block];
   List list = { .loops = block->loops, .flags = item->flags, .mask = item->mask, .kernels = stage->kernels };
 
-  list.ops = sp_program_segment (program, block, (SpPhase) item->phase, &list.n);
+  if (item->kind == SP_ITEM_GATHER) {
+    list.ops = sp_program_pipe_gather (program, sp_walk_variant (program, item->micro_batch));
+    list.n = 1;
+  } else
+    list.ops = sp_program_segment (program, block, (SpPhase) item->phase, &list.n);
   list.seconds = w->seconds + (list.ops - program->ops);
   list.near = w->near + (list.ops - program->ops);
   list.at_first = w->at_first + (list.ops - program->ops);
   list.at_last = w->at_last + (list.ops - program->ops);
   if (stage->op == 0) {
+    begin_slot (w, s, stage);
     memcpy (stage->begin, stage->at, (gsize) w->places * sizeof *stage->begin);
     memset (stage->kernels, 0, (gsize) w->places * sizeof *stage->kernels);
     stage->held_up = 0;
@@ -439,7 +457,7 @@ run_stage (Walker *w, gint32 s)
       continue;
     }
     gboolean done = TRUE;
-    if (stage->item.kind == SP_ITEM_LIST)
+    if (stage->item.kind == SP_ITEM_LIST || stage->item.kind == SP_ITEM_GATHER)
       done = run_list (w, s, stage);
     else if (stage->item.kind == SP_ITEM_SEND)
       send (w, stage);

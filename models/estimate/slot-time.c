@@ -295,7 +295,28 @@ most_port_flows (const SpEstimateContext *e)
   return most;
 }
 
-/* Messages from and to the neighbours hold up the stage that receives them. */
+static void
+add_wait (SpSlotTime *slot, SpAxis axis, double seconds)
+{
+  slot->step += seconds;
+  slot->serial += seconds;
+  slot->high += seconds;
+  slot->axes[axis] += seconds;
+  slot->exposed[axis] += seconds;
+}
+
+static void
+add_host (const SpEstimateContext *e, SpSlotTime *slot)
+{
+  double seconds = sp_cost_beside_slot (e->cost, e->program);
+
+  slot->step += seconds;
+  slot->serial += seconds;
+  slot->high += seconds;
+  slot->host += seconds;
+}
+
+/* Messages from and to the neighbours hold up the stage that receives them, and so does gathering what came. */
 static void
 add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolean sends, SpSlotTime *slot)
 {
@@ -306,11 +327,9 @@ add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolea
   slot->high += seconds * ((receives ? most_port_flows (e) : 0) + (sends ? chain_places (e, variant) : 0));
   if (!receives)
     return;
-  slot->step += seconds;
-  slot->serial += seconds;
-  slot->high += seconds;
-  slot->axes[SP_AXIS_PIPELINE] += seconds;
-  slot->exposed[SP_AXIS_PIPELINE] += seconds;
+  add_wait (slot, SP_AXIS_PIPELINE, seconds);
+  if (e->pipe_gather[variant].group != SP_GROUP_NONE)
+    add_wait (slot, (SpAxis) e->pipe_gather[variant].axis, sp_cost_op (e->cost, &e->pipe_gather[variant]));
 }
 
 /* The most by which the step's gradient reduction delays what a chunk's last backward sends on. Ops of its lists that
@@ -353,6 +372,7 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
     SpSlotTime *slots = part->slots[v];
     forward_slot (e, at, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
     add_pipe (e, v, at > 0, at < last, &slots[SP_SLOT_FORWARD]);
+    add_host (e, &slots[SP_SLOT_FORWARD]);
     if (sp_program_is_forward (program)) {
       memset (&slots[SP_SLOT_BACKWARD], 0, (SP_N_SLOT_KINDS - SP_SLOT_BACKWARD) * sizeof *slots);
       continue;
@@ -361,6 +381,8 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
       backward_slot (e, at, e->work[v], part->counts, kind, &slots[kind]);
       add_pipe (e, v, kind != SP_SLOT_BACKWARD_WEIGHT && at < last, kind != SP_SLOT_BACKWARD_WEIGHT && at > 0,
                 &slots[kind]);
+      if (kind != SP_SLOT_BACKWARD_WEIGHT)
+        add_host (e, &slots[kind]);
     }
   }
   part->held_up = program->stages > 1 && program->scope == SP_SCOPE_STEP ? held_up (e, part) : 0;

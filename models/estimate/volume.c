@@ -164,27 +164,29 @@ add_stage (SpAxisCost *axis, const SpBlockVolume *sum, double size, double stage
   axis->messages = MAX (axis->messages, sum->messages);
 }
 
-/* What the chunks of a stage send on, and back. */
-static void
-add_pipe (const SpEstimateContext *e, gint32 stage, SpBlockVolume *sum)
+/* Messages that the chunks of a stage send (or receive, and gather) for a micro-batch: forward, and back. */
+static gint32
+count_pipe (const SpProgram *program, gint32 stage, gboolean sends)
 {
-  const SpProgram *program = e->program;
-  gint32 neighbours = 0;
+  gint32 n = 0;
 
   for (gint32 c = 0; c < program->chunks; c++) {
     gint32 at = sp_program_virtual_stage (program, stage, c);
-    neighbours += at < sp_program_virtual_stages (program) - 1;
-    neighbours += at > 0 && program->scope == SP_SCOPE_STEP;
+    gboolean has[2] = { at > 0, at < sp_program_virtual_stages (program) - 1 };
+    n += has[sends] + (program->scope == SP_SCOPE_STEP ? has[!sends] : 0);
   }
-  for (gint32 v = 0; v < program->n_variants && program->stages > 1; v++) {
-    double times = sp_estimate_runs (program, v) * neighbours;
-    double bytes = times * e->pipe[v].bytes;
-    for (guint place = 0; place < SP_N_PLACES; place++) {
-      sum->payload[place] += bytes;
-      sum->wire[place] += bytes;
-    }
-    sum->messages += times;
-  }
+  return n;
+}
+
+/* `n` times a micro-batch. */
+static void
+add_pipe (const SpEstimateContext *e, const SpOp *ops, gint32 n, SpBlockVolume *sum)
+{
+  const SpProgram *program = e->program;
+  gint32 unused;
+
+  for (gint32 v = 0; v < program->n_variants && program->stages > 1; v++)
+    count_message (e->cost, program, &ops[v], sp_estimate_runs (program, v) * n, sum, &unused);
 }
 
 static void
@@ -212,7 +214,9 @@ sum_stage (const SpEstimateContext *e, guint axis, gint32 stage, const gint32 *c
     *ret_size = MAX (*ret_size, e->work[0][b].chain_size[axis]);
   }
   if (axis == SP_AXIS_PIPELINE)
-    add_pipe (e, stage, sum);
+    add_pipe (e, e->pipe, count_pipe (program, stage, TRUE), sum);
+  if (e->pipe_gather[0].group != SP_GROUP_NONE && e->pipe_gather[0].axis == axis)
+    add_pipe (e, e->pipe_gather, count_pipe (program, stage, FALSE), sum);
 }
 
 void

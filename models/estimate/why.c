@@ -70,8 +70,12 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "optimizer time", &f->optimizer_time, 1, "of a fused kernel's");
   if (f->collective_wait_s.value > 0)
     quantity (out, "collective wait", &f->collective_wait_s, 1e-6, "us");
+  if (f->host_slot_s.value > 0)
+    quantity (out, "host slot", &f->host_slot_s, 1e-3, "ms a slot of a pipeline");
   if (f->host_stall.value > 0)
     quantity (out, "host stall", &f->host_stall, 0.01, "% a rank");
+  if (f->rank_wait_s.value > 0)
+    quantity (out, "rank wait", &f->rank_wait_s, 1e-6, "us a rank");
   if (f->network_wait_s.value > 0)
     quantity (out, "network wait", &f->network_wait_s, 1e-6, "us a rank");
   if (f->shard_time.value > 0)

@@ -55,8 +55,10 @@ sp_architecture_load (const char *path, GError **error)
     first++;
   g_autoptr (SpArchitecture) arch = *first == '{' ? sp_architecture_parse_json (path, text, length, error)
                                                   : sp_architecture_parse_ini (path, text, length, error);
-  if (arch == NULL)
+  if (arch == NULL) {
+    sp_input_say_kind (path, SP_KIND_MODEL, error);
     return NULL;
+  }
   if (arch->name == NULL)
     arch->name = stem (path);
   return g_steal_pointer (&arch);

@@ -332,7 +332,11 @@ sp_cluster_load (const char *path, GError **error)
   g_autofree char *bytes = sp_read_input_bytes (path, &length, NULL);
   gboolean dump = bytes != NULL && sp_topology_dump_recognise (bytes, length) != SP_DUMP_NONE;
   g_autofree char *text = dump ? g_steal_pointer (&bytes) : sp_read_input (path, &length, error);
-  return text != NULL ? sp_cluster_parse (path, text, length, error) : NULL;
+  SpCluster *cluster = text != NULL ? sp_cluster_parse (path, text, length, error) : NULL;
+
+  if (text != NULL && cluster == NULL)
+    sp_input_say_kind (path, SP_KIND_CLUSTER, error);
+  return cluster;
 }
 
 SpCluster *

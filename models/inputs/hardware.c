@@ -138,7 +138,11 @@ sp_device_load (const char *path, GError **error)
 {
   gsize length;
   g_autofree char *text = sp_read_input (path, &length, error);
-  return text != NULL ? sp_device_parse (path, text, length, error) : NULL;
+  SpDevice *device = text != NULL ? sp_device_parse (path, text, length, error) : NULL;
+
+  if (text != NULL && device == NULL)
+    sp_input_say_kind (path, SP_KIND_DEVICE, error);
+  return device;
 }
 
 SpDevice *
@@ -203,6 +207,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) },
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
   { "host-step", SP_UNIT_SECONDS, 0, 1e3, FIELD (host_step_s) },
+  { "host-slot", SP_UNIT_SECONDS, 0, 1, FIELD (host_slot_s) },
   { "host-stall", SP_UNIT_FRACTION, 0, 10, FIELD (host_stall) },
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "merge-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (merge_time) },
@@ -211,6 +216,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "gemm-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (gemm_time) },
   { "optimizer-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (optimizer_time) },
   { "collective-wait", SP_UNIT_SECONDS, 0, 1e-1, FIELD (collective_wait_s) },
+  { "rank-wait", SP_UNIT_SECONDS, 0, 1e-2, FIELD (rank_wait_s) },
   { "network-wait", SP_UNIT_SECONDS, 0, 1e-2, FIELD (network_wait_s) },
   { "shard-copies", SP_UNIT_BYTES, 0, 1000, FIELD (shard_copies) },
   { "shard-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (shard_time) },
@@ -233,6 +239,7 @@ static const struct {
   { "host", { "graph", "eager" }, FIELD (host_eager), SP_INI_REQUIRED },
   { "fp32-logits", { "false", "true" }, FIELD (fp32_logits), SP_INI_REQUIRED },
   { "loss-gradient", { "in-place", "copies" }, FIELD (loss_copies), SP_INI_REQUIRED },
+  { "chunked-loss", { "false", "true" }, FIELD (chunks_loss), SP_INI_OPTIONAL },
   { "lasp-local", { "before", "after" }, FIELD (lasp_local_after), SP_INI_OPTIONAL },
   { "host-ahead", { "list", "step" }, FIELD (host_runs_ahead), SP_INI_OPTIONAL },
   { "shards", { "ordered", "free" }, FIELD (shards_run_free), SP_INI_OPTIONAL },
@@ -250,6 +257,7 @@ static const struct {
   { "autocast", { "false", "true" }, FIELD (autocast), SP_INI_OPTIONAL },
   { "gradient-buckets", { "views", "copies" }, FIELD (gradient_copies), SP_INI_OPTIONAL },
   { "gradient-sums", { "in-place", "apart" }, FIELD (gradients_apart), SP_INI_OPTIONAL },
+  { "pipeline-scatter", { "false", "true" }, FIELD (pipeline_scatter), SP_INI_OPTIONAL },
 };
 #undef FIELD
 
@@ -258,7 +266,11 @@ sp_framework_load (const char *path, GError **error)
 {
   gsize length;
   g_autofree char *text = sp_read_input (path, &length, error);
-  return text != NULL ? sp_framework_parse (path, text, length, error) : NULL;
+  SpFramework *framework = text != NULL ? sp_framework_parse (path, text, length, error) : NULL;
+
+  if (text != NULL && framework == NULL)
+    sp_input_say_kind (path, SP_KIND_FRAMEWORK, error);
+  return framework;
 }
 
 SpFramework *

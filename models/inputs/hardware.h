@@ -210,11 +210,17 @@ typedef struct {
   /* Activations between layers are fp32 and each matrix has its input cast for itself; without ZeRO what no matrix
    * multiplies with has no bf16 parameters. */
   gboolean autocast;
+  /* The stack has a loss in chunks of the tokens (SP_LOSS_CHUNKED), so that the planner may choose it. A scenario may say
+   * it of any stack. */
+  gboolean chunks_loss;
   /* Without ZeRO, and of stage 1: as much as a micro-batch's gradients again, for the buckets that they are reduced in. */
   gboolean gradient_copies;
   /* Without ZeRO, and of stage 1: a micro-batch's gradients are tensors of their own, in the parameters' type, which are
    * added to the sums when its backward is over; FALSE: kernels add to the sums. */
   gboolean gradients_apart;
+  /* Where rows are the same on all tensor ranks, each sends its part alone to the next stage, where the parts are
+   * gathered. */
+  gboolean pipeline_scatter;
   /* The host issues the next step while GPUs run this one, so that what holds up a step is all that it issues, not each
    * list's part; FALSE: within a list. */
   gboolean host_runs_ahead;
@@ -236,6 +242,9 @@ typedef struct {
   /* What a step takes beside its program, with idle GPUs: loading data, gradient norms, logging, an optimizer in a loop of
    * its own; 0. Only of whole steps. */
   SpQuantity host_step_s;
+  /* Of an eager host, what each slot of a pipeline (a forward or a backward of a micro-batch) takes beside its kernels and
+   * messages, with idle GPUs: the host waits until these are over, gets the batch, and only then issues anew; 0. */
+  SpQuantity host_slot_s;
   /* Of the host's time to issue a kernel, what it is held up for by each rank of a stage that its collectives wait for
    * (tensor x sequence ranks, itself among them), where a pipeline's messages leave the node: threads that serve its
    * adapters take turns with it, and ranks that wait for each other in every layer add up what they lose so; 0. */
@@ -253,7 +262,9 @@ typedef struct {
   /* What a collective takes beyond its transfer where the next kernel waits for it (those of shards and gradients
    * apart): its streams' events, ranks that come late; 0. */
   SpQuantity collective_wait_s;
-  /* The same for each rank of a group that leaves the node, beside that: hosts that serve adapters come later. */
+  /* The same for each rank of the group, beside that: the more there are the later the last one comes; and for each of
+   * one that leaves the node, where hosts serve adapters. */
+  SpQuantity rank_wait_s;
   SpQuantity network_wait_s;
   /* Of ZeRO-2 and 3: bytes of device memory that a parameter's gradient moves in each micro-batch on its way to the
    * reduction: views put together, casts, scaling, copies into buckets. Elementwise kernels of the backward; 0. */

@@ -20,6 +20,17 @@ typedef enum { SP_INPUT_ERROR_FILE, SP_INPUT_ERROR_SYNTAX, SP_INPUT_ERROR_KEY, S
 
 typedef struct _SpIni SpIni;
 
+#define SP_KIND_SCENARIO "a scenario"
+#define SP_KIND_MODEL "a model"
+#define SP_KIND_CLUSTER "a cluster"
+#define SP_KIND_DEVICE "a device"
+#define SP_KIND_FRAMEWORK "a framework"
+#define SP_KIND_PROFILE "a profile of curves"
+#define SP_KIND_RUN_FILE "a run file of another program"
+
+/* After an error of reading a file as one of these (file-kind.c): where it is seen to be another, that in its place. */
+void sp_input_say_kind (const char *path, const char *expected, GError **error);
+
 /* Loads and checks syntax: a regular file, at most 1 MiB, UTF-8, no group or key twice. */
 SpIni *sp_ini_load (const char *path, GError **error);
 /* The same of a text, with a 0 after its `length` bytes; `path` is for messages. */

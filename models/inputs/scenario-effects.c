@@ -75,6 +75,23 @@ has_tensor (const SpScenario *s, GString *why)
 }
 
 static gboolean
+scatters (const SpScenario *s, GString *why)
+{
+  if (!has_stages (s, why))
+    return FALSE;
+  if (s->layout.tensor == 1)
+    return explain (FALSE, why,
+                    "it is about rows that all tensor ranks have, and tensor = 1; with tensor = 2 or more it counts");
+  if (s->layout.sequence_regions)
+    return explain (FALSE, why,
+                    "with sequence-regions each tensor rank has rows of its own to send; with sequence-regions = false "
+                    "it counts");
+  return explain (s->framework->pipeline_scatter, why,
+                  "framework = %s sends whole rows; with one that scatters them (megatron-2022, say) it counts",
+                  s->framework->name);
+}
+
+static gboolean
 shards (const SpScenario *s, GString *why)
 {
   if (sp_layout_replicas (&s->layout, s->arch) == 1)
@@ -190,6 +207,7 @@ static const struct {
   { "layout", "lasp-version", has_lasp, FALSE },
   { "layout", "loss-chunks", has_chunks, FALSE },
   { "layout", "mlp-tiles", has_dense_mlp, FALSE },
+  { "layout", "pipeline-scatter", scatters, FALSE },
   { "layout", "recompute", recomputes_some, FALSE },
   { "layout", "reshard", shards_parameters, FALSE },
   { "layout", "ring-backward", has_ring, TRUE },

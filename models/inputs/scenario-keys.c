@@ -41,6 +41,7 @@ static const SpKey keys[] = {
   { "layout", "ring-split", KEY_CHOICE, FIELD (layout.token_split), .names = { "contiguous", "zigzag", "striped" },
     .available = SP_N_TOKEN_SPLITS },
   FLAG ("sequence-regions", sequence_regions),
+  FLAG ("pipeline-scatter", pipeline_scatter),
   { "layout", "zero", KEY_INT, .min = 0, .max = 3, FIELD (layout.zero) },
   { "layout", "zero-group", KEY_SPECIAL, .read = sp_key_read_zero_group, .write = sp_key_write_zero_group },
   FLAG ("reshard", reshard),
@@ -357,7 +358,9 @@ sp_values_apply_set (SpIni *ini, const char *set, GError **error)
     known[2 * G_N_ELEMENTS (keys) + i] = sp_variation_keys[i];
   g_autofree char *elsewhere = sp_scenario_key_elsewhere (name), *near = sp_did_you_mean (name, known);
   return sp_input_fail (error, SP_INPUT_ERROR_KEY, "--set %s: unknown key%s", shown,
-                        elsewhere != NULL ? elsewhere : near);
+                        elsewhere != NULL ? elsewhere
+                        : *near != '\0'   ? near
+                                          : "; seqpar show scenario NAME lists them");
 }
 
 /* --- for who writes scenarios ------------------------------------------------------------------------------------- */
@@ -406,7 +409,7 @@ gboolean
 sp_scenario_set (const char *group, const char *key, const char *value, SpLayout *layout, SpRun *run, GError **error)
 {
   static const char nothing[] = "[run]\n";
-  g_autoptr (SpIni) ini = sp_ini_parse ("--set", nothing, strlen (nothing), NULL);
+  g_autoptr (SpIni) ini = sp_ini_parse ("plan", nothing, strlen (nothing), NULL);
   g_auto (SpValues) values = sp_values_default ();
   guint i = 0;
   while (i < G_N_ELEMENTS (keys) && !(g_str_equal (keys[i].group, group) && g_str_equal (keys[i].name, key)))

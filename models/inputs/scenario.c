@@ -266,32 +266,44 @@ load (SpIni *ini, const char *const *sets, SetsMode mode, GError **error)
   return g_steal_pointer (&scenario);
 }
 
+static SpScenario *
+load_file (const char *path, const char *const *sets, SetsMode mode, GError **error)
+{
+  g_autoptr (SpIni) ini = sp_ini_load (path, error);
+  SpScenario *scenario = ini != NULL ? load (ini, sets, mode, error) : NULL;
+
+  if (scenario == NULL)
+    sp_input_say_kind (path, SP_KIND_SCENARIO, error);
+  return scenario;
+}
+
 SpScenario *
 sp_scenario_load (const char *path, const char *const *sets, GError **error)
 {
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  return ini != NULL ? load (ini, sets, OVER_FILE, error) : NULL;
+  return load_file (path, sets, OVER_FILE, error);
 }
 
 SpScenario *
 sp_scenario_load_to_vary (const char *path, const char *const *sets, GError **error)
 {
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  return ini != NULL ? load (ini, sets, TO_VARY, error) : NULL;
+  return load_file (path, sets, TO_VARY, error);
 }
 
 SpScenario *
 sp_scenario_load_as_written (const char *path, const char *const *sets, GError **error)
 {
-  g_autoptr (SpIni) ini = sp_ini_load (path, error);
-  return ini != NULL ? load (ini, sets, AS_WRITTEN, error) : NULL;
+  return load_file (path, sets, AS_WRITTEN, error);
 }
 
 SpScenario *
 sp_scenario_parse (const char *path, const char *text, gsize length, const char *const *sets, GError **error)
 {
   g_autoptr (SpIni) ini = sp_ini_parse (path, text, length, error);
-  return ini != NULL ? load (ini, sets, OVER_FILE, error) : NULL;
+  SpScenario *scenario = ini != NULL ? load (ini, sets, OVER_FILE, error) : NULL;
+
+  if (scenario == NULL)
+    sp_input_say_kind (path, SP_KIND_SCENARIO, error);
+  return scenario;
 }
 
 void

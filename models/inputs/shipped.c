@@ -70,6 +70,23 @@ sp_list_shipped (const char *folder)
   return g_strdupv ((char **) names->pdata);
 }
 
+#define MOST_LISTED 12
+
+/* Those that there are, where a line has room for them; else how to see them. */
+static char *
+which_shipped (const char *folder, const GPtrArray *names)
+{
+  guint n = names->len - 1;
+
+  if (n > MOST_LISTED && g_str_has_suffix (folder, "s"))
+    return g_strdup_printf ("%u shipped %s, which seqpar show %.*s lists", n, folder, (int) strlen (folder) - 1,
+                            folder);
+  if (g_str_equal (folder, "validation"))
+    return g_strdup_printf ("%u shipped sets, which seqpar validate lists", n);
+  g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);
+  return g_strdup_printf ("shipped %s: %s", folder, all);
+}
+
 char *
 sp_find_shipped (const char *folder, const char *name, GError **error)
 {
@@ -81,13 +98,11 @@ sp_find_shipped (const char *folder, const char *name, GError **error)
       return g_steal_pointer (&path);
   }
   g_autoptr (GPtrArray) names = list_shipped (folder);
-  g_autofree char *all = g_strjoinv (", ", (char **) names->pdata);
-  g_autofree char *stem = g_strdup (name);
+  g_autofree char *stem = g_path_get_basename (name);
   cut_suffix (stem);
   g_autofree char *near = sp_did_you_mean (stem, (const char *const *) names->pdata);
-  g_autofree char *shown = sp_shown (name);
-  sp_input_fail (error, SP_INPUT_ERROR_FILE, "\"%s\": no such file, and none of the shipped %s: %s%s", shown,
-                 folder, all, near);
+  g_autofree char *which = which_shipped (folder, names), *shown = sp_shown (name);
+  sp_input_fail (error, SP_INPUT_ERROR_FILE, "\"%s\": no such file, and none of the %s%s", shown, which, near);
   return NULL;
 }
 

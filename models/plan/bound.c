@@ -70,8 +70,18 @@ is_common (const SpOp *op)
   return op->axis == SP_AXIS_TENSOR || op->axis == SP_AXIS_ULYSSES || op->axis == SP_AXIS_EXPERT;
 }
 
+/* How often a list runs it: a loop over tiles has no more work than without; rings are what rows change. */
+static double
+runs_of (const SpProgram *program, const SpBlock *block, const SpOp *op)
+{
+  if (op->loop == 0)
+    return 1;
+  const SpLoop *loop = &block->loops[op->loop - 1];
+  return loop->group == SP_GROUP_NONE ? loop->steps : 0;
+}
+
 static void
-add_list_floor (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, double times,
+add_list_floor (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhase phase, double layers,
                 double *step, double *low)
 {
   guint n;
@@ -79,7 +89,8 @@ add_list_floor (const SpCost *cost, const SpProgram *program, const SpBlock *blo
 
   for (guint i = 0; i < n; i++) {
     const SpOp *op = &ops[i];
-    if (op->loop)
+    double times = layers * runs_of (program, block, op);
+    if (times == 0)
       continue;
     if (sp_op_is_communication (op->kind)) {
       if (is_common (op) && !(op->flags & SP_OP_ASYNC) && op->kind != SP_OP_SEND && op->kind != SP_OP_RECEIVE)
@@ -94,16 +105,29 @@ add_list_floor (const SpCost *cost, const SpProgram *program, const SpBlock *blo
   }
 }
 
+static void
+add_block_floor (const SpCost *cost, const SpProgram *program, guint b, double *step, double *low)
+{
+  const SpBlock *block = &program->variants[0].blocks[b];
+  double layers = layers_of (program, b);
+
+  add_list_floor (cost, program, block, SP_PHASE_FORWARD, layers, step, low);
+  add_list_floor (cost, program, block, SP_PHASE_BACKWARD, layers, step, low);
+}
+
 void
 sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step, double *ret_low)
 {
   *ret_step = *ret_low = core_s;
-  for (guint b = 0; b < program->n_blocks; b++) {
-    const SpBlock *block = &program->variants[0].blocks[b];
-    double times = layers_of (program, b);
-    add_list_floor (cost, program, block, SP_PHASE_FORWARD, times, ret_step, ret_low);
-    add_list_floor (cost, program, block, SP_PHASE_BACKWARD, times, ret_step, ret_low);
-  }
+  for (guint b = 0; b < program->n_blocks; b++)
+    add_block_floor (cost, program, b, ret_step, ret_low);
+}
+
+void
+sp_plan_head_floor (const SpCost *cost, const SpProgram *program, double *ret_step, double *ret_low)
+{
+  *ret_step = *ret_low = 0;
+  add_block_floor (cost, program, program->n_blocks - 1, ret_step, ret_low);
 }
 
 /* --- work --------------------------------------------------------------------------------------------------------- */
@@ -187,7 +211,7 @@ void
 sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure, gint32 stages,
                            SpPlanBound *ret)
 {
-  gint32 counts[SP_MAX_BLOCKS] = { 0 };
+  gint32 counts[SP_MAX_BLOCKS] = { 0 }, only_head[SP_MAX_BLOCKS] = { 0 };
   double stash = INFINITY, peak = 0;
 
   for (guint b = 0; b < e->program->n_blocks; b++)
@@ -196,6 +220,10 @@ sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framew
   ret->step_s = s.forward.step + s.backward.step;
   ret->low_s = s.forward.low + s.backward.low;
   ret->forward_share = least_forward (e, counts, figure);
+  only_head[e->program->n_blocks - 1] = 1;
+  const SlotSeconds head = slots_of (e, 0, only_head, figure);
+  ret->head_s = head.forward.step + head.backward.step;
+  ret->head_low_s = head.forward.low + head.backward.low;
   /* Some stage has its part of the layers, and in the forward of the last of them what the others keep. */
   for (guint b = 1; b + 1 < e->program->n_blocks; b++) {
     stash = MIN (stash, (double) e->work[0][b].stash_bytes);

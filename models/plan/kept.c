@@ -29,7 +29,14 @@ is_better (const SpPlanEntry *a, const SpPlanEntry *b, SpPlanFigure figure)
   return a->estimate.memory.total_bytes < b->estimate.memory.total_bytes;
 }
 
-/* The same layout in another order that costs the same. */
+/* A ring whose work the split evens out. */
+static gboolean
+is_balanced (const SpLayout *layout)
+{
+  return layout->ring > 1 && layout->token_split != SP_TOKENS_CONTIGUOUS;
+}
+
+/* The same layout in another order, or by stripes in place of zigzag, that costs the same. */
 static gboolean
 is_twin (const SpPlanEntry *a, const SpPlanEntry *b, SpPlanFigure figure)
 {
@@ -38,6 +45,9 @@ is_twin (const SpPlanEntry *a, const SpPlanEntry *b, SpPlanFigure figure)
   if (sp_plan_entry_s (a, figure) != sp_plan_entry_s (b, figure) || a->run.micro_batch != b->run.micro_batch)
     return FALSE;
   layout.order = b->layout.order;
+  if (is_balanced (&layout) && is_balanced (&b->layout) &&
+      a->estimate.memory.total_bytes == b->estimate.memory.total_bytes)
+    layout.token_split = b->layout.token_split;
   return memcmp (&layout, &b->layout, sizeof layout) == 0;
 }
 

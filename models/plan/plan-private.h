@@ -46,7 +46,7 @@ typedef struct {
   gboolean is_usual;                                                       /* of the usual space */
 } SpPlanDimension;
 
-#define SP_N_PLAN_DIMENSIONS 13
+#define SP_N_PLAN_DIMENSIONS 14
 extern const SpPlanDimension sp_plan_dimensions[SP_N_PLAN_DIMENSIONS];
 
 void sp_plan_space_init (SpPlanSpace *space, const SpEstimator *estimator, const SpPlanQuestion *question);
@@ -79,6 +79,7 @@ typedef struct {
   gint32 most_stages;
   double least_share;       /* sp_plan_share, the least */
   double step_s, low_s;     /* bounds */
+  double chunked_s, chunked_low_s; /* of a micro-batch's head with its loss in chunks, if that is searched */
   gint64 below;             /* candidates */
   gboolean left_for_memory; /* a part was not looked at because it does not fit */
 } SpPlanUnit;
@@ -106,12 +107,15 @@ double sp_plan_core_floor (SpEstimator *estimator, SpProgram *program, const SpR
  * core, and communication outside loops that nothing runs beside; and of the core `core_s`. */
 void sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step,
                          double *ret_low);
+/* The same of the head and its loss alone. */
+void sp_plan_head_floor (const SpCost *cost, const SpProgram *program, double *ret_step, double *ret_low);
 
 typedef struct {
   double step_s;        /* no layout with this work takes less, by the figure that is asked for */
   double low_s;         /* nor does its simulation */
   double bytes;         /* nor less memory; without activations on the host */
   double forward_share; /* of a micro-batch: of each block's time its forward has at least so much */
+  double head_s, head_low_s; /* of a micro-batch: of these seconds the head's */
 } SpPlanBound;
 
 /* Of the work of a layout's blocks, its stages and its schedule, whatever its states are. */
@@ -157,7 +161,7 @@ const SpPlanEntry *sp_plan_kept_nearest (const SpPlanKept *kept);
 /* What a thread has for itself. */
 typedef struct {
   SpEstimator estimator, bytes; /* bytes: of memory alone, sp_estimate_bytes */
-  SpProgram *program;
+  SpProgram *program, *other;   /* other: of a second layout, beside the one at hand */
 } SpPlanWorker;
 
 SpPlanWorker *sp_plan_worker_new (const SpEstimator *estimator);

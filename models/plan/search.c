@@ -28,6 +28,8 @@ typedef struct {
   guint8 offload;          /* what some of the layouts may have on the host */
   guint8 *wanted;          /* [placements] of whom the question wants any; NULL: all */
   SpPlanBound micro_batch; /* of the work at hand, on all stages; step_s 0: not known */
+  SpPlanBound
+      *whole_loss; /* [placements] the same before the loss was in chunks, of the first of each number of stages */
   SpPlanBound bound;       /* and with the stages and the schedule */
   guint first, end;        /* placements of the same stages: orders alone differ */
 } Search;
@@ -44,6 +46,7 @@ sp_plan_worker_new (const SpEstimator *estimator)
     worker->bytes.cost.paths[g] = worker->bytes.cost.alone[g] = (SpPath){ .size = 1, .per_node = 1, .nodes = 1 };
   worker->bytes.cache = sp_block_cache_new (CACHE_LOG2_ENTRIES);
   worker->program = sp_program_new ();
+  worker->other = sp_program_new ();
   return worker;
 }
 
@@ -53,6 +56,7 @@ sp_plan_worker_free (SpPlanWorker *worker)
   sp_block_cache_free (worker->estimator.cache);
   sp_block_cache_free (worker->bytes.cache);
   sp_program_free (worker->program);
+  sp_program_free (worker->other);
   g_free (worker);
 }
 
@@ -135,6 +139,26 @@ are_states_left_out (Search *s, const SpLayout *layout, gboolean has_activations
   return is_left_out (s, (bytes + (has_activations ? s->bound.bytes : 0)) * (1 - ROUNDING));
 }
 
+/* A loss in chunks that was chosen by the search. */
+static gboolean
+is_chunked (const Search *s)
+{
+  return s->point.layout.loss != s->unit->point.layout.loss;
+}
+
+/* What takes a loss in chunks has no room without. */
+static gboolean
+fits_with_whole_loss (Search *s)
+{
+  SpPlanWorker *w = s->worker;
+  SpLayout whole = s->point.layout;
+  SpMemory memory;
+
+  whole.loss = s->unit->point.layout.loss;
+  sp_estimate_bytes (&w->bytes, w->other, &whole, &s->point.run, &memory);
+  return memory.total_bytes <= w->estimator.cluster->device->memory_bytes.value;
+}
+
 /* Time first, as far as it is known without the schedule's order; then what it needs of memory, then both in full. */
 static void
 try_layout (Search *s)
@@ -156,7 +180,7 @@ try_layout (Search *s)
     return;
   s->kept->legal++;
   sp_estimate_memory (&e, estimator->framework, &memory);
-  if (is_left_out (s, memory.total_bytes) ||
+  if (is_left_out (s, memory.total_bytes) || (is_chunked (s) && fits_with_whole_loss (s)) ||
       (s->limits->only_beyond && memory.total_bytes <= estimator->cluster->device->memory_bytes.value))
     return;
   s->kept->estimated++;
@@ -391,6 +415,22 @@ bound_micro_batch (Search *s, gint32 stages)
     s->micro_batch.bytes = 0;
 }
 
+/* Whether it says so without a look at the head in chunks, that the work as it was with a whole loss is too slow or
+ * does not fit: of its bytes the head has no part. */
+static gboolean
+is_chunked_left_out (Search *s)
+{
+  const SpPlanPlacement *p = &s->unit->placements[s->first];
+  SpPlanBound bound = s->whole_loss[s->first];
+  double share = sp_plan_share (s->space, p, s->point.run.micro_batch);
+
+  if (!is_chunked (s) || bound.step_s == 0)
+    return FALSE;
+  bound.step_s += s->unit->chunked_s - bound.head_s;
+  bound.low_s += s->unit->chunked_low_s - bound.head_low_s;
+  return is_too_slow (s, share * bound.step_s, share * bound.low_s) || is_part_left_out (s, &bound);
+}
+
 static void
 try_work (Search *s)
 {
@@ -398,6 +438,8 @@ try_work (Search *s)
   guint most = s->limits->part == SP_PLAN_SAMPLE ? MIN (unit->n, SAMPLED_PLACEMENTS) : unit->n;
 
   reset_schedule (s, &s->point);
+  if (!is_chunked (s))
+    memset (s->whole_loss, 0, unit->n * sizeof *s->whole_loss);
   if (legal_placement (s->space, unit, 0, unit->n, &s->point) == unit->n) {
     s->kept->refused += s->limits->only_beyond ? 0 : count_below (s->space, unit, &s->point);
     return;
@@ -406,7 +448,10 @@ try_work (Search *s)
   for (s->first = 0; s->first < most; s->first = s->end) {
     s->end = end_of_stages (unit, s->first, most);
     s->point = here;
+    if (is_chunked_left_out (s))
+      continue;
     bound_micro_batch (s, unit->placements[s->first].pipeline);
+    s->whole_loss[s->first] = is_chunked (s) ? (SpPlanBound){ 0 } : s->micro_batch;
     sp_plan_place (unit, s->first, &s->point);
     try_stages (s);
   }
@@ -454,8 +499,10 @@ sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPla
       s.offload |= s.point.layout.offload;
   s.point = unit->point;
   sp_plan_place (unit, 0, &s.point);
+  s.whole_loss = g_new0 (SpPlanBound, unit->n);
   if (find_wanted (&s))
     try_works (&s, 0);
+  g_free (s.whole_loss);
   g_free (s.wanted);
 }
 
@@ -470,6 +517,24 @@ find_work (const SpPlanSpace *space, const SpPlanUnit *unit, guint row, SpPlanPo
     if (find_work (space, unit, row + 1, point))
       return TRUE;
   return FALSE;
+}
+
+/* The head with its loss in chunks may be the quicker one. */
+static void
+bound_chunks (SpPlanWorker *worker, const SpPlanSpace *space, const SpPlanPoint *whole, SpPlanUnit *unit)
+{
+  const SpEstimator *estimator = &worker->estimator;
+  guint bit = sp_plan_dimension ("loss");
+  SpPlanPoint point = *whole;
+  double step_s, low_s;
+
+  if (!sp_plan_set (space, (guint) g_bit_nth_lsf (bit, -1), 1, &point))
+    return;
+  sp_plan_head_floor (&estimator->cost, worker->program, &step_s, &low_s);
+  sp_program_write (worker->program, estimator->arch, estimator->framework, &point.layout, &point.run);
+  sp_plan_head_floor (&estimator->cost, worker->program, &unit->chunked_s, &unit->chunked_low_s);
+  unit->step_s += MIN (0, unit->chunked_s - step_s);
+  unit->low_s += MIN (0, unit->chunked_low_s - low_s);
 }
 
 gboolean
@@ -488,6 +553,7 @@ sp_plan_unit_bound (SpPlanWorker *worker, const SpPlanSpace *space, double core_
   sp_cost_set_work_paths (&worker->estimator.cost, estimator->cluster, worker->program);
   sp_plan_unit_floor (&estimator->cost, worker->program, core_s * point.run.micro_batch / ranks, &unit->step_s,
                       &unit->low_s);
+  bound_chunks (worker, space, &point, unit);
   unit->step_s *= unit->least_share;
   unit->low_s *= unit->least_share;
   return TRUE;

@@ -131,6 +131,16 @@ set_recompute_every (const SpPlanSpace *space, guint i, SpPlanPoint *point)
   return i == 0 || (point->layout.recompute == SP_RECOMPUTE_FULL && (gint32) i < most);
 }
 
+/* Less memory for more calls, where the framework has it. */
+static gboolean
+set_loss (const SpPlanSpace *space, guint i, SpPlanPoint *point)
+{
+  guint8 usual = space->question->base.loss;
+
+  point->layout.loss = i == 0 ? usual : SP_LOSS_CHUNKED;
+  return i == 0 || (i == 1 && space->estimator->framework->chunks_loss && usual < SP_LOSS_CHUNKED);
+}
+
 /* --- schedules ---------------------------------------------------------------------------------------------------- */
 
 /* Where there is no pipeline there is nothing to schedule, as in a scenario. */
@@ -257,6 +267,7 @@ const SpPlanDimension sp_plan_dimensions[SP_N_PLAN_DIMENSIONS] = {
   ROW ("lasp-version", SP_PLAN_WORK, set_lasp_version, lasp_version, 1, TRUE),
   ROW ("recompute", SP_PLAN_WORK, set_recompute, recompute, 3, TRUE),
   ROW ("recompute-every", SP_PLAN_WORK, set_recompute_every, recompute_every, 1, FALSE),
+  ROW ("loss", SP_PLAN_WORK, set_loss, loss, 2, TRUE),
   ROW ("schedule", SP_PLAN_SCHEDULE, set_schedule, schedule, 1, FALSE),
   ROW ("virtual-stages", SP_PLAN_SCHEDULE, set_virtual_stages, virtual_stages, 1, TRUE),
   ROW ("stage-split", SP_PLAN_SCHEDULE, set_stage_split, stage_split, 1, FALSE),

@@ -32,16 +32,6 @@ sp_plan_export_free (SpPlanExport *export)
 
 /* --- what is wanted ----------------------------------------------------------------------------------------------- */
 
-static gboolean
-wants (const SpLayout *layout, const SpRun *run, gboolean degrees_alone, gpointer data)
-{
-  const Exporter *x = data;
-  const SpScenario scenario = sp_scenario_with (x->scenario, layout, run, 0);
-  SpRunCarries carries = sp_run_file_carries (&scenario, x->format, NULL, NULL);
-
-  return carries >= (degrees_alone ? SP_RUN_CARRIES_PLACES : SP_RUN_CARRIES_ALL);
-}
-
 /* What no degree has a part in. */
 static void
 take_base (SpLayout *layout, const SpLayout *from)
@@ -55,6 +45,22 @@ take_base (SpLayout *layout, const SpLayout *from)
   layout->offload = from->offload;
 }
 
+/* A layout whose base is read otherwise, because its degrees mean another backend, is wanted as it is read. */
+static gboolean
+wants (const SpLayout *layout, const SpRun *run, gboolean degrees_alone, gpointer data)
+{
+  const Exporter *x = data;
+  SpLayout whole = *layout, read;
+  const SpScenario scenario = sp_scenario_with (x->scenario, layout, run, 0);
+  SpRunCarries carries = sp_run_file_carries (&scenario, x->format, &read, NULL);
+
+  if (degrees_alone || carries != SP_RUN_CARRIES_PLACES)
+    return carries >= (degrees_alone ? SP_RUN_CARRIES_PLACES : SP_RUN_CARRIES_ALL);
+  take_base (&whole, &read);
+  const SpScenario as_read = sp_scenario_with (x->scenario, &whole, run, 0);
+  return sp_run_file_carries (&as_read, x->format, NULL, NULL) == SP_RUN_CARRIES_ALL;
+}
+
 /* That of the question, as the format's files are read, so that it is not lost of every layout. */
 static SpLayout
 base_of (const Exporter *x, const SpPlanQuestion *question, gint32 gpus)
@@ -63,6 +69,7 @@ base_of (const Exporter *x, const SpPlanQuestion *question, gint32 gpus)
   SpRun run = question->run;
 
   plain.data = gpus;
+  plain.zero = 3; /* what is whole on each rank is another backend's in some */
   run.sequence = question->sequence;
   run.micro_batch = 1;
   run.global_batch = question->global_batch;
@@ -155,6 +162,7 @@ sp_plan_export (SpEstimator *estimator, const SpScenario *scenario, const SpPlan
   };
   SpPlanQuestion whole = *question;
 
+  whole.fixed |= sp_plan_dimension ("loss"); /* the format's */
   whole.base = base_of (&x, question, gpus);
   whole.top = MOST_WHOLE;
   whole.simulate = 0;

@@ -44,6 +44,14 @@ elements_of (const SpCall *call, guint8 slot)
   return slot != 0 ? sp_call_buffer (call, slot)->elements : 0;
 }
 
+static gint64
+counted (SpCall *call, guint8 slot, gboolean is_output)
+{
+  SpPart part;
+
+  return sp_call_part (call, slot, is_output, &part) ? part.n : 0;
+}
+
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
 static gint64
@@ -95,14 +103,15 @@ send (SpCall *call)
   message = g_new0 (Message, 1);
   message->tag = tag_of (call->item);
   for (guint i = 0; i < 2; i++) {
-    gint64 n = elements_of (call, call->op->in[i]);
-    const double *data = sp_call_read (call, call->op->in[i], n);
+    SpPart part;
+    const double *data =
+        sp_call_part (call, call->op->in[i], FALSE, &part) ? sp_call_read_part (call, call->op->in[i], &part) : NULL;
 
     if (data == NULL)
       continue;
-    message->n[i] = n;
-    message->data[i] = g_memdup2 (data, n * sizeof *data);
-    count (call, n, sp_call_buffer (call, call->op->in[i])->dtype);
+    message->n[i] = part.n;
+    message->data[i] = g_memdup2 (data, part.n * sizeof *data);
+    count (call, part.n, sp_call_buffer (call, call->op->in[i])->dtype);
   }
   call->rank->report->messages[call->op->axis]++;
   g_queue_push_tail (mail_between (call, call->rank->number, to), message);
@@ -155,15 +164,18 @@ receive (SpCall *call)
   if (message == NULL)
     return FALSE;
   for (guint i = 0; i < 2 && !call->failed; i++) {
-    gint64 n = elements_of (call, call->op->out[i]);
+    SpPart part;
     double *data;
 
-    if (message->n[i] != n)
+    if (!sp_call_part (call, call->op->out[i], TRUE, &part))
+      break;
+    if (message->n[i] != part.n)
       sp_call_fail (call, SP_REHEARSE_ERROR_MISMATCH,
-                    "receives %" G_GINT64_FORMAT " elements, but rank %d sent %" G_GINT64_FORMAT, n, from,
+                    "receives %" G_GINT64_FORMAT " elements, but rank %d sent %" G_GINT64_FORMAT, part.n, from,
                     message->n[i]);
-    else if ((data = sp_call_write (call, call->op->out[i], n)) != NULL && n > 0)
-      memcpy (data, message->data[i], n * sizeof *data);
+    else if ((data = sp_call_write (call, call->op->out[i], elements_of (call, call->op->out[i]))) != NULL &&
+             part.n > 0)
+      memcpy (data + part.first, message->data[i], part.n * sizeof *data);
   }
   message_free (message);
   return !call->failed;
@@ -304,7 +316,7 @@ run_collective (SpCall *call, Gathering *g)
   const Collective *collective = &collectives[call->op->kind];
   gint32 in_parts = collective->in_parts == 0 ? g->size : 1, out_parts = collective->out_parts == 0 ? g->size : 1;
 
-  g->n_in = elements_of (call, call->op->in[0]);
+  g->n_in = counted (call, call->op->in[0], FALSE);
   g->n_out = elements_of (call, call->op->out[0]);
   if (g->n_in * in_parts != g->n_out * out_parts || (call->op->kind == SP_OP_ALL_TO_ALL && g->n_in % g->size != 0)) {
     sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM,
@@ -313,7 +325,10 @@ run_collective (SpCall *call, Gathering *g)
     return;
   }
   for (gint32 i = 0; i < g->size; i++) {
-    g->in[i] = sp_call_read (&g->calls[i], g->calls[i].op->in[0], g->n_in);
+    SpPart part;
+    if (!sp_call_part (&g->calls[i], g->calls[i].op->in[0], FALSE, &part))
+      return;
+    g->in[i] = sp_call_read_part (&g->calls[i], g->calls[i].op->in[0], &part);
     g->out[i] = sp_call_write (&g->calls[i], g->calls[i].op->out[0], g->n_out);
     if (g->calls[i].failed)
       return;

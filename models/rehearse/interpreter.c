@@ -21,6 +21,8 @@ sp_item_ops (const SpInterpreter *in, const SpRank *rank, const SpItem *item, gu
   guint8 block = rank->agenda->positions[item->position].block;
 
   *ret_n = 1;
+  if (item->kind == SP_ITEM_GATHER)
+    return sp_program_pipe_gather (in->program, variant);
   if (item->kind != SP_ITEM_LIST)
     return NULL;
   return sp_program_segment (in->program, &variant->blocks[block], item->phase, ret_n);
@@ -28,17 +30,22 @@ sp_item_ops (const SpInterpreter *in, const SpRank *rank, const SpItem *item, gu
 
 /* The pipeline's op as it stands in the program, or turned round for the backward. */
 static SpOp
-pipe_op (const SpVariant *variant, const SpItem *item)
+pipe_op (const SpProgram *program, const SpVariant *variant, const SpItem *item)
 {
-  SpOp op = item->kind == SP_ITEM_SEND ? variant->pipe_send : variant->pipe_receive;
+  SpOp op = item->kind == SP_ITEM_SEND      ? variant->pipe_send
+            : item->kind == SP_ITEM_RECEIVE ? variant->pipe_receive
+                                            : *sp_program_pipe_gather (program, variant);
 
   if (!item->backward)
     return op;
-  op.flags |= SP_OP_REVERSE;
   if (item->kind == SP_ITEM_SEND)
     op.in[0] = SP_SLOT_DX;
   else
     op.out[0] = SP_SLOT_DY;
+  if (item->kind == SP_ITEM_GATHER)
+    op.in[0] = SP_SLOT_DY;
+  else
+    op.flags |= SP_OP_REVERSE;
   return op;
 }
 
@@ -59,7 +66,8 @@ sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret)
   *ret = (SpCall){ .in = in, .rank = rank, .item = item, .position = position };
   ret->variant = sp_item_variant (in, item);
   ret->block = &ret->variant->blocks[position->block];
-  ret->own = ops != NULL ? at_place (in, rank, &ops[rank->op]) : pipe_op (ret->variant, item);
+  ret->own =
+      item->kind == SP_ITEM_LIST ? at_place (in, rank, &ops[rank->op]) : pipe_op (in->program, ret->variant, item);
   ret->op = &ret->own;
   ret->loop = ret->op->loop != 0 ? &ret->block->loops[ret->op->loop - 1] : NULL;
   ret->temporaries = g_ptr_array_new_with_free_func (g_free);

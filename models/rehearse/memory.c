@@ -232,14 +232,41 @@ find_nan (const double *data, gint64 n)
   return -1;
 }
 
-const double *
-sp_call_read (SpCall *call, guint8 slot, gint64 elements)
+static gboolean
+counts_in_part (const SpOp *op, gboolean is_output)
 {
-  if (slot == 0 || call->failed || !check_elements (call, "reads", slot, elements))
+  gboolean sends = op->kind == SP_OP_SEND || op->kind == SP_OP_ALL_GATHER;
+
+  return op->flags & SP_OP_OWN_PART && (is_output ? op->kind == SP_OP_RECEIVE : sends);
+}
+
+gboolean
+sp_call_part (SpCall *call, guint8 slot, gboolean is_output, SpPart *ret)
+{
+  gint64 elements = slot != 0 ? call->block->buffers[slot].elements : 0;
+  gint32 parts = MAX (call->in->program->groups[SP_GROUP_TENSOR].size, 1);
+
+  *ret = (SpPart){ 0, elements };
+  if (!counts_in_part (call->op, is_output))
+    return TRUE;
+  if (elements % parts != 0) {
+    sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM, "takes one of %d parts of %" G_GINT64_FORMAT " elements", parts,
+                  elements);
+    return FALSE;
+  }
+  ret->n = elements / parts;
+  ret->first = ret->n * sp_call_tensor_place (call);
+  return TRUE;
+}
+
+const double *
+sp_call_read_part (SpCall *call, guint8 slot, const SpPart *part)
+{
+  if (slot == 0 || call->failed || !check_elements (call, "reads", slot, call->block->buffers[slot].elements))
     return NULL;
 
   Place place = locate (call, slot);
-  if (elements == 0)
+  if (part->n == 0)
     return sp_call_temporary (call, 0);
   if (*place.at == NULL) {
     sp_call_fail (call, SP_REHEARSE_ERROR_UNWRITTEN, "reads slot %u (%s), which is not there", slot,
@@ -249,17 +276,27 @@ sp_call_read (SpCall *call, guint8 slot, gint64 elements)
   double *data = data_of (call, &place, slot);
   if (data == NULL)
     return NULL;
-  gint64 bad = find_nan (data, elements);
+  gint64 bad = find_nan (data + part->first, part->n);
   if (bad >= 0) {
     sp_call_fail (call, SP_REHEARSE_ERROR_UNWRITTEN,
-                  "reads element %" G_GINT64_FORMAT " of slot %u before it is written", bad, slot);
+                  "reads element %" G_GINT64_FORMAT " of slot %u before it is written", part->first + bad, slot);
     return NULL;
   }
   if (!is_written_too (call, *place.at))
-    return data;
-  double *copy = sp_call_temporary (call, elements * sizeof *copy);
-  memcpy (copy, data, elements * sizeof *copy);
+    return data + part->first;
+  double *copy = sp_call_temporary (call, part->n * sizeof *copy);
+  memcpy (copy, data + part->first, part->n * sizeof *copy);
   return copy;
+}
+
+const double *
+sp_call_read (SpCall *call, guint8 slot, gint64 elements)
+{
+  const SpPart whole = { 0, elements };
+
+  if (slot == 0 || call->failed || !check_elements (call, "reads", slot, elements))
+    return NULL;
+  return sp_call_read_part (call, slot, &whole);
 }
 
 static void

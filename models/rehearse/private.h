@@ -133,7 +133,7 @@ const SpBlock *sp_agenda_block (const SpProgram *program, const SpAgenda *agenda
 /* The call at a rank's cursor, which stands at an op. */
 void sp_call_open (SpInterpreter *in, SpRank *rank, SpCall *ret);
 void sp_call_close (SpCall *call);
-/* Ops of an item in a variant, selected or not; NULL for the pipeline's, which has one. */
+/* Ops of an item in a variant, selected or not; NULL for the pipeline's messages, which have one. */
 const SpOp *sp_item_ops (const SpInterpreter *in, const SpRank *rank, const SpItem *item, guint *ret_n);
 const SpVariant *sp_item_variant (const SpInterpreter *in, const SpItem *item);
 /* Where a rank stands, in words. */
@@ -156,6 +156,13 @@ void sp_storage_release (SpRank *rank, SpStorage **at);
 /* Operands. `elements` is what the op's dimensions say; the slot must have as many. Slot 0: NULL. An input that is
  * also written comes as a copy. On failure NULL, and call->failed. */
 const double *sp_call_read (SpCall *call, guint8 slot, gint64 elements);
+/* Of an operand of communication what counts: all of it, or with SP_OP_OWN_PART this rank's part of what is sent,
+ * received or gathered. FALSE: it does not divide, and the call has failed. */
+typedef struct {
+  gint64 first, n; /* elements */
+} SpPart;
+gboolean sp_call_part (SpCall *call, guint8 slot, gboolean is_output, SpPart *ret);
+const double *sp_call_read_part (SpCall *call, guint8 slot, const SpPart *part);
 double *sp_call_write (SpCall *call, guint8 slot, gint64 elements);
 const SpBuffer *sp_call_buffer (const SpCall *call, guint8 slot);
 /* Without looking at what is there. An output's storage begins. FALSE: it is not there, and the call has failed. */

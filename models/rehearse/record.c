@@ -187,10 +187,14 @@ operand (SpCall *c, guint8 slot, gboolean is_output)
 
   if (slot == 0 || c->failed || !sp_call_place (c, slot, is_output, &place))
     return (SpOperand){ .storage = -1 };
+  SpPart part;
+  if (!sp_call_part (c, slot, is_output, &part))
+    return (SpOperand){ .storage = -1 };
   const SpBuffer *buffer = sp_call_buffer (c, slot);
   const SpStored *stored = &g_array_index (c->rank->recording->storages, SpStored, place.storage->number);
-  SpOperand at = { place.storage->number, buffer->dtype, buffer->elements,
-                   place.offset * (gint64) sp_dtype_bytes (stored->dtype) };
+  SpOperand at = { place.storage->number, buffer->dtype, part.n,
+                   place.offset * (gint64) sp_dtype_bytes (stored->dtype) +
+                       part.first * (gint64) sp_dtype_bytes (buffer->dtype) };
   if (at.offset + at.elements * (gint64) sp_dtype_bytes (at.dtype) > stored->bytes)
     sp_call_fail (c, SP_REHEARSE_ERROR_PROGRAM, "slot %u reaches beyond what it is a view of", slot);
   return at;
@@ -199,7 +203,7 @@ operand (SpCall *c, guint8 slot, gboolean is_output)
 static guint8
 queue_of (const SpCall *c)
 {
-  gboolean back = c->item->kind != SP_ITEM_LIST && c->item->backward;
+  gboolean back = (c->item->kind == SP_ITEM_SEND || c->item->kind == SP_ITEM_RECEIVE) && c->item->backward;
 
   if (!sp_op_is_communication (c->op->kind))
     return c->op->flags & SP_OP_ON_HOST ? SP_STREAM_HOST : SP_STREAM_COMPUTE;

@@ -66,7 +66,8 @@ sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpPro
                                .pipe = { prices->pipe[0], prices->pipe[1] },
                                .slows = cost->most_slowdown > 0,
                                .host_launch = sp_time_from_s (cost->host_launch_s),
-                               .host_gather = sp_time_from_s (cost->host_gather_s) };
+                               .host_gather = sp_time_from_s (cost->host_gather_s),
+                               .host_slot = sp_time_from_s (sp_cost_beside_slot (cost, program)) };
 }
 
 void

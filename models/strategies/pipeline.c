@@ -6,20 +6,57 @@
 
 /* Pipeline parallelism (Narayanan et al., 2104.04473): stages of consecutive layers; a stage sends its output rows to
  * the next one, and their gradient comes back. Which slot runs when, and what a schedule asks for, is its own business
- * (sim/schedules.h). */
+ * (sim/schedules.h).
+ *
+ * Scattered (section 4.1 there): without sequence regions tensor ranks have the same rows, so each sends its part alone,
+ * over an adapter of its own, and those that receive gather the parts, inside the node. Known lie: the gather is in
+ * place, where Megatron-LM receives a part beside the whole; that is 1 / tensor of the rows, gone before the first
+ * kernel, and no peak. */
+
+static gint64
+row_elements (const SpWriter *w)
+{
+  return (gint64) w->region_rows * w->hidden;
+}
+
+/* What does not divide is sent whole, as Megatron-LM has it; by the hidden size, so that a smaller last micro-batch goes
+ * as the others do. */
+static gboolean
+scatters (const SpWriter *w)
+{
+  return sp_layout_scatters (w->layout, w->framework) && w->hidden % w->layout->tensor == 0;
+}
 
 static SpOp
 message (const SpWriter *w, SpOpKind kind, guint8 in, guint8 out)
 {
+  gboolean scattered = scatters (w);
+
   return (SpOp){
     .kind = kind,
     .stream = SP_STREAM_PIPELINE,
     .group = SP_GROUP_PIPELINE,
     .axis = SP_AXIS_PIPELINE,
+    .flags = scattered ? SP_OP_OWN_PART : 0,
     .in = { in },
     .out = { out },
-    .bytes = (gint64) w->region_rows * w->hidden * sp_dtype_bytes (w->dtype),
+    .bytes = row_elements (w) * sp_dtype_bytes (w->dtype) / (scattered ? w->layout->tensor : 1),
   };
+}
+
+/* What the tensor ranks send each other is theirs. */
+static void
+write_gather (SpWriter *w)
+{
+  SpOp *op = sp_write_op (w, SP_OP_ALL_GATHER);
+
+  op->stream = SP_STREAM_TENSOR;
+  op->group = SP_GROUP_TENSOR;
+  op->axis = SP_AXIS_TENSOR;
+  op->flags = SP_OP_OWN_PART;
+  op->in[0] = op->out[0] = SP_SLOT_X;
+  op->bytes = row_elements (w) * sp_dtype_bytes (w->dtype);
+  w->variant->pipe_gather = (SpSegment){ .first = w->program->n_ops - 1, .n = 1 };
 }
 
 void
@@ -27,6 +64,9 @@ sp_pipeline_write (SpWriter *w)
 {
   w->variant->pipe_send = message (w, SP_OP_SEND, SP_SLOT_Y, 0);
   w->variant->pipe_receive = message (w, SP_OP_RECEIVE, 0, SP_SLOT_X);
+  w->variant->pipe_gather = (SpSegment){ 0 };
+  if (scatters (w))
+    write_gather (w);
 }
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */

@@ -106,6 +106,12 @@ void sp_run_megatron_prepare_model (SpFacts *facts);
 gboolean sp_run_megatron_resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error);
 void sp_run_megatron_prepare_recompute (SpFacts *facts);
 
+/* Of ms-swift (swift-config.c): whether a YAML file's items are its arguments; these as flags; and into the items of a
+ * command those of its --config file, if it has one. */
+gboolean sp_run_swift_is_config (const SpRunItems *items);
+SpRunItems *sp_run_swift_flags (const SpRunItems *yaml, GError **error);
+gboolean sp_run_swift_add_config (SpRunItems *items, const char *run_path, gboolean *ret_overrides, GError **error);
+
 const SpRunFormat *sp_run_format_find (const char *name);
 
 struct _SpRunFile {

@@ -4,8 +4,11 @@
  * sequence parallelism of 360-LLaMA-Factory (sequence_parallel_size, sequence_parallel_mode: zigzag-ring, its default, or
  * ulysses) and the degrees of its Megatron backend (mcore_adapter: tensor_model_parallel_size, context_parallel_size ...).
  * Its `deepspeed` names a file; those of examples/deepspeed are known by their names, another is to be imported by itself.
- * Names and values are those of src/llamafactory/hparams at commit 00577a8 (finetuning_type, stage) and of
- * 360-LLaMA-Factory's README and model_args; mcore_adapter's were not looked up.
+ * Names and values are those of src/llamafactory/hparams at commit 00577a8 (finetuning_type, stage), of
+ * 360-LLaMA-Factory's README and model_args, and of mcore_adapter's training_args.py (alibaba/ROLL, commit 59f4529).
+ *
+ * Keys of mcore_adapter mean that backend: layers are recomputed only as recompute_granularity says, and with bf16
+ * gradients are summed in fp32, as its TrainingArguments have it.
  *
  * Assumed of its defaults: cutoff_len 2048, 8 sequences at once, no accumulation (the Trainer's), adapters of rank 8,
  * layers recomputed; gradients in bf16. In LLaMA-Factory's rewrite (v1) the keys cp_size and cp_mode, at the top or in
@@ -14,6 +17,9 @@
 #include "models/inputs/run-files/trainer.h"
 
 #include <string.h>
+
+#define STAGES "give layout.stage-split: --set layout.stage-split=8,8,7,7"
+#define ON_HOST "of an optimizer's states on the host seqpar knows all or none: --set layout.offload=optimizer"
 
 static const SpRunRow rows[] = {
   { "model_name_or_path", "file.model", SP_ROW_WORD },
@@ -46,9 +52,29 @@ static const SpRunRow rows[] = {
   { "use_distributed_optimizer", "file.distributed", SP_ROW_BOOL },
   { "overlap_grad_reduce", .why = "gradients are reduced beside the backward: --set layout.overlap=false" },
   { "overlap_param_gather", .why = "layout.overlap is one switch" },
-  { "recompute_granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective none=none",
-    .flags = SP_ROW_READ },
+  { "recompute_granularity", "file.recompute", SP_ROW_WORD, .values = "full=full selective=selective" },
+  { "recompute_method", "file.recompute-method", SP_ROW_WORD, .values = "uniform=uniform block=block" },
+  { "recompute_num_layers", "file.recompute-layers", SP_ROW_INT },
+  { "recompute_modules", .why = "selective recomputation is seqpar's own choice: norms and activations" },
+  { "account_for_*", .why = STAGES },
+  { "pipeline_model_parallel_layout", .why = STAGES },
+  { "overlap_p2p_comm", .why = "layout.overlap is one switch" },
+  { "variable_seq_lengths" },
   { "moe_*", .why = "experts are grouped products with an all-to-all" },
+  { "mtp_num_layers", .why = "layers of multi-token prediction are not known" },
+  { "calculate_per_token_loss" },
+  { "transformer_impl", .why = SP_TRAINER_PROFILE },
+  { "additional_configs", .why = "Megatron's further settings are not read: give those that count with --set" },
+  { "accumulate_allreduce_grads_in_fp32", "file.wide-sums", SP_ROW_BOOL, .flags = SP_ROW_READ },
+  { "delay_grad_reduce" },
+  { "check_for_nan_in_loss_and_grad" },
+  { "ddp_average_in_collective" },
+  { "ddp_bucket_size", .why = "seqpar communicates layer by layer, without buckets" },
+  { "distrib_optim_*" },
+  { "optimizer", "run.optimizer", SP_ROW_WORD, .values = "adam=adamw", .others = "sgd", .flags = SP_ROW_READ },
+  { "optimizer_cpu_offload", .why = ON_HOST },
+  { "optimizer_offload_fraction", .why = ON_HOST },
+  { "sequence_packing", .why = SP_TRAINER_PACKING },
   { "bias_activation_fusion" },
   { "apply_rope_fusion" },
   { "use_mca" },
@@ -57,7 +83,7 @@ static const SpRunRow rows[] = {
   { "pure_bf16", "run.precision", SP_ROW_BOOL, .values = "true=bf16", .flags = SP_ROW_READ,
     .why = "states in bf16 too are not known: AdamW's are fp32" },
   { "fp16", "run.precision", SP_ROW_BOOL, .values = "true=fp16" },
-  { "fp8", .why = "--set run.precision=fp8" },
+  { "fp8*", .why = "--set run.precision=fp8" },
   { "disable_gradient_checkpointing", "file.unrecomputed", SP_ROW_BOOL, .absent = "false" },
   { "enable_liger_kernel", "file.liger", SP_ROW_BOOL },
   { "use_unsloth", .why = SP_TRAINER_PROFILE },
@@ -161,16 +187,48 @@ prepare_config (SpFacts *facts)
 
 /* --- both ways ---------------------------------------------------------------------------------------------------- */
 
+/* Whether it is for the Megatron backend: one of its keys stands there. */
 static gboolean
-resolve_recompute (SpRunFile *file, GError **error)
+is_megatron (const SpRunFile *file)
 {
-  const char *own = sp_facts_get (file->facts, "file.recompute");
+  static const char *const keys[] = {
+    "use_mca",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "use_distributed_optimizer",
+    "recompute_granularity",
+    "accumulate_allreduce_grads_in_fp32",
+  };
+
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    if (sp_run_items_get (file->items, keys[i]) != NULL)
+      return TRUE;
+  return FALSE;
+}
+
+static gboolean
+resolve_recompute (SpRunFile *file, const SpRunPlace *place, GError **error)
+{
   gboolean off = sp_facts_is (file->facts, "file.unrecomputed", "true");
-  return sp_run_set (file, "layout.recompute",
-                     off           ? "none"
-                     : own != NULL ? own
-                                   : "full",
-                     SP_FACT_RESOLVED, "disable_gradient_checkpointing", error);
+
+  if (is_megatron (file) && !off)
+    return sp_run_megatron_resolve_recompute (file, place, error);
+  return sp_run_set (file, "layout.recompute", off ? "none" : "full", SP_FACT_RESOLVED,
+                     "disable_gradient_checkpointing", error);
+}
+
+/* The backend sums gradients in fp32 where it computes in bf16, or is told to. */
+static gboolean
+resolve_sums (SpRunFile *file, GError **error)
+{
+  gboolean wide =
+      sp_facts_is (file->facts, "run.precision", "bf16") || sp_facts_is (file->facts, "file.wide-sums", "true");
+
+  return !is_megatron (file) || !wide ||
+         sp_run_set (file, "layout.gradient-dtype", "fp32", SP_FACT_RESOLVED, "mcore_adapter", error);
 }
 
 static gboolean
@@ -191,7 +249,8 @@ resolve (SpRunFile *file, const SpRunPlace *place, GError **error)
   if (!sp_run_set_int (file, "layout.ulysses", ulysses ? ranks : 1, error) ||
       !sp_run_set_int (file, "layout.ring", ulysses ? context : ranks * context, error) ||
       !sp_run_set (file, "layout.overlap", "true", SP_FACT_RESOLVED, "overlap_comm", error) ||
-      !resolve_recompute (file, error) || !sp_run_trainer_resolve (file, place, error))
+      !resolve_recompute (file, place, error) || !sp_run_trainer_resolve (file, place, error) ||
+      !resolve_sums (file, error))
     return FALSE;
   if (sp_facts_is (facts, "file.distributed", "true") && sp_facts_is (facts, "layout.zero", "0"))
     sp_facts_put (file->facts, "layout.zero", "1", SP_FACT_RESOLVED, "use_distributed_optimizer");
@@ -209,7 +268,10 @@ prepare (SpFacts *facts, const SpRunPlace *place, const char *model)
     sp_facts_put (facts, "file.mode", "ulysses", SP_FACT_FILE, "");
   if (sp_facts_is (facts, "layout.zero", "1"))
     sp_facts_put (facts, "file.distributed", "true", SP_FACT_FILE, "");
-  if (sp_facts_is (facts, "layout.recompute", "none"))
+  if (sp_facts_is (facts, "layout.zero", "1") || sp_facts_int (facts, "layout.tensor", 1) > 1 ||
+      sp_facts_int (facts, "layout.pipeline", 1) > 1 || sp_facts_int (facts, "layout.expert", 1) > 1)
+    sp_run_megatron_prepare_recompute (facts);
+  else if (sp_facts_is (facts, "layout.recompute", "none"))
     sp_facts_put (facts, "file.unrecomputed", "true", SP_FACT_FILE, "");
 }
 

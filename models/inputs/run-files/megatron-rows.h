@@ -112,6 +112,8 @@ static const SpRunRow rows[] = {
   { "--overlap-param-gather-with-optimizer-step", .why = "weights are gathered behind the optimizer's step" },
   { "--num-distributed-optimizer-instances", "file.instances", SP_ROW_INT, .absent = "1" },
   { "--no-overlap-p2p-communication", .why = ONE_SWITCH },
+  { "--no-scatter-gather-tensors-in-pipeline", "layout.pipeline-scatter", SP_ROW_BOOL,
+    .values = "true=false false=true" },
   { "--overlap-moe-expert-parallel-comm", .why = "experts' exchanges are waited for" },
   { "--moe-shared-expert-overlap", .why = "experts' exchanges are waited for" },
   { "--delay-wgrad-compute", .why = "a schedule says when weights' gradients are computed: zb-h1, dualpipe" },

@@ -72,6 +72,16 @@ has_overrides (const char *text)
   return strstr (text, "actor_rollout_ref.") != NULL || strstr (text, "verl.trainer") != NULL;
 }
 
+/* A --config file of ms-swift is its flags. */
+static SpRunItems *
+parse_yaml (const char *name, const char *text, gsize length, GError **error)
+{
+  g_autoptr (SpRunItems) items = sp_run_items_parse_yaml (name, text, length, error);
+
+  return items == NULL || !sp_run_swift_is_config (items) ? g_steal_pointer (&items)
+                                                          : sp_run_swift_flags (items, error);
+}
+
 /* By the first line that is more than white space and a comment: { is JSON, [ or key = is TOML, key: is YAML, the rest
  * flags or, of verl, overrides. */
 static SpRunItems *
@@ -85,7 +95,7 @@ parse_items (const char *name, const char *text, gsize length, GError **error)
   if (*first == '{')
     return sp_run_items_parse_json (name, text, length, error);
   if (is_yaml (first))
-    return sp_run_items_parse_yaml (name, text, length, error);
+    return parse_yaml (name, text, length, error);
   if (has_overrides (text))
     return sp_run_items_parse_overrides (name, text, length, error);
   gsize word = strcspn (first, " \t=");
@@ -128,9 +138,11 @@ recognise (const SpRunItems *items, GError **error)
   return NULL;
 }
 
-SpRunFile *
-sp_run_file_parse (const char *name, const char *text, gsize length, GError **error)
+/* `path`: where a second file is looked for that the first one names; NULL: it is not. */
+static SpRunFile *
+read_text (const char *name, const char *path, const char *text, gsize length, GError **error)
 {
+  gboolean overrides = FALSE;
   g_autofree char *copy = g_malloc (length + 1);
   if (length > 0) /* an empty text may be NULL */
     memcpy (copy, text, length);
@@ -140,6 +152,9 @@ sp_run_file_parse (const char *name, const char *text, gsize length, GError **er
   g_autoptr (SpRunItems) items = parse_items (name, copy, length, error);
   const SpRunFormat *format = items != NULL ? recognise (items, error) : NULL;
   if (format == NULL)
+    return NULL;
+  if ((format == &sp_run_swift || format == &sp_run_megatron_swift) && path != NULL &&
+      !sp_run_swift_add_config (items, path, &overrides, error))
     return NULL;
   g_autoptr (SpRunFile) file = g_new0 (SpRunFile, 1);
   file->name = g_strdup (name);
@@ -152,7 +167,21 @@ sp_run_file_parse (const char *name, const char *text, gsize length, GError **er
   file->notes = g_ptr_array_new_with_free_func (g_free);
   file->noted = g_hash_table_new (g_str_hash, g_str_equal);
   file->asked = g_ptr_array_new_with_free_func (g_free);
+  if (overrides)
+    sp_run_note (file, "note: where the command and its --config file differ the file counts, as ms-swift has it");
   return sp_run_read_rows (file, error) ? g_steal_pointer (&file) : NULL;
+}
+
+SpRunFile *
+sp_run_file_parse (const char *name, const char *text, gsize length, GError **error)
+{
+  return read_text (name, NULL, text, length, error);
+}
+
+SpRunFile *
+sp_run_file_read (const char *path, const char *text, gsize length, GError **error)
+{
+  return read_text (path, path, text, length, error);
 }
 
 void

@@ -32,7 +32,7 @@
  * layout.overlap is one switch; the formats have one for each kind of communication. Selective recomputation saves what
  * seqpar's does, not what the other program's does. Precision is that of the matrices.
  *
- * Parsing is a pure function of a text. Errors are SP_INPUT_ERROR and name file, line where known, key and value.
+ * Parsing is a pure function of a text, but where that names a second file. Errors are SP_INPUT_ERROR and name file, line where known, key and value.
  */
 
 #include "models/inputs/scenario.h"
@@ -46,6 +46,8 @@ extern const char *const sp_run_format_names[];
 
 /* Recognised by content, read through the rows; nothing resolved. `text` need not end with a 0. */
 SpRunFile *sp_run_file_parse (const char *name, const char *text, gsize length, GError **error);
+/* The same of the text of a file at `path`, with a second file that it names: ms-swift's --config FILE.yaml. */
+SpRunFile *sp_run_file_read (const char *path, const char *text, gsize length, GError **error);
 void sp_run_file_free (SpRunFile *file);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpRunFile, sp_run_file_free)
 

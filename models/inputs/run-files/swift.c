@@ -3,7 +3,8 @@
  * ms-swift's arguments (swift sft ...) and Megatron-SWIFT's (megatron sft ...). Flags have underscores and booleans a
  * value. Names, values and defaults are those of ms-swift 3.11 (docs/source_en/Instruction and Megatron-SWIFT,
  * Command-line-parameters.md; swift/megatron/argument/megatron_args.py), which is what is written; 4.0 calls --train_type
- * --tuner_type, and later ones take --recompute_granularity none. A --config file is not read.
+ * --tuner_type, and later ones take --recompute_granularity none. A --config file is read, or imported by itself:
+ * swift-config.c.
  *
  * swift: --sequence_parallel_size ranks have one sequence. Its sequence_parallel/ulysses.py takes gcd (heads, ranks) of
  * them for Ulysses and a zigzag ring for the rest. Without --gradient_accumulation_steps there are as many as make a
@@ -161,7 +162,7 @@ recognise_megatron (const SpRunItems *items)
   return sp_run_items_runs (items, "megatron") || (!sp_run_items_runs (items, "swift") && has_any (items, keys));
 }
 
-/* --config FILE.yaml has flags of its own, and it is not read. */
+/* --config FILE.yaml has flags of its own: what is parsed without its path has lost them. */
 static gboolean
 check_config (const SpRunFile *file, GError **error)
 {

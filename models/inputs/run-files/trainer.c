@@ -29,7 +29,8 @@ resolve_sharding (SpRunFile *file, GError **error)
   }
   gboolean said = sp_run_items_get (file->items, "--deepspeed") != NULL ||
                   sp_run_items_get (file->items, "deepspeed") != NULL ||
-                  sp_run_items_get (file->items, "--fsdp") != NULL;
+                  sp_run_items_get (file->items, "--fsdp") != NULL ||
+                  sp_run_items_get (file->items, "use_distributed_optimizer") != NULL;
   if (name == NULL && g_str_equal (zero, "0") && !said)
     sp_run_note (file,
                  "note: neither DeepSpeed nor FSDP is said: states are whole on each data rank; --set layout.zero=3");
