@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gradients of linear attention whose decay follows the data. First the states before all chunks and the gradients of
+ * The gradients of linear attention whose decay follows the data; those of a decay a feature are made in
+ * device-linear-decay-feature-bwd.cu. First the states before all chunks and the gradients of
  * those after them (device-linear-decay-states.cu); then a block makes all gradients of a chunk, for the heads that share
  * its keys one after the other: four warps dq, four dk, four dv. Keys of more than 128 features go in two parts, the second
  * of which adds to what the first made of values and decays.
  */
 #include "kernels/device-linear-bwd.cuh"
-#include "kernels/device-linear-decay-feature.cuh"
 #include "kernels/device-linear-decay-head.cuh"
 #include "kernels/device-linear-decay-tables.cuh"
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-/* dv of 64 columns; of a decay a head `past` += what E has of them, without beta, times v. */
+/* dv of 64 columns; `past` += what E has of them, without beta, times v. */
 template <typename F>
 static __device__ inline void
 values_slice (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32_t (&p)[4][4], uint32_t slice,
@@ -20,7 +20,6 @@ values_slice (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32
 {
   const float *b = (const float *) t.gates;
   uint32_t k_tile = afresh (t.k);
-  int lane = threadIdx.x % 32;
 
   slice = afresh (slice);
 #pragma unroll
@@ -33,14 +32,6 @@ values_slice (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32
     uint32_t x[4], y[4];
 
     fragment_a (x, k_tile, 16 * w, k);
-    if (F::feature)
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int feature = k + lane % 4 * 2 + e / 2 * 8;
-        float2 own = *(const float2 *) (b + row_of (w, e % 2) * Gates<F::D>::row + feature);
-        float2 end = *(const float2 *) (b + (CHUNK - 1) * Gates<F::D>::row + feature);
-        x[e] = scale_pair (x[e], exp2_fast (end.x - own.x), exp2_fast (end.y - own.y));
-      }
 #pragma unroll
     for (int n = 0; n < 64; n += 16) {
       fragment_b_transposed (y, slice, n, k);
@@ -48,23 +39,21 @@ values_slice (const Gradients &a, const Item &i, const Tiles<F> &t, const uint32
       mma (o[n / 8 + 1], x, y[2], y[3]);
     }
   }
-  if (!F::feature) {
-    float factor[2] = { exp2_fast (b[CHUNK - 1] - b[row_of (w, 0)]), exp2_fast (b[CHUNK - 1] - b[row_of (w, 1)]) },
-          dots[2];
+  float factor[2] = { exp2_fast (b[CHUNK - 1] - b[row_of (w, 0)]), exp2_fast (b[CHUNK - 1] - b[row_of (w, 1)]) },
+        dots[2];
 #pragma unroll
-    for (int n = 0; n < 8; n++)
+  for (int n = 0; n < 8; n++)
 #pragma unroll
-      for (int e = 0; e < 4; e++)
-        o[n][e] *= factor[e / 2];
-    row_dots<64> (o, t.v, column, w, dots);
-    past[0] += dots[0];
-    past[1] += dots[1];
-  }
+    for (int e = 0; e < 4; e++)
+      o[n][e] *= factor[e / 2];
+  row_dots<64> (o, t.v, column, w, dots);
+  past[0] += dots[0];
+  past[1] += dots[1];
   rows_by_columns<64> (o, p, t.d, column, w, true);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     int token = row_of (w, half);
-    float beta = F::feature ? 1 : b[CHUNK + token];
+    float beta = b[CHUNK + token];
     int64_t at = scalar_of (a, i, token) * a.c + column;
 #pragma unroll
     for (int n = 0; n < 8; n++) {
@@ -102,13 +91,7 @@ pairs_of (const Tiles<F> &t, int group, int w, Pairs &r)
 {
   const float *b = (const float *) t.gates;
   HeadSums h = {};
-  [[maybe_unused]] int lane = threadIdx.x % 32;
 
-  if (F::feature && group == VALUES) {
-    feature_scores<F::D> (t.k, t.q, b, w, r);
-    return;
-  }
-  r.itself[0] = r.itself[1] = 0;
 #pragma unroll
   for (int block = 0; block < 4; block += 2) {
     float s[4][4] = {};
@@ -119,26 +102,15 @@ pairs_of (const Tiles<F> &t, int group, int w, Pairs &r)
       rows_by_rows<F::N> (t.v, t.d, w, true, block, s);
     else
       rows_by_rows<F::D> (t.k, t.q, w, true, block, s);
-    if (F::feature)
-      feature_mask (s, w, group == KEYS, 16 * block, r);
-    else {
-      if (group == KEYS) {
-        float a[4][4] = {};
-        rows_by_rows<F::D> (t.k, t.q, w, true, block, a);
-        head_pairs (s, a, b, w, 16 * block, h, t.sums);
-      }
-      head_weigh (s, b, w, group != QUERIES, 16 * block, group != VALUES);
+    if (group == KEYS) {
+      float a[4][4] = {};
+      rows_by_rows<F::D> (t.k, t.q, w, true, block, a);
+      head_pairs (s, a, b, w, 16 * block, h, t.sums);
     }
+    head_weigh (s, b, w, group != QUERIES, 16 * block, group != VALUES);
     operand_of (s, r.p + block);
   }
-  if constexpr (F::feature) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) /* the lane of the quad that has it */
-      r.itself[half] = __shfl_sync (0xffffffffu, r.itself[half], (lane & ~3) | lane / 8);
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-      r.own[e] = w == 0 ? r.p[0][e] : w == 1 ? r.p[1][e] : w == 2 ? r.p[2][e] : r.p[3][e];
-  } else if (group == KEYS)
+  if (group == KEYS)
     head_sums_store (h, w, t.sums);
 }
 
@@ -155,7 +127,7 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
   Tiles<F> t (dynamic);
-  float *b = (float *) t.gates, *x = (float *) (dynamic + 2 * F::key_bytes + 2 * F::value_bytes);
+  const float *b = (const float *) t.gates;
   float acc[F::D / 8][4] = {};
   int group = threadIdx.x / 128, w = threadIdx.x / 32 % 4, share = (int) (a.heads / a.kv_heads);
   Item i = { (int) blockIdx.x,
@@ -169,30 +141,22 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
 #pragma unroll 1
   for (int head = 0; head < share; head++) {
     Pairs pairs = {};
-    float states[2] = {}, past[2] = {}, before[2] = {}, inter[2], low = 1, high = 1;
+    float states = 0, past[2] = {}, before[2] = {}, inter[2], low = 1, high = 1;
 
     i.h = i.kv * share + head;
     w = (int) afresh ((uint32_t) w); /* nor is what follows from it, here and for each slice */
     if (head > 0)
       __syncthreads (); /* the one before has been read */
     load_head (a, i, t, head == 0);
-    if (!F::feature && threadIdx.x < 32) {
+    if (threadIdx.x < 32) {
       HeadGates gates = { a.gates, a.beta, scalar_of (a, i, 0), a.batch * a.heads, i.tokens, {}, {} };
       gates.fetch (0);
       gates.put (t.gates, false);
     }
     copy_wait<0> ();
     __syncthreads ();
-    if (F::feature)
-      gates_scan<F::D, THREADS> (b, t.sums);
     pairs_of (t, group, w, pairs);
-    if (F::feature) /* of no other head: free until here */
-#pragma unroll
-      for (int n = 0; n < F::D / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          acc[n][e] = 0;
-    if (!F::feature && group != VALUES) {
+    if (group != VALUES) {
       low = head_row_weight (b, group, row_of (w, 0));
       high = head_row_weight (b, group, row_of (w, 1));
       if (head > 0 && group == QUERIES)
@@ -208,53 +172,34 @@ __launch_bounds__ (THREADS, 1) gradients_kernel (Gradients a)
         copy_wait<0> ();
         __syncthreads ();
       }
-      if (F::feature)
-        states_products (t, states);
-      else
-        states[0] += states_product (t);
+      states += states_product (t);
 #pragma unroll 1
       for (int j = 0; j < F::slices; j++) {
         int column = 64 * (slice + j);
         if (group == QUERIES)
-          rows_by_state<F::D, !F::feature> (acc, t.d, column, t.m + j * F::slice_bytes, w, low, high);
+          rows_by_state<F::D, true> (acc, t.d, column, t.m + j * F::slice_bytes, w, low, high);
         else if (group == KEYS)
-          rows_by_state<F::D, !F::feature> (acc, t.v, column, t.e + j * F::slice_bytes, w, low, high);
+          rows_by_state<F::D, true> (acc, t.v, column, t.e + j * F::slice_bytes, w, low, high);
         else
           values_slice (a, i, t, pairs.p, t.e + j * F::slice_bytes, column, w, *(float (*)[8][4]) acc, past);
       }
     }
-    if (F::feature) {
-      float *by_share = t.sums + threadIdx.x / (F::D / 2) * F::D + threadIdx.x % (F::D / 2) * 2;
-      *(float2 *) by_share = make_float2 (states[0], states[1]);
-      uint32_t own = group == QUERIES ? t.q : t.k, other = group == QUERIES ? t.k : t.q;
-      if (group != VALUES)
-        feature_gradient<F::D> (acc, pairs, own, other, b, w, group == KEYS, t.sums + F::shares * F::D);
-      __syncthreads (); /* states have been read */
-      if (group == QUERIES)
-        feature_products<F::D> (acc, pairs, own, other, x, w, false);
-      __syncthreads ();
-      if (group == KEYS)
-        feature_products<F::D> (acc, pairs, own, other, x, w, true);
-      __syncthreads ();
-      feature_gates<F> (a, i, b, x, t.sums);
-    } else {
-      states[0] = warp_sum (states[0]);
-      if (threadIdx.x % 32 == 0)
-        t.sums[SUM_STATES * CHUNK + threadIdx.x / 32] = states[0];
-      if (group == QUERIES) {
-        row_dots<F::D> (acc, t.q, 0, w, inter);
-        rows_by_columns<F::D> (acc, pairs.p, t.k, 0, w, false);
-      } else if (group == KEYS)
-        rows_by_columns<F::D> (acc, pairs.p, t.q, 0, w, true);
-      if (group != KEYS && threadIdx.x % 4 == 0)
+    states = warp_sum (states);
+    if (threadIdx.x % 32 == 0)
+      t.sums[SUM_STATES * CHUNK + threadIdx.x / 32] = states;
+    if (group == QUERIES) {
+      row_dots<F::D> (acc, t.q, 0, w, inter);
+      rows_by_columns<F::D> (acc, pairs.p, t.k, 0, w, false);
+    } else if (group == KEYS)
+      rows_by_columns<F::D> (acc, pairs.p, t.q, 0, w, true);
+    if (group != KEYS && threadIdx.x % 4 == 0)
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-          t.sums[(group == QUERIES ? SUM_INTER : SUM_AFTER) * CHUNK + row_of (w, half)] =
-              group == QUERIES ? inter[half] - before[half] : past[half];
-      __syncthreads ();
-      if (threadIdx.x < 32)
-        head_gates (a, i, b, t.sums);
-    }
+      for (int half = 0; half < 2; half++)
+        t.sums[(group == QUERIES ? SUM_INTER : SUM_AFTER) * CHUNK + row_of (w, half)] =
+            group == QUERIES ? inter[half] - before[half] : past[half];
+    __syncthreads ();
+    if (threadIdx.x < 32)
+      head_gates (a, i, b, t.sums);
   }
   if (group != VALUES)
     rows_store<F::D> (a, i, group == QUERIES ? a.dq : a.dkeys, acc, w);
@@ -271,11 +216,13 @@ kept_bytes (SpDevShape s)
 size_t
 sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r)
 {
-  size_t tables = r->decay == SP_DEV_DECAY_HEAD ? decay_tables_bytes (*r) : 0, by_groups = 0;
-  size_t by_warps = 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + tables + decay_states_scratch (*r);
+  if (r->decay == SP_DEV_DECAY_FEATURE)
+    return feature_bwd_scratch (*r);
+  size_t by_groups = 0, by_warps = 2 * ((kept_bytes (r->shape) + 255) / 256 * 256) + decay_tables_bytes (*r) +
+                                   decay_states_scratch (*r);
 
 #ifdef SP_SM90
-  if (r->decay == SP_DEV_DECAY_HEAD && is_warpgroup_shape (r->shape))
+  if (is_warpgroup_shape (r->shape))
     by_groups = recurrent_bwd_sm90_scratch (*r);
 #endif
   return max (by_warps, by_groups);
@@ -290,29 +237,15 @@ run (const Gradients &a, cudaStream_t stream)
   return launch (gradients_kernel<F>, grid, THREADS, F::bytes, stream, a);
 }
 
-template <int D, int N>
-static cudaError_t
-run_sized (const Gradients &a, bool feature, cudaStream_t stream)
-{
-  constexpr int slices = N == 64 ? 1 : 2;
-
-  if (!feature)
-    return run<Whole<D, N, slices, false>> (a, stream);
-  if constexpr (D > 64 && N > 64)
-    if (!fits_in_block (Whole<D, N, slices, true>::bytes))
-      return run<Whole<D, N, 1, true>> (a, stream);
-  return run<Whole<D, N, slices, true>> (a, stream);
-}
-
 /* Tiles of few features for short values alone. */
 static cudaError_t
-run_part (const Gradients &a, bool feature, cudaStream_t stream)
+run_part (const Gradients &a, cudaStream_t stream)
 {
   if (a.d - a.first <= 64 && a.c <= 128)
-    return a.c <= 64 ? run_sized<64, 64> (a, feature, stream) : run_sized<64, 128> (a, feature, stream);
-  return a.c <= 64    ? run_sized<128, 64> (a, feature, stream)
-         : a.c <= 128 ? run_sized<128, 128> (a, feature, stream)
-                      : run_sized<128, 256> (a, feature, stream);
+    return a.c <= 64 ? run<Whole<64, 64, 1>> (a, stream) : run<Whole<64, 128, 2>> (a, stream);
+  return a.c <= 64    ? run<Whole<128, 64, 1>> (a, stream)
+         : a.c <= 128 ? run<Whole<128, 128, 2>> (a, stream)
+                      : run<Whole<128, 256, 2>> (a, stream);
 }
 
 cudaError_t
@@ -325,7 +258,6 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
   size_t kept = (kept_bytes (s) + 255) / 256 * 256;
   uint16_t *states[2] = { (uint16_t *) scratch, (uint16_t *) ((char *) scratch + kept) };
   void *rest = (char *) scratch + 2 * kept;
-  bool feature = r->decay == SP_DEV_DECAY_FEATURE;
   float *tables = (float *) rest;
   const float *before;
   cudaError_t error;
@@ -335,19 +267,21 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
     return cudaErrorInvalidValue;
   if (decay_is_empty (s))
     return cudaSuccess;
+  if (r->decay == SP_DEV_DECAY_FEATURE)
+    return feature_bwd (
+        { *r, q, keys, values, gates, d_o, state_in, dstate_out, dq, dkeys, dvalues, dgates, dstate_in, scratch },
+        stream);
 #ifdef SP_SM90
-  if (!feature && is_warpgroup_shape (s) && is_warpgroup_output (dq) && is_warpgroup_output (dkeys) &&
+  if (is_warpgroup_shape (s) && is_warpgroup_output (dq) && is_warpgroup_output (dkeys) &&
       is_warpgroup_output (dvalues) && has_groups ())
     return recurrent_bwd_sm90 (
         *r, { s, nullptr, q, keys, values, d_o, state_in, dstate_out, dq, dkeys, dvalues, dstate_in, scratch },
         { gates, beta, dbeta, dgates }, stream);
 #endif
-  if (!feature) {
-    error = decay_tables (*r, gates, beta, tables, stream);
-    if (error != cudaSuccess)
-      return error;
-    rest = (char *) rest + decay_tables_bytes (*r);
-  }
+  error = decay_tables (*r, gates, beta, tables, stream);
+  if (error != cudaSuccess)
+    return error;
+  rest = (char *) rest + decay_tables_bytes (*r);
   error = decay_states ({ *r, gates, tables, false, keys, values, state_in, nullptr, nullptr, states[0], rest },
                         &before, stream);
   if (error == cudaSuccess)
@@ -373,6 +307,6 @@ sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys,
                   dbeta,
                   dgates };
   for (; error == cudaSuccess && a.first < a.d; a.first += PART)
-    error = run_part (a, feature, stream);
+    error = run_part (a, stream);
   return error;
 }

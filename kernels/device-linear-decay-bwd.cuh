@@ -2,16 +2,16 @@
 #pragma once
 
 /*
- * Pieces of the backward of linear attention whose decay follows the data: products of a warp that has 16 of a chunk's 64
+ * Pieces of the backward of linear attention with a decay a head that follows the data: products of a warp that has 16 of a chunk's 64
  * tokens, which are rows of all that it accumulates. With M the state before the chunk and E the gradient of the one after
  * it, P_ij = dO_i v_j and A_ij = q_i k_j, both without decay, w_ij = 2^(b_i - b_j) and the sums over j up to i:
  *     dq_i = sum w_ij beta_j P_ij k_j + 2^b_i M dO_i
  *     dk_j = beta_j (sum w_ij P_ij q_i + 2^(b_end - b_j) E v_j)
  *     dv_j = beta_j (sum w_ij A_ij dO_i + 2^(b_end - b_j) E^T k_j)
- * Of the decays, x_i = q_i dq_i - k_i dk_i (over all features, or each) is the gradient of b_i, and that of token t's
- * logarithm is the sum of x_i from t on, and of 2^b_end M E + sum k_j beta_j 2^(b_end - b_j) E v_j, which is what passes
- * the chunk's end. Of a decay a head, the x of pairs are sums of w_ij beta_j A_ij P_ij, of which one number counts for i and
- * against j: what both have cancels as if it were exact.
+ * Of the decays, x_i = q_i dq_i - k_i dk_i (over all features) is the gradient of b_i, and that of token t's logarithm is
+ * the sum of x_i from t on, and of 2^b_end M E + sum k_j beta_j 2^(b_end - b_j) E v_j, which is what passes the chunk's end.
+ * The x of pairs are sums of w_ij beta_j A_ij P_ij, of which one number counts for i and against j: what both have cancels as
+ * if it were exact.
  */
 
 #include "kernels/device-linear-decay.cuh"
@@ -31,16 +31,12 @@ struct Gradients {
 };
 
 /* Keys of D features in tiles, values of N; so many slices of 64 rows of both states are there at a time. */
-template <int D_, int N_, int SLICES_, bool FEATURE_> struct Whole {
+template <int D_, int N_, int SLICES_> struct Whole {
   static constexpr int D = D_, N = N_, slices = SLICES_;
-  static constexpr bool feature = FEATURE_;
   static constexpr int key_bytes = CHUNK * 2 * D, value_bytes = CHUNK * 2 * N, slice_bytes = 64 * 2 * D;
   static constexpr int gates_at = 2 * key_bytes + 2 * value_bytes + 2 * slices * slice_bytes;
-  static constexpr int gate_bytes = feature ? Gates<D>::bytes : HEAD_BYTES;
-  static constexpr int sums_at = gates_at + gate_bytes;
-  static constexpr int shares = THREADS / (D / 2); /* of the rows of a state, for M E */
-  static constexpr int sum_bytes = 4 * (feature ? (shares + 4) * D : 9 * CHUNK);
-  static constexpr int bytes = sums_at + sum_bytes;
+  static constexpr int sums_at = gates_at + HEAD_BYTES;
+  static constexpr int bytes = sums_at + 4 * 9 * CHUNK;
 };
 
 /* What a block works on, of one head. */
@@ -122,10 +118,6 @@ load_head (const Gradients &a, const Item &i, const Tiles<F> &t, bool with_keys)
   }
   load_rows<F::N> (t.v, a.values + values, value_stride, i.tokens, a.c);
   load_rows<F::N> (t.d, a.d_o + values, value_stride, i.tokens, a.c);
-  if (F::feature)
-    gates_load<F::D, THREADS> ((uint32_t) __cvta_generic_to_shared (t.gates),
-                               a.gates + scalar_of (a, i, 0) * a.d + a.first, a.batch * a.heads * a.d, i.tokens,
-                               columns);
   load_slices (a, i, t, 0);
   copy_commit ();
 }
@@ -274,9 +266,7 @@ row_dots (const float (&acc)[C / 8][4], uint32_t tile, int column, int w, float 
   }
 }
 
-/* A head's operands of pairs of tokens; of a decay a feature also those of the warp's own block, and what a token gives
- * itself. */
+/* A head's operands of pairs of tokens. */
 struct Pairs {
-  uint32_t p[4][4], own[4];
-  float itself[2];
+  uint32_t p[4][4];
 };

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The forward of linear attention whose decay follows the data. Of a decay a head it is device-linear-output.cuh's, with
- * weights that are read; of a decay a feature the scores are made of scaled products, and queries and keys are then scaled
- * in their tiles for what goes through the state.
+ * weights that are read; of a decay a feature device-linear-decay-feature-fwd.cu.
  */
 #include "kernels/device-linear-decay-tables.cuh"
 #include "kernels/device-linear-decay.cuh"
@@ -72,108 +71,6 @@ template <typename F> struct ByHead {
   }
 };
 
-/* --- a decay a feature -------------------------------------------------------------------------------------------- */
-
-template <typename F, int STAGES>
-static constexpr size_t
-feature_bytes (void)
-{
-  return STAGES * (2 * F::key_bytes + F::value_bytes + Gates<F::D>::bytes) + F::score_bytes + F::W * F::staged_bytes +
-         Scan<F::D, F::threads>::bytes;
-}
-
-/* Of the diagonal, four blocks of most work, and the six before it. */
-template <typename F>
-static __device__ inline void
-feature_scores (uint32_t z_tile, uint32_t x_tile, uint32_t scores, const float *b)
-{
-  constexpr int others = F::W == 8 ? 4 : F::W;
-  int warp = threadIdx.x / 32;
-
-  if (warp < CHUNK / 16) {
-    float s[2][4];
-    feature_diagonal<F::D> (z_tile, x_tile, b, warp, false, s);
-    score_store (scores, warp, warp, s);
-  }
-  if (F::W == 8 && warp < 4)
-    return;
-  for (int u = warp % others; u < 6; u += others) {
-    int i = u < 1 ? 1 : u < 3 ? 2 : 3, j = u - i * (i - 1) / 2;
-    float s[2][4] = {};
-    feature_block<F::D> (z_tile, x_tile, b, i, j, 16 * i - 1, s);
-    score_store (scores, i, j, s);
-  }
-}
-
-template <typename F, int STAGES, int BLOCKS>
-static __global__ void
-__launch_bounds__ (F::threads, BLOCKS) feature_output_kernel (Forward a)
-{
-  extern __shared__ __align__ (1024) unsigned char dynamic[];
-  constexpr int stage = 2 * F::key_bytes + F::value_bytes, gate_stage = Gates<F::D>::bytes;
-  uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic), scores = tiles + STAGES * stage;
-  uint32_t staged = scores + F::score_bytes;
-  unsigned char *gates = dynamic + STAGES * stage + F::score_bytes + F::W * F::staged_bytes;
-  float *sums = (float *) (gates + STAGES * gate_stage);
-  Place p = place_of (a, F::C);
-  State<F> state = {};
-  int end = (p.tokens + CHUNK - 1) / CHUNK;
-
-  auto start = [&] (int chunk) {
-    if (chunk < end) {
-      uint32_t to = tiles + chunk % STAGES * stage;
-      int64_t first = p.first + chunk * CHUNK, key = key_of (a, p, first), key_stride = a.batch * a.kv_heads * a.d;
-      int rows = p.tokens - chunk * CHUNK;
-      load_tile<F::key_row, F::threads> (to, a.queries + key, key_stride, rows, (int) a.d);
-      load_tile<F::key_row, F::threads> (to + F::key_bytes, a.keys + key, key_stride, rows, (int) a.d);
-      load_tile<F::value_row, F::threads> (to + 2 * F::key_bytes, a.values + element_of (a, p, first, a.c) + p.column,
-                                           a.batch * a.heads * a.c, rows, (int) a.c - p.column);
-      gates_load<F::D, F::threads> ((uint32_t) __cvta_generic_to_shared (gates) + chunk % STAGES * gate_stage,
-                                    a.gates + element_of (a, p, first, a.d), a.batch * a.heads * a.d, rows, (int) a.d);
-    }
-    copy_commit ();
-  };
-
-  if (STAGES > 1)
-    start (0);
-  if (a.before != nullptr)
-    state_load (a, p, a.before + state_at (a, p, p.segment), state);
-  for (int chunk = 0; chunk < end; chunk++) {
-    uint32_t z_tile = tiles + chunk % STAGES * stage, x_tile = z_tile + F::key_bytes, y_tile = x_tile + F::key_bytes;
-    float *b = (float *) (gates + chunk % STAGES * gate_stage);
-    const float *last = b + (CHUNK - 1) * Gates<F::D>::row;
-    Outputs<F> out = {};
-
-    if (STAGES == 1) {
-      __syncthreads (); /* the chunk before has been read */
-      start (chunk);
-    }
-    copy_wait<0> ();
-    __syncthreads ();
-    if (STAGES > 1)
-      start (chunk + 1);
-    gates_scan<F::D, F::threads> (b, sums);
-    feature_scores<F> (z_tile, x_tile, scores, b);
-    __syncthreads (); /* the scores are there */
-    tile_scale<F::D, F::threads> (z_tile, b, true);
-    tile_scale<F::D, F::threads> (x_tile, b, false);
-    __syncthreads ();
-    state_read (out, state, z_tile);
-    state_each (state, [&] (float &s, int row, int) { s *= exp2_fast (last[row]); });
-#pragma unroll
-    for (int token = 0; token < CHUNK; token += 16) {
-      uint32_t v[F::tiles][4];
-
-      values_load<F> (v, y_tile, token);
-      scores_read (out, v, scores, token);
-      state_add (state, v, x_tile, token);
-    }
-    outputs_store (a, p, out, staged, p.first + chunk * CHUNK, p.tokens - chunk * CHUNK);
-  }
-  if (a.after != nullptr && p.first + p.tokens == a.m)
-    state_store (a, p, state, a.after + state_at (a, p, 0));
-}
-
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
 template <typename F, int BLOCKS>
@@ -196,30 +93,6 @@ head_outputs (const Forward &a, int64_t segments, cudaStream_t stream)
                      : run_head<Form<128, 32, 4>, 2> (a, segments, stream);
   return a.c <= 64 ? run_head<Form<256, 16, 4>, 1> (a, segments, stream)
                    : run_head<Form<256, 16, 8>, 1> (a, segments, stream);
-}
-
-/* A chunk ahead where a block may have the memory for it, as on compute capability 9.0. */
-template <typename F, int STAGES, int BLOCKS>
-static cudaError_t
-run_feature (const Forward &a, int64_t segments, cudaStream_t stream)
-{
-  dim3 grid ((unsigned) div_up (a.c, F::C), (unsigned) (a.batch * a.heads), (unsigned) segments);
-
-  if (STAGES > 1 && !fits_in_block (feature_bytes<F, STAGES> ()))
-    return launch (feature_output_kernel<F, 1, BLOCKS>, grid, F::threads, feature_bytes<F, 1> (), stream, a);
-  return launch (feature_output_kernel<F, STAGES, BLOCKS>, grid, F::threads, feature_bytes<F, STAGES> (), stream, a);
-}
-
-static cudaError_t
-feature_outputs (const Forward &a, int64_t segments, cudaStream_t stream)
-{
-  if (a.d <= 64)
-    return a.c <= 64 ? run_feature<Form<64, 16, 4>, 2, 1> (a, segments, stream)
-                     : run_feature<Form<64, 16, 8>, 2, 1> (a, segments, stream);
-  if (a.d <= 128)
-    return a.c <= 64 ? run_feature<Form<128, 16, 4>, 2, 1> (a, segments, stream)
-                     : run_feature<Form<128, 16, 8>, 2, 1> (a, segments, stream);
-  return run_feature<Form<256, 16, 8>, 1, 1> (a, segments, stream);
 }
 
 /* Whether the outputs are by groups, as those of a slope. */

@@ -85,22 +85,6 @@ states_product (const Tiles<F> &t)
   return sum;
 }
 
-/* The same of each of two features. */
-template <typename F>
-static __device__ inline void
-states_products (const Tiles<F> &t, float (&sum)[2])
-{
-  int feature = threadIdx.x % (F::D / 2) * 2;
-
-  for (int j = 0; j < F::slices; j++)
-    for (int row = threadIdx.x / (F::D / 2); row < 64; row += F::shares) {
-      uint32_t at = j * F::slice_bytes + swizzled (row, feature / 8) + feature % 8 * 2;
-      uint32_t x = load_word (t.m + at), y = load_word (t.e + at);
-      sum[0] += bf16_at (x, 0) * bf16_at (y, 0);
-      sum[1] += bf16_at (x, 1) * bf16_at (y, 1);
-    }
-}
-
 /* By the first warp, two tokens a lane, once all sums are there. */
 static __device__ inline void
 head_gates (const Gradients &a, const Item &i, const float *b, const float *sums)

@@ -1,27 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * States of linear attention whose decay follows the data: what each segment adds, the chain of segments, and from there the
- * state before each chunk, which the backward wants. One kernel goes through a segment for the first and for the last.
+ * state before each chunk, which the backward wants. One kernel goes through a segment for the first and for the last: here
+ * of a decay a head, in device-linear-decay-feature-states.cu of one a feature.
  */
 #include "kernels/device-linear-decay-tables.cuh"
 #include "kernels/device-linear-decay.cuh"
 
-struct States {
-  Forward f;
-  bool reverse;
-  float *totals;  /* [segments,batch,heads,1 or d]: of the logarithms of decays; f.own goes with it */
-  uint16_t *kept; /* [chunks,batch,heads,c,d], or NULL: then from f.before the states before chunks */
-};
-
 /* Of a chunk's table of a decay a head: weights of tokens, and the last of B. */
 #define WEIGHT_BYTES (2 * CHUNK * 2 + 16)
 
-template <typename F, int STAGES, bool FEATURE>
+template <typename F, int STAGES>
 static constexpr size_t
 states_bytes (void)
 {
-  return STAGES * (F::key_bytes + F::value_bytes + (FEATURE ? Gates<F::D>::bytes : 0)) +
-         (FEATURE ? Scan<F::D, F::threads>::bytes : STAGES * WEIGHT_BYTES);
+  return STAGES * (F::key_bytes + F::value_bytes + WEIGHT_BYTES);
 }
 
 template <typename F>
@@ -68,33 +61,12 @@ state_chunk (State<F> &state, const unsigned char *own, uint32_t x_tile)
   }
 }
 
-/* The same by keys, each feature of which has its own. */
-template <typename F>
-static __device__ inline void
-state_chunk_scaled (State<F> &state, float *b, float *sums, uint32_t x_tile, bool reverse)
-{
-  const float *end = b + (CHUNK - 1) * Gates<F::D>::row;
-
-  gates_scan<F::D, F::threads> (b, sums);
-  tile_scale<F::D, F::threads> (x_tile, b, reverse);
-  state_each (state, [&] (float &s, int row, int) { s *= exp2_fast (end[row]); });
-  __syncthreads ();
-#pragma unroll
-  for (int token = 0; token < CHUNK; token += 16) {
-    uint32_t v[F::tiles][4];
-
-    values_load<F> (v, x_tile + F::key_bytes, token);
-    state_add (state, v, x_tile, token);
-  }
-}
-
-template <typename F, int STAGES, int BLOCKS, bool FEATURE>
+template <typename F, int STAGES, int BLOCKS>
 static __global__ void
 __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
-  static_assert (!FEATURE || F::threads >= F::D, "a thread has a feature's total");
-  constexpr int stage = F::key_bytes + F::value_bytes, gate_stage = Gates<F::D>::bytes;
+  constexpr int stage = F::key_bytes + F::value_bytes;
   uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic);
   unsigned char *gates = dynamic + STAGES * stage;
   int segments = (int) ((a.f.m + a.f.segment - 1) / a.f.segment);
@@ -113,7 +85,7 @@ __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
                                          (int) a.f.d);
       load_tile<F::value_row, F::threads> (to + F::key_bytes, a.f.values + element_of (a.f, p, first, a.f.c) + p.column,
                                            vectors * a.f.c, rows, (int) a.f.c - p.column);
-      if (!FEATURE && threadIdx.x <= 2 * CHUNK * 2 / 16) {
+      if (threadIdx.x <= 2 * CHUNK * 2 / 16) {
         const float *table =
             a.f.tables +
             ((int64_t) blockIdx.y * ((a.f.m + CHUNK - 1) / CHUNK) + p.first / CHUNK + chunk) * TABLE_FLOATS;
@@ -124,10 +96,6 @@ __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
                                       : TABLE_HALVES + threadIdx.x * 4),
                  true);
       }
-      if (FEATURE)
-        gates_load<F::D, F::threads> (tiles + STAGES * stage + i % STAGES * gate_stage,
-                                      a.f.gates + element_of (a.f, p, first, a.f.d), vectors * a.f.d, rows,
-                                      (int) a.f.d);
     }
     copy_commit ();
   };
@@ -139,34 +107,23 @@ __launch_bounds__ (F::threads, BLOCKS) states_kernel (States a)
   for (int i = 0; i < count; i++) {
     uint32_t x_tile = tiles + i % STAGES * stage;
     unsigned char *own = gates + i % STAGES * WEIGHT_BYTES;
-    float *b = (float *) (gates + i % STAGES * gate_stage);
 
-    if (STAGES == 1) {
-      __syncthreads (); /* the one before has been read */
-      start (i);
-    }
-    copy_wait<STAGES == 1 ? 0 : STAGES - 2> ();
+    copy_wait<STAGES - 2> ();
     __syncthreads (); /* the chunk is there, and the one before has been read */
-    if (STAGES > 1)
-      start (i + STAGES - 1);
+    start (i + STAGES - 1);
     if (a.kept != nullptr) {
       state_keep (a, p, state, chunk_of (i));
       if (i + 1 == count)
         break;
     }
-    if (FEATURE) {
-      state_chunk_scaled<F> (state, b, (float *) (gates + STAGES * gate_stage), x_tile, a.reverse);
-      total += b[(CHUNK - 1) * Gates<F::D>::row + threadIdx.x % F::D];
-    } else {
-      state_chunk<F> (state, own, x_tile);
-      total += total_of (own);
-    }
+    state_chunk<F> (state, own, x_tile);
+    total += total_of (own);
   }
   if (a.kept != nullptr)
     return;
   state_store (a.f, p, state, a.f.own + state_at (a.f, p, p.segment));
-  if (blockIdx.x == 0 && (int) threadIdx.x < (FEATURE ? (int) a.f.d : 1))
-    a.totals[((int64_t) p.segment * gridDim.y + blockIdx.y) * (FEATURE ? a.f.d : 1) + threadIdx.x] = total;
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    a.totals[(int64_t) p.segment * gridDim.y + blockIdx.y] = total;
 }
 
 /* --- the chain ---------------------------------------------------------------------------------------------------- */
@@ -259,33 +216,26 @@ decay_states_scratch (const SpDevRecurrence &r)
   return (size_t) (segments * s.batch * s.heads * (s.k * s.n + decays_of (r))) * sizeof (float);
 }
 
-template <typename F, int STAGES, int BLOCKS, bool FEATURE>
+template <typename F, int STAGES, int BLOCKS>
 static cudaError_t
 run (const States &a, int64_t segments, cudaStream_t stream)
 {
   dim3 grid ((unsigned) div_up (a.f.c, F::C), (unsigned) (a.f.batch * a.f.heads), (unsigned) segments);
 
-  return launch (states_kernel<F, STAGES, BLOCKS, FEATURE>, grid, F::threads, states_bytes<F, STAGES, FEATURE> (),
-                 stream, a);
+  return launch (states_kernel<F, STAGES, BLOCKS>, grid, F::threads, states_bytes<F, STAGES> (), stream, a);
 }
 
-/* Of the segments that come first in their order. */
 static cudaError_t
-walk (const States &a, bool feature, int64_t segments, cudaStream_t stream)
+head_states (const States &a, int64_t segments, cudaStream_t stream)
 {
   if (a.f.d <= 64)
-    return feature       ? (a.f.c <= 64 ? run<Form<64, 16, 4>, 2, 2, true> (a, segments, stream)
-                                        : run<Form<64, 16, 8>, 2, 1, true> (a, segments, stream))
-           : a.f.c <= 64 ? run<Form<64, 16, 4>, 3, 3, false> (a, segments, stream)
-                         : run<Form<64, 32, 4>, 3, 2, false> (a, segments, stream);
+    return a.f.c <= 64 ? run<Form<64, 16, 4>, 3, 3> (a, segments, stream)
+                       : run<Form<64, 32, 4>, 3, 2> (a, segments, stream);
   if (a.f.d <= 128)
-    return feature       ? (a.f.c <= 64 ? run<Form<128, 16, 4>, 2, 1, true> (a, segments, stream)
-                                        : run<Form<128, 16, 8>, 2, 1, true> (a, segments, stream))
-           : a.f.c <= 64 ? run<Form<128, 16, 4>, 3, 2, false> (a, segments, stream)
-                         : run<Form<128, 32, 4>, 3, 2, false> (a, segments, stream);
-  return feature       ? run<Form<256, 16, 8>, 1, 1, true> (a, segments, stream)
-         : a.f.c <= 64 ? run<Form<256, 16, 4>, 3, 1, false> (a, segments, stream)
-                       : run<Form<256, 16, 8>, 3, 1, false> (a, segments, stream);
+    return a.f.c <= 64 ? run<Form<128, 16, 4>, 3, 2> (a, segments, stream)
+                       : run<Form<128, 32, 4>, 3, 2> (a, segments, stream);
+  return a.f.c <= 64 ? run<Form<256, 16, 4>, 3, 1> (a, segments, stream)
+                     : run<Form<256, 16, 8>, 3, 1> (a, segments, stream);
 }
 
 cudaError_t
@@ -293,7 +243,8 @@ decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
 {
   SpDevShape s = x.r.shape;
   Cut cut = linear_cut_of (s, x.by_groups);
-  bool feature = x.r.decay == SP_DEV_DECAY_FEATURE, is_whole = x.last != nullptr || x.transfer != nullptr;
+  auto walk = x.r.decay == SP_DEV_DECAY_FEATURE ? feature_states : head_states;
+  bool is_whole = x.last != nullptr || x.transfer != nullptr;
   int64_t known = is_whole ? cut.segments : cut.segments - 1, all = s.batch * s.heads * s.k * s.n;
   float *states = (float *) x.scratch, *totals = states + cut.segments * all;
   States a = {};
@@ -323,7 +274,7 @@ decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
   if (known > 0) {
     Chain chain = { s.k,     s.n,    all,   (int) cut.segments, (int) known, (int) decays_of (x.r), x.reverse, totals,
                     x.first, states, x.last };
-    error = walk (a, feature, known, stream);
+    error = walk (a, known, stream);
     if (error == cudaSuccess)
       error = launch (decay_chain_kernel, dim3 ((unsigned) div_up (all, 4 * CHAIN_THREADS)), CHAIN_THREADS, 0, stream,
                       chain);
@@ -337,5 +288,6 @@ decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
     return error;
   a.f.before = *before;
   a.kept = x.kept;
-  return walk (a, feature, cut.segments, stream);
+  a.masks = x.masks;
+  return walk (a, cut.segments, stream);
 }

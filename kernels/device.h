@@ -291,7 +291,7 @@ cudaError_t sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTens
                               const float *gates, SpDevTensor beta, const float *state_in, SpDevTensor o, float *state,
                               void *scratch, cudaStream_t stream);
 /* The scratch has the states before and after all chunks in bf16: k n / 16 bytes a token and head. dstate_in: the
- * gradient of the state before the tokens, unless NULL. dbeta may be absent. A decay a head goes the way of linear_bwd
+ * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. A decay a head goes the way of linear_bwd
  * where that has kernels by warpgroups; each of the heads that share keys then has gradients of its own, in bf16, before
  * they are summed. */
 size_t sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r);

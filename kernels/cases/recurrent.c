@@ -41,6 +41,18 @@ gate_of (gint64 h)
   return sp_case_below (100) == 0 ? -200 : -slope;
 }
 
+/* Of a decay a feature chunks take turns. In some nothing is steep, though a feature comes close to it (88 powers of 2 in 32
+ * tokens); in some features forget all at once or, of others, 140 powers of 2 in 32 tokens: device-linear-decay-feature.cuh. */
+static double
+feature_gate_of (gint64 feature, gboolean is_steep)
+{
+  if (feature % 7 == 6)
+    return -sp_case_between (1.8, 2);
+  if (is_steep)
+    return gate_of (feature % 7) * (feature % 7 == 0 ? 6 : 1);
+  return MAX (gate_of (feature % 7), -20);
+}
+
 static Shape
 shape_of (SpCase *c, guint i, SpRefDecay decay, gboolean has_beta)
 {
@@ -61,7 +73,8 @@ shape_of (SpCase *c, guint i, SpRefDecay decay, gboolean has_beta)
   s.transfer = sp_ref_transfer_elements (&s.ref);
   double *gates = sp_case_numbers (c, s.n_gates), *beta = sp_case_numbers (c, s.scalars);
   for (gint64 j = 0; j < s.n_gates; j++)
-    gates[j] = gate_of (decay == SP_REF_DECAY_FEATURE ? j % 7 : j % r.heads);
+    gates[j] = decay == SP_REF_DECAY_FEATURE ? feature_gate_of (j % r.k, (j * r.m / s.n_gates / 64 + i) % 2 == 0)
+                                             : gate_of (j % r.heads);
   for (gint64 j = 0; j < s.scalars; j++)
     beta[j] = sp_case_between (0, 2);
   s.gates = sp_case_in_values (c, "gates", SP_DEV_FP32, s.n_gates, gates, &s.dev_gates);
