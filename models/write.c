@@ -369,7 +369,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   write_layers (program, arch, layout, run);
 
   gint32 last = last_batch (layout, run, program->micro_batches);
-  program->n_variants = last == run->micro_batch ? 1 : 2;
+  sp_program_set_variants (program, last == run->micro_batch ? 1 : 2);
   program->variants[0].batch = run->micro_batch;
   program->variants[1].batch = last;
 }

@@ -116,7 +116,7 @@ left_by (const SpListWalk *walk)
 static const GArray *
 leavings_of (Peak *peak, guint16 context, guint variant, SpListKind list)
 {
-  guint index = (context * 2 + variant) * SP_N_WORK_LISTS + list;
+  guint index = (context * (guint) peak->plan->program->n_variants + variant) * SP_N_WORK_LISTS + list;
   SpListWalk walk;
 
   if (peak->leavings->pdata[index] == NULL) {
@@ -181,7 +181,7 @@ add_of_step (Peak *peak, gint32 position)
 {
   guint8 index = peak->stage->positions[position].block;
   const SpBlock *block = &peak->plan->program->variants[0].blocks[index];
-  const SpBlockLives *lives = &peak->plan->lives[0][index];
+  const SpBlockLives *lives = sp_memory_lives_of (peak->plan, 0, index);
 
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
@@ -206,7 +206,8 @@ add_list_under_way (Peak *peak)
       &g_array_index (peak->plan->contexts, SpMemoryContext, stage->context[item->position]);
   guint64 place = g_array_index (peak->plan->places, guint64, peak->state->place_class);
   guint v = (guint) (variant - peak->plan->program->variants);
-  gboolean has_other = peak->plan->lives[v][block - variant->blocks].is_tied && stage->both_ends;
+  gboolean has_other =
+      sp_memory_lives_of (peak->plan, v, (guint) (block - variant->blocks))->is_tied && stage->both_ends;
   guint32 *live = peak->state->live;
   guint32 before = live[item->position] | (has_other ? live[stage->embedding] << SP_OTHER_SHIFT : 0);
   SpListKind list = sp_memory_list_of (item);
@@ -273,7 +274,7 @@ sp_memory_list_item (SpMemoryPlan *plan, gint32 rank, guint32 index)
   walk_to (&peak, rank, index);
   peak.rows = g_new0 (SpLiveBuffer, peak.stage->n_positions * SP_MAX_SLOTS);
   peak.leavings = g_ptr_array_new ();
-  g_ptr_array_set_size (peak.leavings, (gint) (plan->contexts->len * 2 * SP_N_WORK_LISTS));
+  g_ptr_array_set_size (peak.leavings, (gint) (plan->contexts->len * (guint) plan->program->n_variants * SP_N_WORK_LISTS));
 
   GArray *buffers = collect_rows (&peak);
   for (guint i = 0; i < peak.leavings->len; i++)

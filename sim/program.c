@@ -6,7 +6,27 @@
 SpProgram *
 sp_program_new (void)
 {
-  return g_new0 (SpProgram, 1);
+  SpProgram *program = g_new0 (SpProgram, 1);
+
+  sp_program_set_variants (program, 2);
+  program->n_variants = 0;
+  return program;
+}
+
+/* New ones are zero; a page of the system's zeros that no block is written to costs nothing. */
+void
+sp_program_set_variants (SpProgram *program, gint32 n)
+{
+  program->n_variants = n;
+  if ((guint) n <= program->variants_capacity)
+    return;
+  guint capacity = MAX ((guint) n, 2 * program->variants_capacity);
+  SpVariant *variants = g_new0 (SpVariant, capacity);
+  if (program->variants_capacity > 0)
+    memcpy (variants, program->variants, program->variants_capacity * sizeof *variants);
+  g_free (program->variants);
+  program->variants = variants;
+  program->variants_capacity = capacity;
 }
 
 void
@@ -17,6 +37,7 @@ sp_program_free (SpProgram *program)
   g_free (program->layer_block);
   g_free (program->stage_first);
   g_free (program->documents);
+  g_free (program->variants);
   g_free (program->ops);
   g_free (program);
 }

@@ -294,9 +294,10 @@ typedef struct {
 } SpBlock;
 
 #define SP_MAX_BLOCKS 18 /* 8 kinds of layers, recomputed or not, and the ends */
+#define SP_MAX_VARIANTS 2
 
-/* The blocks at one batch size. Variant 0 is the full micro-batch; variant 1, where it exists, the smaller last one.
- * Slots and parameters are the same in both. blocks[0] is the embedding, blocks[n_blocks - 1] the head. */
+/* The blocks at one size of what a slot is of. Variant 0 is the full micro-batch; variant 1, where it exists, the smaller
+ * last one. Slots and parameters are the same in all. blocks[0] is the embedding, blocks[n_blocks - 1] the head. */
 typedef struct {
   gint32 batch; /* sequences */
   SpBlock blocks[SP_MAX_BLOCKS];
@@ -376,16 +377,27 @@ typedef struct {
   guint8 scope;        /* SpScope */
 
   SpNumbers numbers;
-  SpVariant variants[2];
+  SpVariant *variants; /* [n_variants]; two there always are */
   SpOp *ops;
   guint n_ops;
   guint ops_capacity;
   guint layers_capacity, stages_capacity, documents_capacity; /* stages_capacity: of stage_first's numbers */
+  guint variants_capacity;
 } SpProgram;
 
 SpProgram *sp_program_new (void);
 void sp_program_free (SpProgram *program);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpProgram, sp_program_free)
+
+/* Makes room for `n` variants and has as many. */
+void sp_program_set_variants (SpProgram *program, gint32 n);
+
+/* Which variant a micro-batch runs. */
+static inline gint32
+sp_program_variant_of (const SpProgram *program, gint32 micro_batch)
+{
+  return program->n_variants == 2 && micro_batch == program->micro_batches - 1;
+}
 
 /* Ops of one phase of a block of a variant. */
 static inline const SpOp *

@@ -93,7 +93,7 @@ gboolean sp_walk_next (SpWalk *walk, SpItem *ret);
 static inline const SpVariant *
 sp_walk_variant (const SpProgram *program, gint32 micro_batch)
 {
-  return &program->variants[program->n_variants == 2 && micro_batch == program->micro_batches - 1];
+  return &program->variants[sp_program_variant_of (program, micro_batch)];
 }
 
 G_END_DECLS

@@ -99,9 +99,9 @@ void sp_block_state_volume (const SpCost *cost, const SpProgram *program, const 
 typedef struct {
   const SpCost *cost;
   const SpProgram *program;
-  const SpBlockWork *work[2]; /* of each variant, [n_blocks] */
-  const SpBlockState *state;  /* [n_blocks] */
-  SpOp pipe[2];               /* of each variant, the message between stages */
+  const SpBlockWork *work[SP_MAX_VARIANTS]; /* of each variant, [n_blocks] */
+  const SpBlockState *state;                /* [n_blocks] */
+  const SpOp *pipe[SP_MAX_VARIANTS];        /* of each variant, the message between stages */
 } SpEstimateContext;
 
 /* The work of a layout's blocks alone, from the estimator's cache, which must have one: for bounds. `program` is scratch;

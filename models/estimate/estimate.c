@@ -211,16 +211,19 @@ price_state (const SpEstimator *estimator, const SpProgram *program, SpBlockStat
 void
 sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret)
 {
-  SpBlockWork work[2][SP_MAX_BLOCKS];
   SpBlockState state[SP_MAX_BLOCKS];
-  SpEstimateContext e = { .cost = &estimator->cost, .program = program, .work = { work[0], work[1] }, .state = state };
+  SpEstimateContext e = { .cost = &estimator->cost, .program = program, .state = state };
+  g_autofree gpointer memory = NULL;
 
+  gsize bytes = (gsize) program->n_variants * program->n_blocks * sizeof (SpBlockWork);
+  SpBlockWork *work = bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes));
   sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
   sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
   price_state (estimator, program, state);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work[v]);
-    e.pipe[v] = program->variants[v].pipe_send;
+    e.work[v] = work + (guint) v * program->n_blocks;
+    estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work + (guint) v * program->n_blocks);
+    e.pipe[v] = &program->variants[v].pipe_send;
   }
   sp_estimate_finish (estimator, &e, run, ret);
 }
@@ -256,7 +259,7 @@ price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layou
     }
     estimator->cost.clocks[v] = works[v]->clock;
     e->work[v] = works[v]->blocks;
-    e->pipe[v] = works[v]->pipe;
+    e->pipe[v] = &works[v]->pipe;
   }
 }
 

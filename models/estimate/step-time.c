@@ -278,8 +278,16 @@ issue_beyond (const SpProgram *program, const SpStageTime *const *stages, double
   return most > step ? most - step : 0;
 }
 
+/* Room for the slots of all parts. */
+static gsize
+slots_bytes (const SpProgram *program)
+{
+  return (gsize) sp_program_virtual_stages (program) * (gsize) program->n_variants * sizeof (SpSlotTime[SP_N_SLOT_KINDS]);
+}
+
 static guint
-estimate_parts (const SpEstimateContext *e, SpPartTime *own, const SpPartTime **parts)
+estimate_parts (const SpEstimateContext *e, SpSlotTime (*slots)[SP_N_SLOT_KINDS], SpPartTime *own,
+                const SpPartTime **parts)
 {
   const SpProgram *program = e->program;
   guint n = 0;
@@ -288,6 +296,7 @@ estimate_parts (const SpEstimateContext *e, SpPartTime *own, const SpPartTime **
     if (at > 0 && sp_estimate_are_alike (program, at, at - 1))
       parts[at] = parts[at - 1];
     else {
+      own[n].slots = slots + n * (guint) program->n_variants;
       sp_part_estimate (e, at, &own[n]);
       parts[at] = &own[n++];
     }
@@ -324,9 +333,11 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
   SpPartTime own_parts[SP_MAX_VIRTUAL_STAGES];
   SpStageTime own[SP_MAX_STAGES];
   SpFigures ends[SP_MAX_STAGES];
+  g_autofree gpointer memory = NULL;
 
   g_assert (program->stages <= SP_MAX_STAGES && sp_program_virtual_stages (program) <= SP_MAX_VIRTUAL_STAGES);
-  estimate_parts (e, own_parts, parts);
+  gsize bytes = slots_bytes (program);
+  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts, parts);
   estimate_stages (e, parts, own, stages);
   sp_schedule_ends (program, parts, stages, ends);
   add_hold_ups (program, parts, ends);
@@ -352,8 +363,10 @@ estimate_floor (const SpEstimateContext *e,
   SpPartTime own_parts[SP_MAX_VIRTUAL_STAGES];
   SpStageTime own[SP_MAX_STAGES];
   SpFigures ends[SP_MAX_STAGES];
+  g_autofree gpointer memory = NULL;
 
-  estimate_parts (e, own_parts, parts);
+  gsize bytes = slots_bytes (program);
+  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts, parts);
   estimate_stages (e, parts, own, stages);
   least (program, parts, stages, ends);
   const SpFigures end = step_end (program, stages, ends);

@@ -178,7 +178,7 @@ add_pipe (const SpEstimateContext *e, gint32 stage, SpBlockVolume *sum)
   }
   for (gint32 v = 0; v < program->n_variants && program->stages > 1; v++) {
     double times = sp_estimate_runs (program, v) * neighbours;
-    double bytes = times * e->pipe[v].bytes;
+    double bytes = times * (double) e->pipe[v]->bytes;
     for (guint place = 0; place < SP_N_PLACES; place++) {
       sum->payload[place] += bytes;
       sum->wire[place] += bytes;

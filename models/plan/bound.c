@@ -208,7 +208,7 @@ sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framew
 
 /* Of a virtual stage, in each variant; neighbours that are alike are summed up once. */
 typedef struct {
-  SlotSeconds slots[2];
+  SlotSeconds slots[SP_MAX_VARIANTS];
   gint64 stash_bytes, beyond_bytes; /* beyond: what the list of its last block has over its stash */
 } Part;
 

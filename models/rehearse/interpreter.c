@@ -282,6 +282,7 @@ sp_interpreter_clear (SpInterpreter *in)
     sp_agenda_clear (&in->agendas[stage]);
   g_free (in->ranks);
   g_free (in->agendas);
+  g_free (in->uses);
   sp_walk_plan_free (in->walks);
   g_clear_pointer (&in->mail, g_hash_table_unref);
 }

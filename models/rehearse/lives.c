@@ -102,6 +102,7 @@ plan_block (const SpProgram *program, const SpBlock *block, SpUses *uses)
 gboolean
 sp_memory_plan (SpInterpreter *in)
 {
+  in->uses = g_new0 (SpUses, (guint) in->program->n_variants * in->program->n_blocks);
   for (gint32 i = 0; i < in->program->n_variants; i++)
     for (guint j = 0; j < in->program->n_blocks; j++) {
       const SpBlock *block = &in->program->variants[i].blocks[j];
@@ -111,7 +112,7 @@ sp_memory_plan (SpInterpreter *in)
                      "block %u: Y or DX is a view, and cannot be handed over", j);
         return FALSE;
       }
-      plan_block (in->program, block, &in->uses[i][j]);
+      plan_block (in->program, block, &in->uses[(guint) i * in->program->n_blocks + j]);
     }
   return TRUE;
 }
@@ -119,9 +120,9 @@ sp_memory_plan (SpInterpreter *in)
 static const SpUses *
 uses_of (const SpInterpreter *in, const SpRank *rank, const SpItem *item)
 {
-  const SpVariant *variant = sp_item_variant (in, item);
+  guint variant = (guint) sp_program_variant_of (in->program, item->micro_batch);
 
-  return &in->uses[variant - in->program->variants][rank->agenda->positions[item->position].block];
+  return &in->uses[variant * in->program->n_blocks + rank->agenda->positions[item->position].block];
 }
 
 /* What the list of an item has of a block's uses: BACKWARD may be run in parts. */
