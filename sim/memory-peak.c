@@ -39,7 +39,7 @@ typedef struct {
 static guint8 *
 been_at (const Peak *peak, gint32 position, gint32 micro_batch)
 {
-  return &peak->been[position * peak->plan->program->micro_batches + micro_batch];
+  return &peak->been[position * sp_program_runs (peak->plan->program) + micro_batch];
 }
 
 static guint8
@@ -252,7 +252,7 @@ collect_rows (Peak *peak)
     *been_at (peak, item->position, item->micro_batch) |= peak->mark;
   for (gint32 at = 0; at < (gint32) peak->stage->n_positions; at++) {
     add_of_step (peak, at);
-    for (gint32 i = 0; i < peak->plan->program->micro_batches; i++)
+    for (gint32 i = 0; i < sp_program_runs (peak->plan->program); i++)
       if (peak->mark == 0 || at != item->position || i != item->micro_batch)
         add_micro_batch (peak, at, i);
   }
@@ -270,7 +270,7 @@ sp_memory_list_item (SpMemoryPlan *plan, gint32 rank, guint32 index)
   Peak peak = { .plan = plan, .state = &state };
 
   peak.stage = &plan->stages[sp_program_place (plan->program, SP_GROUP_PIPELINE, rank)];
-  peak.been = g_new0 (guint8, peak.stage->n_positions * (guint) plan->program->micro_batches);
+  peak.been = g_new0 (guint8, peak.stage->n_positions * (guint) sp_program_runs (plan->program));
   walk_to (&peak, rank, index);
   peak.rows = g_new0 (SpLiveBuffer, peak.stage->n_positions * SP_MAX_SLOTS);
   peak.leavings = g_ptr_array_new ();

@@ -305,6 +305,15 @@ end_summed (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, 
   state->held_slot = item->slot;
 }
 
+/* The sequence's first slice has been back. */
+static void
+end_accumulated (SpMemoryState *state, const SpItem *item, const SpBlock *block, const SpBlockLives *lives)
+{
+  for (guint i = 0; i < lives->n_of_step; i++)
+    if (block->buffers[lives->of_step[i]].life == SP_LIFE_ACCUMULATED)
+      end_of_step (state, item->position, i, &block->buffers[lives->of_step[i]]);
+}
+
 /* Parameters that were gathered, the tied matrix's of another block too, have one more or one less use. */
 static void
 claim_gathered (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, const SpVariant *variant,
@@ -360,6 +369,8 @@ end_item (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, co
 
   if (claim != 0)
     claim_gathered (plan, state, item, variant, lives, claim);
+  if (item->phase == SP_PHASE_BACKWARD && plan->program->slices > 0 && variant->first == 0)
+    end_accumulated (state, item, block, lives);
   if (item->phase == SP_PHASE_SYNC)
     end_summed (plan, state, item, block, lives);
   else if (item->phase == SP_PHASE_BACKWARD && state->held >= 0 && lives->sums)

@@ -78,7 +78,7 @@ static char *
 check_schedule (const SpProgram *program)
 {
   const SpSchedule *schedule = sp_schedule_get (program->schedule);
-  const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
+  const SpPipeline pipeline = sp_program_pipeline (program);
   const SpScheduleRule *rule = sp_schedule_broken_rule (schedule, &pipeline);
 
   if (rule != NULL) {

@@ -119,6 +119,14 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
   return (2 * ring_size - 1 - ring_place) * part + at - part;
 }
 
+gint64
+sp_program_variant_position (const SpProgram *program, const SpVariant *variant, gint32 place, gint64 row)
+{
+  if (variant->tokens == 0)
+    return sp_program_position (program, place, row);
+  return variant->first + place * sp_program_local_tokens (program, variant) + row;
+}
+
 void
 sp_program_set_documents (SpProgram *program, const SpDocuments *documents, guint n)
 {
@@ -200,7 +208,7 @@ NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")
 NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff", "gathered", "summed", "step-end",
-       "always", "checkpoint")
+       "always", "checkpoint", "sequence", "accumulated")
 NAMES (sp_phase_name, SpPhase, SP_N_PHASES, "gather", "forward", "recompute", "backward", "sync", "optimizer")
 NAMES (sp_block_name, SpBlockKind, SP_N_BLOCK_KINDS, "embedding", "softmax", "linear", "head")
 NAMES (sp_scope_name, SpScope, SP_N_SCOPES, "step", "forward", "layer", "attention", "attention-forward")

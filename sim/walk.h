@@ -46,7 +46,7 @@ typedef struct {
   guint16 flags;      /* SpOpFlags that ops must have ... */
   guint16 mask;       /* ... among these */
   gint32 position;    /* of SEND and RECEIVE: whose buffer it is */
-  gint32 micro_batch; /* -1: of the step */
+  gint32 micro_batch; /* or a slice's number (sim/schedules.h); -1: of the step */
   gint32 slot;        /* of the schedule; beyond the last slot: what ends the step */
   gint32 peer;        /* of SEND and RECEIVE: the stage at the other end */
   gint32 boundary; /* of SEND and RECEIVE: virtual stage before it. (boundary, backward, micro_batch) names a message */

@@ -140,7 +140,7 @@ consider_slots (const SpEstimateContext *e, gint32 stage, SpMemoryChunk *chunks,
 {
   const SpProgram *program = e->program;
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, FALSE };
+  SpPipeline pipeline = sp_program_pipeline (program);
   g_autofree gpointer memory = NULL;
   gboolean keeps = sp_memory_keeps_gathered (e);
   SpMemoryHeld held[SP_MAX_CHUNKS];

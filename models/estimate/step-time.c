@@ -122,7 +122,7 @@ static double
 split_runs (const SpProgram *program, gint32 stage, gint32 chunk)
 {
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, FALSE };
+  SpPipeline pipeline = sp_program_pipeline (program);
   double n = 0;
 
   if (!schedule->splits || sp_program_is_one_layer (program))

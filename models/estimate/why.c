@@ -223,7 +223,7 @@ static void
 schedule (const SpProgram *program, GString *out)
 {
   const SpSchedule *schedule = sp_schedule_get (program->schedule);
-  const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
+  const SpPipeline pipeline = sp_program_pipeline (program);
 
   g_string_append_printf (out, "Step: %d stage%s", program->stages, sp_plural (program->stages));
   if (program->chunks > 1)

@@ -262,7 +262,7 @@ sp_interpreter_init (SpInterpreter *in, const SpProgram *program, guint64 seed, 
     rank->number = i;
     rank->stage = sp_program_place (program, SP_GROUP_PIPELINE, i);
     rank->agenda = &in->agendas[rank->stage];
-    rank->frames = g_new0 (SpFrame *, (1 + program->micro_batches) * rank->agenda->n_positions);
+    rank->frames = g_new0 (SpFrame *, (1 + sp_program_runs (program)) * rank->agenda->n_positions);
     rank->held = -1;
     rank->gradients = g_new0 (double *, SP_MAX_FLATS * rank->agenda->n_positions);
     rank->report = &reports[i];

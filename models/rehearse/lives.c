@@ -281,6 +281,17 @@ release_summed (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpI
   rank->held = item->position;
 }
 
+/* What slices add up, when the sequence's first has been back. */
+static void
+release_accumulated (SpRank *rank, const SpBlock *block, const SpItem *item)
+{
+  SpFrame *frame = sp_rank_frame (rank, item->position, -1);
+
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (block->buffers[slot].life == SP_LIFE_ACCUMULATED)
+      sp_storage_release (rank, &frame->slots[slot]);
+}
+
 static gboolean
 is_last_of_slot (const SpRank *rank, const SpItem *item)
 {
@@ -298,6 +309,8 @@ end_list (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpVariant
   if ((item->phase == SP_PHASE_BACKWARD && part_of (item) != SP_USES_WEIGHT) ||
       (item->phase == SP_PHASE_FORWARD && block->regather))
     claim_gathered (in, rank, variant, block, item, -1);
+  if (item->phase == SP_PHASE_BACKWARD && variant->first == 0)
+    release_accumulated (rank, block, item);
   if (item->phase == SP_PHASE_BACKWARD && sp_block_sums (block))
     release_held (in, rank);
   if (item->phase == SP_PHASE_SYNC)
