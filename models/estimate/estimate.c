@@ -241,19 +241,24 @@ static void
 price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
                SpEstimateContext *e, SpStateSet *state, gboolean state_hit)
 {
-  SpWorkSet *works[2];
-  gboolean hit[2] = { TRUE, TRUE };
+  SpWorkSet *works[SP_MAX_VARIANTS];
+  gboolean hit[2] = { FALSE, FALSE }, hits = TRUE;
 
-  for (gint32 v = 0; v < program->n_variants; v++)
+  for (gint32 v = 0; v < program->n_variants && program->slices == 0; v++) {
     works[v] = sp_block_cache_work (estimator->cache, &estimator->cost, program, layout, run, v, &hit[v]);
-  if (!hit[0] || !hit[1])
+    hits &= hit[v];
+  }
+  for (gint32 v = 0; v < program->n_variants && program->slices > 0; v++)
+    works[v] = sp_block_cache_slice (estimator->cache, program, v);
+  hits &= program->slices == 0;
+  if (!hits)
     sp_program_write (program, estimator->arch, estimator->framework, layout, run);
   else if (!state_hit)
     sp_program_write_state (program, estimator->arch, estimator->framework, layout, run);
   if (!state_hit)
     price_state (estimator, program, state->blocks);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    if (!hit[v]) {
+    if (program->slices > 0 || !hit[v]) {
       works[v]->clock = sp_clock_price (&estimator->cost, program, v, works[v]->blocks);
       works[v]->pipe = program->variants[v].pipe_send;
     }

@@ -320,7 +320,7 @@ static double
 held_up (const SpEstimateContext *e, const SpPartTime *part)
 {
   static const guint8 groups[] = { SP_GROUP_ZERO, SP_GROUP_EXPERT_DATA, SP_GROUP_REPLICA };
-  gint32 variant = e->program->n_variants - 1, crowd = 1;
+  gint32 variant = sp_program_last_variant (e->program), crowd = 1;
   const SpSlotTime *slot = &part->slots[variant][SP_SLOT_BACKWARD];
   double beside = 0, blocks = 0, others = sp_cost_op (e->cost, e->pipe[variant]);
 

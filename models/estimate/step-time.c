@@ -163,10 +163,13 @@ total_of (const SpProgram *program, SpStageTime *stage)
     }
     /* Whole backwards are added to a mirrored schedule, to half of the micro-batches' in each chunk. */
     const SpSlotTime *slots = part->slots[0];
-    const SpFigures forward = sp_figures_of (&slots[SP_SLOT_FORWARD]);
-    const SpFigures backward = sp_figures_of (&slots[splits && !mirrored ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD]);
-    for (guint f = 0; f < SP_N_FIGURES; f++)
-      stage->pace.of[f] += (forward.of[f] + backward.of[f]) * (mirrored ? 0.5 : 1);
+    for (gint32 v = 0; v < sp_program_slices (program); v++) {
+      const SpSlotTime *of = part->slots[v];
+      const SpFigures forward = sp_figures_of (&of[SP_SLOT_FORWARD]);
+      const SpFigures backward = sp_figures_of (&of[splits && !mirrored ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD]);
+      for (guint f = 0; f < SP_N_FIGURES; f++)
+        stage->pace.of[f] += (forward.of[f] + backward.of[f]) * (mirrored ? 0.5 : 1);
+    }
     if (splits && !mirrored) {
       const SpFigures weight = sp_figures_of (&slots[SP_SLOT_BACKWARD_WEIGHT]);
       for (guint f = 0; f < SP_N_FIGURES; f++)
@@ -209,7 +212,7 @@ lowest (const SpEstimateContext *e, const SpStageTime *const *stages)
   gboolean splits = sp_estimate_schedule (program)->splits && !sp_program_is_one_layer (program);
   SpSlotKind backward = splits ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD;
   double low = 0, path = 0;
-  gint32 v = program->n_variants - 1;
+  gint32 v = sp_program_last_variant (program);
 
   for (gint32 s = 0; s < program->stages; s++) {
     low = MAX (low, stages[s]->total.kernels);
@@ -317,7 +320,7 @@ estimate_stages (const SpEstimateContext *e, const SpPartTime *const *parts, SpS
     }
     own[n].parts = parts;
     own[n].number = s;
-    tail_of (e, &own[n], program->n_variants - 1);
+    tail_of (e, &own[n], sp_program_last_variant (program));
     meeting_of (e, &own[n]);
     total_of (program, &own[n]);
     stages[s] = &own[n++];

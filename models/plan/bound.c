@@ -271,7 +271,7 @@ static double
 stage_bytes (const SpProgram *program, const Part *const *parts, gint32 stage)
 {
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  const SpPipeline pipeline = { program->stages, 1, program->micro_batches, FALSE };
+  const SpPipeline pipeline = sp_program_pipeline (program);
   gint32 others = schedule->in_flight != NULL ? schedule->in_flight (&pipeline, stage) - 1 : 0;
   double bytes = 0;
 
@@ -311,7 +311,7 @@ sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, Sp
     if (schedule->mirrored)
       continue;
     /* The first micro-batch is a whole one, where there are any. */
-    const Seconds forward = parts[s]->slots[program->micro_batches > 1 ? 0 : program->n_variants - 1].forward;
+    const Seconds forward = parts[s]->slots[sp_program_variant_of (program, 0)].forward;
     fill.step += forward.step;
     fill.low += forward.low;
     if (schedule->splits)
