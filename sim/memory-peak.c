@@ -27,7 +27,8 @@ typedef struct {
   GPtrArray *leavings; /* [context][variant][list] GArray of Left */
   SpItem item;         /* under way at the peak */
   gboolean is_under_way;
-  guint8 mark; /* of it, if it has begun a micro-batch's list, which says itself what lives there */
+  gint32 backward; /* number of the micro-batch or slice whose backward was last */
+  guint8 mark;     /* of it, if it has begun a micro-batch's list, which says itself what lives there */
 } Peak;
 
 /* What a list leaves in a slot. */
@@ -68,6 +69,8 @@ walk_to (Peak *peak, gint32 rank, guint32 index)
     guint8 mark = mark_of (&peak->item);
 
     sp_memory_item (peak->plan, peak->state, &peak->item, &op);
+    if (peak->item.kind == SP_ITEM_LIST && peak->item.phase == SP_PHASE_BACKWARD)
+      peak->backward = peak->item.micro_batch;
     if (peak->been != NULL && mark != 0)
       *been_at (peak, peak->item.position, peak->item.micro_batch) |= mark;
   }
@@ -189,9 +192,14 @@ add_of_step (Peak *peak, gint32 position)
     if (buffer->life == SP_LIFE_ALWAYS && buffer->alias == 0 && !(buffer->tied && peak->stage->both_ends))
       add_buffer (peak, position, block, (guint8) slot);
   }
+  /* What slices add up is of the size of the sequence that is under way. */
+  const SpBlock *summing =
+      &peak->plan->program->variants[sp_program_variant_of (peak->plan->program, peak->backward)].blocks[index];
   for (guint i = 0; i < lives->n_of_step; i++)
-    if (peak->state->live[position] >> i & 1)
-      add_buffer (peak, position, block, lives->of_step[i]);
+    if (peak->state->live[position] >> i & 1) {
+      guint8 slot = lives->of_step[i];
+      add_buffer (peak, position, block->buffers[slot].life == SP_LIFE_ACCUMULATED ? summing : block, slot);
+    }
 }
 
 /* The list under way, up to its fullest op; nothing of it yet if it is full at its start. */
@@ -244,6 +252,8 @@ collect_rows (Peak *peak)
 
   if (peak->is_under_way)
     sp_memory_begin_item (peak->plan, peak->state, item);
+  if (peak->is_under_way && item->kind == SP_ITEM_LIST && item->phase == SP_PHASE_BACKWARD)
+    peak->backward = item->micro_batch;
   if (peak->is_under_way && item->kind == SP_ITEM_LIST)
     add_list_under_way (peak);
   else if (peak->is_under_way && item->kind == SP_ITEM_RECEIVE)
@@ -274,7 +284,8 @@ sp_memory_list_item (SpMemoryPlan *plan, gint32 rank, guint32 index)
   walk_to (&peak, rank, index);
   peak.rows = g_new0 (SpLiveBuffer, peak.stage->n_positions * SP_MAX_SLOTS);
   peak.leavings = g_ptr_array_new ();
-  g_ptr_array_set_size (peak.leavings, (gint) (plan->contexts->len * (guint) plan->program->n_variants * SP_N_WORK_LISTS));
+  g_ptr_array_set_size (peak.leavings,
+                        (gint) (plan->contexts->len * (guint) plan->program->n_variants * SP_N_WORK_LISTS));
 
   GArray *buffers = collect_rows (&peak);
   for (guint i = 0; i < peak.leavings->len; i++)

@@ -137,7 +137,7 @@ place_class (SpMemoryPlan *plan, guint64 place)
   if (i == plan->places->len) {
     g_array_append_val (plan->places, place);
     g_ptr_array_set_size (plan->profiles, (gint) (plan->places->len * plan->contexts->len *
-                                                     (guint) plan->program->n_variants * SP_N_LISTS));
+                                                  (guint) plan->program->n_variants * SP_N_LISTS));
   }
   return i;
 }

@@ -52,8 +52,8 @@ explain_whole (const SpPipeline *pipeline, GString *out)
 {
   const char *separator = "";
 
-  g_string_append_printf (out, "slices = %d, but it runs micro-batches whole; use slices = 1, or schedule = ",
-                          pipeline->slices);
+  g_string_append_printf (
+      out, "slices = %d, but it runs micro-batches whole; use slices = 1, or schedule = ", pipeline->slices);
   for (guint i = 0; i < G_N_ELEMENTS (sp_schedule_rows); i++)
     if (sp_schedule_rows[i]->slices) {
       g_string_append_printf (out, "%s%s", separator, sp_schedule_rows[i]->name);

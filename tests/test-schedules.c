@@ -514,7 +514,8 @@ test_messages (gconstpointer data)
     }
   }
   g_assert_cmpuint (g_hash_table_size (open), ==, 0);
-  g_assert_cmpuint (sent, ==, 2 * (guint) (sp_program_virtual_stages (program) - 1) * (guint) program->micro_batches);
+  g_assert_cmpuint (sent, ==,
+                    2 * (guint) (sp_program_virtual_stages (program) - 1) * (guint) sp_program_runs (program));
 }
 
 int

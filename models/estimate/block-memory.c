@@ -33,7 +33,8 @@ is_there_already (const SpProgram *program, const SpBlock *block, guint slot)
 /* Ops [*first, *last] of the list in which a buffer is live; FALSE if it is not, or is a parameter or gradient. Op 0
  * stands for the time before the first op, n + 1 for the time after the last one. */
 static gboolean
-live_range (const SpProgram *program, const SpBlock *block, guint slot, guint list, guint n_ops, guint *ret_first, guint *ret_last)
+live_range (const SpProgram *program, const SpBlock *block, guint slot, guint list, guint n_ops, guint *ret_first,
+            guint *ret_last)
 {
   guint8 life = block->buffers[slot].life;
   guint first = block->first_use[list][slot], last = block->last_use[list][slot];
@@ -123,8 +124,8 @@ find_parts (const SpProgram *program, const SpBlock *block, Parts *parts)
 
 /* The same as live_range of the backward's two parts: what the second uses stays until then, if the first has it. */
 static gboolean
-live_range_of_part (const SpProgram *program, const SpBlock *block, const Parts *parts, guint slot, guint list, guint n_ops, guint *ret_first,
-                    guint *ret_last)
+live_range_of_part (const SpProgram *program, const SpBlock *block, const Parts *parts, guint slot, guint list,
+                    guint n_ops, guint *ret_first, guint *ret_last)
 {
   guint8 life = block->buffers[slot].life;
   gboolean is_there = life == SP_LIFE_STASH || life == SP_LIFE_HANDOFF || parts->input[slot];
@@ -142,7 +143,8 @@ live_range_of_part (const SpProgram *program, const SpBlock *block, const Parts 
 }
 
 static guint
-collect_ranges (const SpProgram *program, const SpBlock *block, const guint *n_ops, const Parts *parts, Range *ranges, SpBlockWork *ret)
+collect_ranges (const SpProgram *program, const SpBlock *block, const guint *n_ops, const Parts *parts, Range *ranges,
+                SpBlockWork *ret)
 {
   guint n = 0, first, last, lists = parts ? SP_N_LISTS : 2;
 

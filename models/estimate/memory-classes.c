@@ -13,9 +13,9 @@ static void
 classify_held (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryPeak *peak,
                const SpMemoryHeld *held, SpMemory *ret)
 {
-  for (gint32 slice = 0; slice < e->program->slices; slice++)
+  for (gint32 v = 0; v < e->program->n_variants && e->program->slices > 0; v++)
     for (guint b = 0; b < e->program->n_blocks; b++)
-      sp_memory_add_classes (ret, e->work[slice][b].stash, (double) peak->slices[slice] * chunk->counts[b]);
+      sp_memory_add_classes (ret, e->work[v][b].stash, (double) peak->variants[v] * chunk->counts[b]);
   if (e->program->slices > 0)
     return;
   for (guint b = 0; b < e->program->n_blocks; b++) {

@@ -42,7 +42,7 @@ typedef struct {
   gint32 stage, chunk;
   SpMemoryFullest at;
   SpMemoryHeld held[SP_MAX_CHUNKS];
-  gint32 slices[SP_MAX_SLICES]; /* where there are slices: of each, how many are held besides */
+  gint32 variants[SP_MAX_VARIANTS]; /* where there are slices: of each, how many are held besides */
 } SpMemoryPeak;
 
 /* Sums over a chunk's blocks. */

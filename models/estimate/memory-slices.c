@@ -16,10 +16,10 @@ typedef struct {
 typedef struct {
   const SpEstimateContext *e;
   SpMemoryChunk *chunk;
-  gint64 stash[SP_MAX_SLICES];    /* of a slice, of all the chunk's blocks */
-  gint32 in_flight[SP_MAX_SLICES]; /* besides the slot's own */
+  gint64 stash[SP_MAX_VARIANTS];     /* of a slice, of all the chunk's blocks */
+  gint32 in_flight[SP_MAX_VARIANTS]; /* of each variant, besides the slot's own */
   gint64 in_flight_bytes;
-  Known (*known)[2][2][2]; /* [slices] */
+  Known (*known)[2][2][2]; /* [n_variants] */
 } Slices;
 
 static SpMemorySums
@@ -58,31 +58,32 @@ consider (Slices *s, const SpSlot *slot, const SpMemoryHeld *held, gint64 fixed,
   best->chunk = 0;
   best->at = *fullest;
   best->held[0] = *held;
-  memcpy (best->slices, s->in_flight, (gsize) sp_program_slices (s->e->program) * sizeof *best->slices);
+  memcpy (best->variants, s->in_flight, (gsize) s->e->program->n_variants * sizeof *best->variants);
 }
 
+/* `small`: the first number of a smaller last micro-batch. */
 static void
-walk_slots (Slices *s, const SpSlot *slots, guint n, gint64 fixed, gint32 stage, SpMemoryPeak *best)
+walk_slots (Slices *s, const SpSlot *slots, guint n, gint32 small, gint64 fixed, gint32 stage, SpMemoryPeak *best)
 {
   gint32 slices = sp_program_slices (s->e->program), others = 0;
   gboolean under_way = FALSE;
 
   for (guint i = 0; i < n; i++) {
-    gint32 slice = slots[i].micro_batch % slices;
+    gint32 slice = slots[i].micro_batch % slices, variant = slice + (slots[i].micro_batch >= small ? slices : 0);
     gboolean forward = slots[i].kind == SP_SLOT_FORWARD;
     if (!forward) {
-      s->in_flight[slice]--;
-      s->in_flight_bytes -= s->stash[slice];
+      s->in_flight[variant]--;
+      s->in_flight_bytes -= s->stash[variant];
       others--;
     }
     const SpMemoryHeld held = { .full = others,
-                                .variant = slice,
+                                .variant = variant,
                                 .sums = (guint8) sums_of (&slots[i], slice, slices, under_way),
                                 .is_last = i + 1 == n && s->chunk->reduced > 0 };
     consider (s, &slots[i], &held, fixed, stage, best);
     if (forward) {
-      s->in_flight[slice]++;
-      s->in_flight_bytes += s->stash[slice];
+      s->in_flight[variant]++;
+      s->in_flight_bytes += s->stash[variant];
       others++;
     } else
       under_way = slice > 0;
@@ -96,13 +97,21 @@ sp_memory_consider_slices (const SpEstimateContext *e, gint32 stage, SpMemoryChu
   const SpSchedule *schedule = sp_estimate_schedule (e->program);
   SpPipeline pipeline = sp_program_pipeline (e->program);
   Slices s = { .e = e, .chunk = chunk };
+  g_autofree gpointer memory = NULL;
 
+  /* Beside the sequences in flight one more begins and one ends. */
   if (schedule->steady > 0)
-    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages);
-  for (gint32 slice = 0; slice < pipeline.slices; slice++)
+    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages + 2);
+  gboolean has_small = pipeline.uneven && pipeline.micro_batches == e->program->micro_batches;
+  gint32 runs = sp_pipeline_runs (&pipeline);
+  for (gint32 v = 0; v < e->program->n_variants; v++)
     for (guint b = 0; b < e->program->n_blocks; b++)
-      s.stash[slice] += chunk->counts[b] * e->work[slice][b].stash_bytes;
-  g_autofree gpointer known = s.known = g_malloc0 ((gsize) pipeline.slices * sizeof *s.known);
-  g_autofree SpSlot *slots = g_new (SpSlot, sp_schedule_most_slots (&pipeline));
-  walk_slots (&s, slots, schedule->fill (&pipeline, stage, slots), fixed, stage, best);
+      s.stash[v] += chunk->counts[b] * e->work[v][b].stash_bytes;
+  gsize known = (gsize) e->program->n_variants * sizeof *s.known;
+  gsize bytes = known + sp_schedule_most_slots (&pipeline) * sizeof (SpSlot);
+  s.known = bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes));
+  memset (s.known, 0, known);
+  SpSlot *slots = (SpSlot *) (s.known + e->program->n_variants);
+  guint n = schedule->fill (&pipeline, stage, slots);
+  walk_slots (&s, slots, n, has_small ? runs - pipeline.slices : runs, fixed, stage, best);
 }

@@ -107,7 +107,8 @@ schedule_pass (const SpProgram *program, const SpPartTime *const *parts, gint32 
   gboolean moved = TRUE;
 
   pass.virtual_stages = sp_program_virtual_stages (program);
-  gsize ends_of_slots = (gsize) pass.virtual_stages * (gsize) pass.m, bytes = pass_bytes (&pipeline, pass.virtual_stages);
+  gsize ends_of_slots = (gsize) pass.virtual_stages * (gsize) pass.m,
+        bytes = pass_bytes (&pipeline, pass.virtual_stages);
   pass.done[0] = bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes));
   pass.done[1] = pass.done[0] + ends_of_slots;
   pass.slots = (SpSlot *) (pass.done[1] + ends_of_slots);
@@ -260,8 +261,7 @@ no_less_than_slots (const SpProgram *program, const SpPartTime *const *parts, co
       if (schedule->mirrored)
         continue;
       /* The first micro-batch is a whole one, where there are any. */
-      const SpFigures forward =
-          sp_figures_of (&parts[s]->slots[sp_program_variant_of (program, 0)][SP_SLOT_FORWARD]);
+      const SpFigures forward = sp_figures_of (&parts[s]->slots[sp_program_variant_of (program, 0)][SP_SLOT_FORWARD]);
       fill.of[f] += forward.of[f];
     }
   if (schedule->mirrored || schedule->splits || sp_program_is_forward (program))
@@ -286,7 +286,8 @@ no_less_than_slots (const SpProgram *program, const SpPartTime *const *parts, co
 static gboolean
 is_closed (const SpProgram *program)
 {
-  return sp_estimate_schedule (program) == &sp_schedule_1f1b && !sp_program_is_forward (program) && program->slices == 0;
+  return sp_estimate_schedule (program) == &sp_schedule_1f1b && !sp_program_is_forward (program) &&
+         program->slices == 0;
 }
 
 static gint32
@@ -294,7 +295,8 @@ most_walked (const SpProgram *program)
 {
   gint32 slices = sp_program_slices (program);
 
-  return is_closed (program) ? 2 * program->stages + 2 : (FIRST_WALK * program->stages + slices - 1) / slices + (slices > 1 ? 2 : 0);
+  return is_closed (program) ? 2 * program->stages + 2
+                             : (FIRST_WALK * program->stages + slices - 1) / slices + (slices > 1 ? 2 : 0);
 }
 
 /* Any schedule: walked until it has settled, then what the last period added, for each more. Against the whole pass,

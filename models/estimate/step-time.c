@@ -285,7 +285,8 @@ issue_beyond (const SpProgram *program, const SpStageTime *const *stages, double
 static gsize
 slots_bytes (const SpProgram *program)
 {
-  return (gsize) sp_program_virtual_stages (program) * (gsize) program->n_variants * sizeof (SpSlotTime[SP_N_SLOT_KINDS]);
+  return (gsize) sp_program_virtual_stages (program) * (gsize) program->n_variants *
+         sizeof (SpSlotTime[SP_N_SLOT_KINDS]);
 }
 
 static guint
@@ -340,7 +341,8 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
 
   g_assert (program->stages <= SP_MAX_STAGES && sp_program_virtual_stages (program) <= SP_MAX_VIRTUAL_STAGES);
   gsize bytes = slots_bytes (program);
-  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts, parts);
+  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts,
+                  parts);
   estimate_stages (e, parts, own, stages);
   sp_schedule_ends (program, parts, stages, ends);
   add_hold_ups (program, parts, ends);
@@ -369,7 +371,8 @@ estimate_floor (const SpEstimateContext *e,
   g_autofree gpointer memory = NULL;
 
   gsize bytes = slots_bytes (program);
-  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts, parts);
+  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts,
+                  parts);
   estimate_stages (e, parts, own, stages);
   least (program, parts, stages, ends);
   const SpFigures end = step_end (program, stages, ends);

@@ -54,8 +54,8 @@ static void
 set_keys (const SpWriter *w, SpOp *op, guint8 k)
 {
   op->n = (gint32) (w->block->buffers[k].elements / ((gint64) op->batch * op->kv_heads * op->k));
-  if (op->n > op->m && op->group == SP_GROUP_RING && sp_core_is_causal (w) && op->window == 0 && w->program->token_split == SP_TOKENS_CONTIGUOUS &&
-      w->run->packing == NULL)
+  if (op->n > op->m && op->group == SP_GROUP_RING && sp_core_is_causal (w) && op->window == 0 &&
+      w->program->token_split == SP_TOKENS_CONTIGUOUS && w->run->packing == NULL)
     op->flags |= SP_OP_BY_PLACE;
 }
 

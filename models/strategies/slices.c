@@ -144,14 +144,14 @@ explain_sum (const SpCase *c, GString *out)
   gint32 below = c->layout->slices, above = c->layout->slices;
 
   if (c->layout->slice_split[0] > 0) {
-    g_string_append_printf (out,
-                            "slices of a sequence must add up to its %" G_GINT64_FORMAT " tokens, each a multiple of the "
-                            "%" G_GINT64_FORMAT " part%s that it is cut in (sequence ranks%s); e.g. slices = %" G_GINT64_FORMAT
-                            ",%" G_GINT64_FORMAT,
-                            c->run->sequence, parts, sp_plural ((gint32) parts),
-                            c->layout->sequence_regions && c->layout->tensor > 1 ? " x tensor" : "",
-                            (c->run->sequence / parts + 1) / 2 * parts,
-                            c->run->sequence - (c->run->sequence / parts + 1) / 2 * parts);
+    g_string_append_printf (
+        out,
+        "slices of a sequence must add up to its %" G_GINT64_FORMAT " tokens, each a multiple of the "
+        "%" G_GINT64_FORMAT " part%s that it is cut in (sequence ranks%s); e.g. slices = %" G_GINT64_FORMAT
+        ",%" G_GINT64_FORMAT,
+        c->run->sequence, parts, sp_plural ((gint32) parts),
+        c->layout->sequence_regions && c->layout->tensor > 1 ? " x tensor" : "",
+        (c->run->sequence / parts + 1) / 2 * parts, c->run->sequence - (c->run->sequence / parts + 1) / 2 * parts);
     return;
   }
   while (below > 1 && !divides (c, below))
@@ -159,8 +159,8 @@ explain_sum (const SpCase *c, GString *out)
   while (above < SP_MAX_SLICES && !divides (c, above))
     above++;
   g_string_append_printf (out,
-                          "slices = %d do not cut %" G_GINT64_FORMAT " tokens in equal parts of a multiple of %" G_GINT64_FORMAT
-                          "; use %d",
+                          "slices = %d do not cut %" G_GINT64_FORMAT
+                          " tokens in equal parts of a multiple of %" G_GINT64_FORMAT "; use %d",
                           c->layout->slices, c->run->sequence, parts, below);
   if (divides (c, above))
     g_string_append_printf (out, " or %d", above);
@@ -191,10 +191,11 @@ is_softmax (const SpCase *c)
 static void
 explain_softmax (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out,
-                          "slices = %d: linear layers would hand their state from slice to slice, which is not available "
-                          "yet; use slices = 1",
-                          c->layout->slices);
+  g_string_append_printf (
+      out,
+      "slices = %d: linear layers would hand their state from slice to slice, which is not available "
+      "yet; use slices = 1",
+      c->layout->slices);
 }
 
 static gboolean
@@ -206,8 +207,7 @@ is_causal (const SpCase *c)
 static void
 explain_causal (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out,
-                          "slices = %d: a slice attends to those before it alone, and %s; use %sslices = 1",
+  g_string_append_printf (out, "slices = %d: a slice attends to those before it alone, and %s; use %sslices = 1",
                           c->layout->slices, c->arch->bidirectional ? "this model looks both ways" : "causal = false",
                           c->arch->bidirectional ? "" : "causal = true or ");
 }
@@ -221,7 +221,8 @@ is_unpacked (const SpCase *c)
 static void
 explain_unpacked (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out, "slices = %d of packed documents are not available yet; use packing = none or slices = 1",
+  g_string_append_printf (out,
+                          "slices = %d of packed documents are not available yet; use packing = none or slices = 1",
                           c->layout->slices);
 }
 
@@ -234,10 +235,11 @@ layers_go_back (const SpCase *c)
 static void
 explain_frozen (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out,
-                          "slices = %d with frozen layers, whose keys nothing would let go of: not available yet; freeze "
-                          "none or use slices = 1",
-                          c->layout->slices);
+  g_string_append_printf (
+      out,
+      "slices = %d with frozen layers, whose keys nothing would let go of: not available yet; freeze "
+      "none or use slices = 1",
+      c->layout->slices);
 }
 
 static gboolean
@@ -249,8 +251,9 @@ scope_is_whole (const SpCase *c)
 static void
 explain_scope (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out, "scope = %s runs one micro-batch of a layer, and slices = %d; use slices = 1, or scope = "
-                               "forward or step",
+  g_string_append_printf (out,
+                          "scope = %s runs one micro-batch of a layer, and slices = %d; use slices = 1, or scope = "
+                          "forward or step",
                           sp_scope_name ((SpScope) c->run->scope), c->layout->slices);
 }
 
@@ -271,7 +274,8 @@ explain_inputs (const SpCase *c, GString *out)
 static gint32
 tiles_of (const SpCase *c)
 {
-  gint32 chunks = sp_layout_loss_chunks (c->layout, c->arch, c->run), tiles = sp_layout_mlp_tiles (c->layout, c->arch, c->run);
+  gint32 chunks = sp_layout_loss_chunks (c->layout, c->arch, c->run),
+         tiles = sp_layout_mlp_tiles (c->layout, c->arch, c->run);
   gint64 ranks = sp_layout_sequence_ranks (c->layout, c->arch);
 
   for (gint32 i = 0; i < c->layout->slices; i++) {
@@ -293,21 +297,26 @@ tiles_divide (const SpCase *c)
 static void
 explain_tiles (const SpCase *c, GString *out)
 {
-  g_string_append_printf (out,
-                          "loss-chunks and mlp-tiles must divide a rank's tokens of each of slices = %d, and %d do not; "
-                          "use fewer",
-                          c->layout->slices, tiles_of (c));
+  g_string_append_printf (
+      out,
+      "loss-chunks and mlp-tiles must divide a rank's tokens of each of slices = %d, and %d do not; "
+      "use fewer",
+      c->layout->slices, tiles_of (c));
 }
 
 static const SpRule rules[] = {
-  { "slices-tokens", slices_add_up, explain_sum },   { "slices-ring", ring_is_one, explain_ring },
-  { "slices-linear", is_softmax, explain_softmax },  { "slices-causal", is_causal, explain_causal },
+  { "slices-tokens", slices_add_up, explain_sum },     { "slices-ring", ring_is_one, explain_ring },
+  { "slices-linear", is_softmax, explain_softmax },    { "slices-causal", is_causal, explain_causal },
   { "slices-packing", is_unpacked, explain_unpacked }, { "slices-frozen", layers_go_back, explain_frozen },
-  { "slices-scope", scope_is_whole, explain_scope }, { "slices-offload", inputs_stay, explain_inputs },
+  { "slices-scope", scope_is_whole, explain_scope },   { "slices-offload", inputs_stay, explain_inputs },
   { "slices-tiles", tiles_divide, explain_tiles },
 };
 
 const SpStrategy sp_strategy_slices = {
-  "slices", SP_AXIS_PIPELINE,     "sequences through the stages in slices of tokens (slices = N), as TeraPipe and Seq1F1B do",
-  rules,    G_N_ELEMENTS (rules), NULL,
+  "slices",
+  SP_AXIS_PIPELINE,
+  "sequences through the stages in slices of tokens (slices = N), as TeraPipe and Seq1F1B do",
+  rules,
+  G_N_ELEMENTS (rules),
+  NULL,
 };
