@@ -80,7 +80,7 @@ typedef struct {
   gboolean chunked;  /* any number of chunks; else one */
   gboolean splits;   /* backwards in two parts */
   gboolean slices;   /* runs micro-batches in slices */
-  gint32 steady;     /* with more than this x p micro-batches a stage holds no more of them at once; 0: it holds all */
+  gint32 steady;     /* see sp_schedule_steady: whole micro-batches, x p */
   /* The slots of a stage, in order, into `ret`, which has room for sp_schedule_most_slots; returns how many. */
   guint (*fill) (const SpPipeline *pipeline, gint32 stage, SpSlot *ret);
   /* Most micro-batches, or slices, between forward and backward that a stage holds at once, where it has one chunk and
@@ -139,6 +139,16 @@ sp_schedule_stage (const SpSchedule *schedule, gint32 stages, gint32 virtual_sta
   if (schedule->mirrored)
     return chunk == 0 ? virtual_stage : stages - 1 - virtual_stage;
   return virtual_stage % stages;
+}
+
+/* With more micro-batches than this no stage holds anything that it does not with as many; 0: it holds all. Beside the
+ * sequences whose slices are in flight one begins and one ends. */
+static inline gint32
+sp_schedule_steady (const SpSchedule *schedule, const SpPipeline *pipeline)
+{
+  if (schedule->steady == 0)
+    return 0;
+  return schedule->steady * pipeline->stages + (pipeline->slices > 1 ? 2 : 0);
 }
 
 /* Micro-batches after which the order of slots repeats; slices and all. */

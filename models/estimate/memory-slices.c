@@ -99,9 +99,9 @@ sp_memory_consider_slices (const SpEstimateContext *e, gint32 stage, SpMemoryChu
   Slices s = { .e = e, .chunk = chunk };
   g_autofree gpointer memory = NULL;
 
-  /* Beside the sequences in flight one more begins and one ends. */
-  if (schedule->steady > 0)
-    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages + 2);
+  gint32 steady = sp_schedule_steady (schedule, &pipeline);
+  if (steady > 0)
+    pipeline.micro_batches = MIN (pipeline.micro_batches, steady);
   gboolean has_small = pipeline.uneven && pipeline.micro_batches == e->program->micro_batches;
   gint32 runs = sp_pipeline_runs (&pipeline);
   for (gint32 v = 0; v < e->program->n_variants; v++)

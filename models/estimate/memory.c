@@ -146,8 +146,9 @@ consider_slots (const SpEstimateContext *e, gint32 stage, SpMemoryChunk *chunks,
   SpMemoryHeld held[SP_MAX_CHUNKS];
   guint last[SP_MAX_CHUNKS];
 
-  if (schedule->steady > 0)
-    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages);
+  gint32 steady = sp_schedule_steady (schedule, &pipeline);
+  if (steady > 0)
+    pipeline.micro_batches = MIN (pipeline.micro_batches, steady);
   memset (held, 0, (gsize) program->chunks * sizeof *held);
   gsize size = sp_schedule_most_slots (&pipeline) * sizeof (SpSlot);
   SpSlot *slots = size <= SP_ESTIMATE_MOST_STACK ? g_alloca (size) : (memory = g_malloc (size));

@@ -129,7 +129,7 @@ split_runs (const SpProgram *program, gint32 stage, gint32 chunk)
     return 0;
   /* With more micro-batches whole backwards are added, where there are any at all. */
   if (schedule->mirrored)
-    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages);
+    pipeline.micro_batches = MIN (pipeline.micro_batches, sp_schedule_steady (schedule, &pipeline));
   else
     return program->micro_batches;
   SpSlot *slots = g_newa (SpSlot, sp_schedule_most_slots (&pipeline)); /* of at most 4 p micro-batches */
