@@ -157,7 +157,7 @@ check_shared (const SpProgram *program, guint index, guint at, guint slot)
 
   if (program->slices == 0 && (buffer->life == SP_LIFE_SEQUENCE || buffer->life == SP_LIFE_ACCUMULATED))
     FAIL ("buffer %u: life %s without slices", slot, sp_life_name (buffer->life));
-  if (buffer->life == SP_LIFE_SEQUENCE &&
+  if (buffer->life == SP_LIFE_SEQUENCE && buffer->alias == 0 &&
       (buffer->bytes != 0 || variant == first || there->life != SP_LIFE_STASH || there->elements != buffer->elements))
     FAIL ("buffer %u: is not what the first slice has", slot);
   return NULL;
