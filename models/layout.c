@@ -306,6 +306,8 @@ sp_layout_describe (const SpLayout *layout, const SpArchitecture *arch)
     append (out, ", ", "%s", sp_schedule_get (layout->schedule)->name);
   if (layout->virtual_stages > 1)
     append (out, ", ", "virtual-stages %d", layout->virtual_stages);
+  if (layout->slices > 1)
+    append (out, ", ", "%d slices%s", layout->slices, layout->slice_split[0] > 0 ? " of their own lengths" : "");
   append (out, ", ", "zero %d", layout->zero);
   if (layout->zero_group > 0)
     append (out, " ", "over %d", layout->zero_group);

@@ -98,12 +98,13 @@ void
 sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step, double *ret_low)
 {
   *ret_step = *ret_low = core_s;
-  for (guint b = 0; b < program->n_blocks; b++) {
-    const SpBlock *block = &program->variants[0].blocks[b];
-    double times = layers_of (program, b);
-    add_list_floor (cost, program, block, SP_PHASE_FORWARD, times, ret_step, ret_low);
-    add_list_floor (cost, program, block, SP_PHASE_BACKWARD, times, ret_step, ret_low);
-  }
+  for (gint32 v = 0; v < sp_program_slices (program); v++)
+    for (guint b = 0; b < program->n_blocks; b++) {
+      const SpBlock *block = &program->variants[v].blocks[b];
+      double times = layers_of (program, b);
+      add_list_floor (cost, program, block, SP_PHASE_FORWARD, times, ret_step, ret_low);
+      add_list_floor (cost, program, block, SP_PHASE_BACKWARD, times, ret_step, ret_low);
+    }
 }
 
 /* --- work --------------------------------------------------------------------------------------------------------- */
@@ -192,9 +193,12 @@ sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framew
 
   for (guint b = 0; b < e->program->n_blocks; b++)
     counts[b] = (gint32) layers_of (e->program, b);
-  const SlotSeconds s = slots_of (e, 0, counts, figure);
-  ret->step_s = s.forward.step + s.backward.step;
-  ret->low_s = s.forward.low + s.backward.low;
+  ret->step_s = ret->low_s = 0;
+  for (gint32 v = 0; v < sp_program_slices (e->program); v++) {
+    const SlotSeconds s = slots_of (e, v, counts, figure);
+    ret->step_s += s.forward.step + s.backward.step;
+    ret->low_s += s.forward.low + s.backward.low;
+  }
   ret->forward_share = least_forward (e, counts, figure);
   /* Some stage has its part of the layers, and in the forward of the last of them what the others keep. */
   for (guint b = 1; b + 1 < e->program->n_blocks; b++) {
@@ -210,6 +214,7 @@ sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framew
 typedef struct {
   SlotSeconds slots[SP_MAX_VARIANTS];
   gint64 stash_bytes, beyond_bytes; /* beyond: what the list of its last block has over its stash */
+  gint64 least_stash_bytes;         /* of the slice that keeps least; that of whole micro-batches */
 } Part;
 
 static void
@@ -221,7 +226,13 @@ part_of (const SpEstimateContext *e, gint32 at, SpPlanFigure figure, Part *ret)
   for (gint32 v = 0; v < e->program->n_variants; v++)
     ret->slots[v] = slots_of (e, v, counts, figure);
   ret->stash_bytes = 0;
-  ret->beyond_bytes = G_MAXINT64;
+  ret->beyond_bytes = ret->least_stash_bytes = G_MAXINT64;
+  for (gint32 v = 0; v < sp_program_slices (e->program); v++) {
+    gint64 stash = 0;
+    for (guint b = 0; b < e->program->n_blocks; b++)
+      stash += counts[b] * e->work[v][b].stash_bytes;
+    ret->least_stash_bytes = MIN (ret->least_stash_bytes, stash);
+  }
   for (guint b = 0; b < e->program->n_blocks; b++)
     if (counts[b] > 0) {
       const SpBlockWork *work = &e->work[0][b];
@@ -275,6 +286,9 @@ stage_bytes (const SpProgram *program, const Part *const *parts, gint32 stage)
   gint32 others = schedule->in_flight != NULL ? schedule->in_flight (&pipeline, stage) - 1 : 0;
   double bytes = 0;
 
+  /* With slices the fullest is no earlier than a sequence's first, which has others beside it or not. */
+  if (program->slices > 0)
+    return (double) MAX (others * parts[stage]->least_stash_bytes, parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
   if (program->chunks == 1)
     return (double) (others * parts[stage]->stash_bytes + parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
   for (gint32 c = 0; c < program->chunks; c++) {
@@ -335,7 +349,7 @@ sp_plan_least_stage (const SpPlanSpace *space, const SpPlanPlacement *placement,
   gboolean is_even = space->question->global_batch % placement->data == 0 && each % micro_batch == 0;
   double f = is_even && !schedule->splits ? 1 : forward_share;
 
-  if (placement->pipeline == 1 || m == 0 || schedule->mirrored || schedule->chunked)
+  if (placement->pipeline == 1 || m == 0 || schedule->mirrored || schedule->chunked || space->question->base.slices > 1)
     return sp_plan_share (space, placement, micro_batch);
   return f / (1 - pow (1 - f / m, placement->pipeline));
 }
