@@ -119,6 +119,14 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
   return (2 * ring_size - 1 - ring_place) * part + at - part;
 }
 
+void
+sp_program_append_number (const SpProgram *program, gint32 number, GString *out)
+{
+  g_string_append_printf (out, "micro-batch %d", sp_program_micro_batch_of (program, number));
+  if (program->slices > 0)
+    g_string_append_printf (out, ", slice %d", sp_program_slice_of (program, number));
+}
+
 gint64
 sp_program_variant_position (const SpProgram *program, const SpVariant *variant, gint32 place, gint64 row)
 {

@@ -425,6 +425,9 @@ sp_program_slice_of (const SpProgram *program, gint32 number)
   return number % sp_program_slices (program);
 }
 
+/* "micro-batch 3", or "micro-batch 3, slice 1". */
+void sp_program_append_number (const SpProgram *program, gint32 number, GString *out);
+
 /* Which variant such a number runs; -1, of the step: the first. */
 static inline gint32
 sp_program_variant_of (const SpProgram *program, gint32 number)

@@ -200,8 +200,9 @@ test_bubble (gconstpointer data)
     double bubble = schedule->bubble (&pipeline, (double) times.forward, (double) times.input, (double) times.weight);
     double idle = (double) (end - busy);
     if (!(ABS (idle - bubble * (double) busy) <= 1e-9 * (double) busy)) {
-      g_test_message ("%d stages, %d chunks, %d micro-batches and slices: idle %.0f of %" G_GINT64_FORMAT ", closed form %.6g",
-                      pipeline.stages, pipeline.chunks, sp_pipeline_runs (&pipeline), idle, busy, bubble * (double) busy);
+      g_test_message (
+          "%d stages, %d chunks, %d micro-batches and slices: idle %.0f of %" G_GINT64_FORMAT ", closed form %.6g",
+          pipeline.stages, pipeline.chunks, sp_pipeline_runs (&pipeline), idle, busy, bubble * (double) busy);
       g_test_fail ();
     }
   }

@@ -288,7 +288,8 @@ stage_bytes (const SpProgram *program, const Part *const *parts, gint32 stage)
 
   /* With slices the fullest is no earlier than a sequence's first, which has others beside it or not. */
   if (program->slices > 0)
-    return (double) MAX (others * parts[stage]->least_stash_bytes, parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
+    return (double) MAX (others * parts[stage]->least_stash_bytes,
+                         parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
   if (program->chunks == 1)
     return (double) (others * parts[stage]->stash_bytes + parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
   for (gint32 c = 0; c < program->chunks; c++) {

@@ -26,7 +26,8 @@ compare_entries (gconstpointer a, gconstpointer b, gpointer data)
 static void
 merge_nearest (SpPlan *all, const SpPlan *one)
 {
-  if (one->has_nearest && (!all->has_nearest || sp_plan_entry_lacks (&one->nearest) < sp_plan_entry_lacks (&all->nearest)))
+  if (one->has_nearest &&
+      (!all->has_nearest || sp_plan_entry_lacks (&one->nearest) < sp_plan_entry_lacks (&all->nearest)))
     all->nearest = one->nearest;
   all->has_nearest |= one->has_nearest;
 }

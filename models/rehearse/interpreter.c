@@ -76,6 +76,7 @@ sp_rank_where (const SpInterpreter *in, const SpRank *rank)
 {
   const SpItem *item;
   const SpPosition *position;
+  g_autoptr (GString) number = g_string_new (NULL);
   SpCall call;
   char *where;
 
@@ -84,8 +85,9 @@ sp_rank_where (const SpInterpreter *in, const SpRank *rank)
   item = &g_array_index (rank->agenda->items, SpItem, rank->item);
   position = &rank->agenda->positions[item->position];
   sp_call_open ((SpInterpreter *) in, (SpRank *) rank, &call);
-  where = g_strdup_printf ("rank %d, layer %d (%s), micro-batch %d, %s op %u, step %d: %s over %s", rank->number,
-                           position->layer, sp_block_name (call.block->kind), item->micro_batch,
+  sp_program_append_number (in->program, item->micro_batch, number);
+  where = g_strdup_printf ("rank %d, layer %d (%s), %s, %s op %u, step %d: %s over %s", rank->number, position->layer,
+                           sp_block_name (call.block->kind), number->str,
                            item->kind == SP_ITEM_LIST ? sp_phase_name (item->phase) : "pipeline", rank->op, rank->step,
                            sp_op_name (call.op->kind), sp_group_name (call.op->group));
   sp_call_close (&call);
