@@ -133,8 +133,7 @@ sp_layout_slice_tokens (const SpLayout *layout, const SpRun *run, gint32 slice)
 {
   if (layout->slice_split[0] > 0)
     return slice < SP_MAX_SLICES ? layout->slice_split[slice] : 0;
-  gint64 first = run->sequence * slice / layout->slices, end = run->sequence * (slice + 1) / layout->slices;
-  return end - first;
+  return run->sequence / layout->slices;
 }
 
 gint32

@@ -118,23 +118,25 @@ token_parts (const SpCase *c)
 }
 
 static gboolean
+divides (const SpCase *c, gint32 slices)
+{
+  return slices == 1 || c->run->sequence % (slices * token_parts (c)) == 0;
+}
+
+static gboolean
 slices_add_up (const SpCase *c)
 {
   gint64 sum = 0, parts = token_parts (c);
 
-  for (gint32 i = 0; i < c->layout->slices && is_sliced (c); i++) {
+  if (!is_sliced (c) || c->layout->slice_split[0] == 0)
+    return divides (c, c->layout->slices);
+  for (gint32 i = 0; i < c->layout->slices; i++) {
     gint64 tokens = sp_layout_slice_tokens (c->layout, c->run, i);
     if (tokens < 1 || tokens % parts != 0)
       return FALSE;
     sum += tokens;
   }
-  return !is_sliced (c) || sum == c->run->sequence;
-}
-
-static gboolean
-divides (const SpCase *c, gint32 slices)
-{
-  return c->run->sequence % (slices * token_parts (c)) == 0;
+  return sum == c->run->sequence;
 }
 
 static void
