@@ -87,6 +87,8 @@ static gboolean
 check_options (Options *options, GError **error)
 {
   SpSweep *sweep = &options->sweep;
+  const char *least = options->least != NULL ? options->least : "1K";
+  const char *most = options->most != NULL ? options->most : "1G";
   g_autofree char *text = NULL;
 
   if (sweep->output == NULL)
@@ -94,11 +96,11 @@ check_options (Options *options, GError **error)
   if (sweep->repeats < 1 || options->timeout_s < 1 || options->threads < 0 || !(sweep->time_limit_s >= 0))
     return fail (error, "--repeats and --timeout take 1 or more, --gpus and --time-limit 0 or more");
   if (!read_kinds (options, error) || !read_forced (options, error) ||
-      !read_bytes ("--min-bytes", options->least, &sweep->min_bytes, error) ||
-      !read_bytes ("--max-bytes", options->most, &sweep->max_bytes, error))
+      !read_bytes ("--min-bytes", least, &sweep->min_bytes, error) ||
+      !read_bytes ("--max-bytes", most, &sweep->max_bytes, error))
     return FALSE;
   if (sweep->min_bytes > sweep->max_bytes)
-    return fail (error, "--min-bytes %s is above --max-bytes %s", options->least, options->most);
+    return fail (error, "--min-bytes %s is above --max-bytes %s", least, most);
   if (options->shapes != NULL && !g_file_get_contents (options->shapes, &text, NULL, error))
     return FALSE;
   return sp_sweep_read_shapes (sweep, options->shapes != NULL ? options->shapes : "shapes", text, error);
@@ -145,7 +147,7 @@ count_ranks (int threads, int *ret_threads, int *ret_size, GError **error)
 }
 
 static gboolean
-run_sweep (Options *options, GError **error)
+run_sweep (Options *options, G_GNUC_UNUSED char **operands, GError **error)
 {
   SpSweep *sweep = &options->sweep;
   int threads = 0, size = 0;
@@ -167,7 +169,7 @@ run_sweep (Options *options, GError **error)
 
 /* For who starts it. */
 static gboolean
-run_gpus (GError **error)
+run_gpus (G_GNUC_UNUSED Options *options, G_GNUC_UNUSED char **operands, GError **error)
 {
   int gpus = sp_gpu_count (error);
   g_autoptr (SpMeasured) head = sp_measured_new ();
@@ -289,8 +291,38 @@ run_execute (Options *options, char **programs, GError **error)
   return run_ranks (options, threads, sp_execute_rank, execution, error);
 }
 
+enum {
+  GPUS,
+  SWEEP,
+  KERNELS,
+  EXECUTE,
+  BENCH,
+  N_COMMANDS
+};
+
+static const struct {
+  const char *name, *operands;
+  gboolean (*run) (Options *o, char **operands, GError **error);
+} commands[N_COMMANDS] = {
+  [GPUS] = { "gpus", NULL, run_gpus },
+  [SWEEP] = { "sweep", NULL, run_sweep },
+  [KERNELS] = { "kernels", "PROGRAM...", run_kernels },
+  [EXECUTE] = { "execute", "PROGRAM...", run_execute },
+  [BENCH] = { "bench", "[KERNEL...]", run_bench },
+};
+
+static int
+find_command (const char *word)
+{
+  for (int i = 0; i < N_COMMANDS; i++)
+    if (g_strcmp0 (word, commands[i].name) == 0)
+      return i;
+  return -1;
+}
+
+/* Of argv the operands are left. */
 static gboolean
-parse (Options *o, int *argc, char ***argv, GError **error)
+parse (Options *o, int which, int *argc, char ***argv, GError **error)
 {
   const GOptionEntry shared[] = {
     { "gpus", 0, 0, G_OPTION_ARG_INT, &o->threads, "without a launcher: how many; default all", "N" },
@@ -339,28 +371,32 @@ parse (Options *o, int *argc, char ***argv, GError **error)
     { "list", 0, 0, G_OPTION_ARG_NONE, &o->lists, "say what would be timed, and end", NULL },
     { NULL },
   };
-  gboolean times = *argc > 1 && g_str_equal ((*argv)[1], "kernels");
-  gboolean benches = *argc > 1 && g_str_equal ((*argv)[1], "bench");
-  gboolean executes = *argc > 1 && g_str_equal ((*argv)[1], "execute");
-  gboolean sweeps = *argc > 1 && g_str_equal ((*argv)[1], "sweep");
-  g_autoptr (GOptionContext) context = g_option_context_new (executes  ? "execute PROGRAM..."
-                                                             : sweeps  ? "sweep"
-                                                             : times   ? "kernels PROGRAM..."
-                                                             : benches ? "bench [KERNEL...]"
-                                                                       : "sweep|kernels|execute|bench|gpus ...");
+  const GOptionEntry none[] = { { NULL } };
+  const GOptionEntry *own[N_COMMANDS] = { none, sweep, kernels, execute, bench };
+  g_autofree char *name = g_strconcat ("seqpar-measure ", commands[which].name, NULL);
+  g_autoptr (GOptionContext) context = g_option_context_new (commands[which].operands);
 
+  g_set_prgname (name);
   g_option_context_add_main_entries (context, shared, NULL);
-  if (sweeps || executes || times || benches)
-    g_option_context_add_main_entries (context, executes ? execute : sweeps ? sweep : benches ? bench : kernels, NULL);
+  g_option_context_add_main_entries (context, own[which], NULL);
   if (!g_option_context_parse (context, argc, argv, error))
     return FALSE;
   if (g_strcmp0 (o->sweep.output, "-") == 0)
     return fail (error, "-o -: the name of a CSV was expected");
-  gboolean counts = *argc == 2 && g_str_equal ((*argv)[1], "gpus");
-  return executes || times || benches || counts || (sweeps && *argc == 2) ||
-         fail (error,
-               "usage: seqpar-measure sweep|kernels|execute ... -o FILE, bench, or gpus (see seqpar-measure sweep "
-               "--help)");
+  return commands[which].operands != NULL || *argc == 1 ||
+         fail (error, "%s: %s takes options alone", (*argv)[1], commands[which].name);
+}
+
+static const char usage[] = "usage: seqpar-measure sweep|kernels|execute ... -o FILE, bench, or gpus (each has --help)";
+
+/* Where the command that is meant stands behind options, it is named. */
+static gboolean
+fail_usage (char **argv, GError **error)
+{
+  for (char **word = argv; *word != NULL; word++)
+    if (find_command (*word) >= 0)
+      return fail (error, "the command comes first: seqpar-measure %s %s ...", *word, argv[0]);
+  return fail (error, "%s", usage);
 }
 
 int
@@ -371,16 +407,16 @@ main (int argc, char **argv)
                 .bench = { .repeats = 21 },
                 .timeout_s = 120 };
   g_autoptr (GError) error = NULL;
+  int which = argc > 1 ? find_command (argv[1]) : -1;
+  gboolean good = FALSE;
 
-  gboolean good = parse (&o, &argc, &argv, &error);
-  o.least = o.least ? o.least : g_strdup ("1K");
-  o.most = o.most ? o.most : g_strdup ("1G");
-  if (good)
-    good = g_str_equal (argv[1], "gpus")      ? run_gpus (&error)
-           : g_str_equal (argv[1], "execute") ? run_execute (&o, argv + 2, &error)
-           : g_str_equal (argv[1], "kernels") ? run_kernels (&o, argv + 2, &error)
-           : g_str_equal (argv[1], "bench")   ? run_bench (&o, argv + 2, &error)
-                                              : run_sweep (&o, &error);
+  argv++, argc--;
+  if (argc > 0 && (g_str_equal (argv[0], "--help") || g_str_equal (argv[0], "-h")))
+    good = puts (usage) >= 0;
+  else if (which < 0)
+    fail_usage (argv, &error);
+  else
+    good = parse (&o, which, &argc, &argv, &error) && commands[which].run (&o, argv + 1, &error);
   if (good && (fflush (stdout) != 0 || ferror (stdout)))
     good = fail (&error, "stdout: cannot be written: %s", g_strerror (errno));
   if (!good)

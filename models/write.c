@@ -127,6 +127,24 @@ copy_loops (SpBlock *block, const guint8 *keep, guint fetches, guint8 *ret_loop_
   }
 }
 
+/* Waits of FORWARD, of what is there again: those that no slot says, of what a loop starts from, are its own. */
+static void
+map_waits (const Rebuild *r, guint fetches, SpOp *op)
+{
+  guint16 waits[G_N_ELEMENTS (op->wait)] = { 0 };
+  guint n = 0;
+
+  for (guint i = 0; i < G_N_ELEMENTS (op->wait) && op->wait[i] != 0; i++) {
+    if (!r->keep[op->wait[i] - 1])
+      continue;
+    waits[n] = (guint16) fetches;
+    for (guint j = 0; j < op->wait[i]; j++)
+      waits[n] += r->keep[j];
+    n++;
+  }
+  memcpy (op->wait, waits, sizeof op->wait);
+}
+
 static void
 write_recompute (SpWriter *w)
 {
@@ -154,7 +172,7 @@ write_recompute (SpWriter *w)
         SpOp *op = sp_write_op (w, copy.kind);
         *op = copy;
         op->loop = loop_map[copy.loop];
-        memset (op->wait, 0, sizeof op->wait);
+        map_waits (&r, fetches, op);
         sp_write_op_done (w, op);
         note_recompute_uses (block, &r, op, (guint16) (w->program->n_ops - w->segment_start));
       }
@@ -228,6 +246,28 @@ drop_unread (SpBlock *block)
       block->buffers[slot].life = block->buffers[block->buffers[slot].alias].life;
 }
 
+/* What an async op uses it uses until it is over. */
+static void
+note_uses_beside (SpWriter *w)
+{
+  static const SpPhase phases[] = { SP_PHASE_FORWARD, SP_PHASE_RECOMPUTE, SP_PHASE_BACKWARD };
+  SpBlock *block = w->block;
+
+  for (guint p = 0; p < G_N_ELEMENTS (phases); p++) {
+    guint n, list = phases[p] != SP_PHASE_FORWARD;
+    const SpOp *ops = sp_program_segment (w->program, block, phases[p], &n);
+    guint offset = phases[p] == SP_PHASE_BACKWARD ? block->segments[SP_PHASE_RECOMPUTE].n : 0;
+    for (guint i = 0; i < n; i++) {
+      guint last = sp_block_last_beside (w->program, block, phases[p], i, 0, 0);
+      for (guint j = 0; last > i && j < SP_MAX_IN + SP_MAX_OUT; j++) {
+        guint8 slot = j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN], root = w->slot[slot].root;
+        if (slot != 0)
+          block->last_use[list][root] = MAX (block->last_use[list][root], (guint16) (offset + last + 1));
+      }
+    }
+  }
+}
+
 static void
 write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean recomputes, SpFrozen frozen)
 {
@@ -237,6 +277,7 @@ write_block (SpWriter *w, guint index, SpBlockKind kind, guint traits, gboolean 
   if (w->state_only || w->lacking > 0)
     return;
   write_recompute (w);
+  note_uses_beside (w);
   if (frozen)
     drop_unread (w->block);
 }

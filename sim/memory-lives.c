@@ -66,7 +66,7 @@ use_in (const Uses *u, guint8 slot, const SpOp *op, guint index)
   const SpLoop *loop = op->loop != 0 ? &u->block->loops[op->loop - 1] : NULL;
   gboolean is_whole = loop != NULL && !sp_block_is_of_tile (u->block, loop, sp_memory_root (u->block, slot));
 
-  use (u, slot, u->offset + (is_whole ? loop->end : index + 1));
+  use (u, slot, u->offset + MAX (is_whole ? loop->end : 0, index + 1));
 }
 
 /* What starts a carry is used by the loop, whose ops call it `current`; its two memories end together. */
@@ -92,10 +92,11 @@ use_list (const SpProgram *program, const Uses *u, guint wanted, guint mask)
   for (guint i = 0; i < n; i++) {
     if ((ops[i].flags & mask) != wanted)
       continue;
+    guint last = sp_block_last_beside (program, u->block, u->phase, i, wanted, mask);
     for (guint j = 0; j < SP_MAX_IN; j++)
-      use_in (u, ops[i].in[j], &ops[i], i);
+      use_in (u, ops[i].in[j], &ops[i], last);
     for (guint j = 0; j < SP_MAX_OUT; j++)
-      use_in (u, ops[i].out[j], &ops[i], i);
+      use_in (u, ops[i].out[j], &ops[i], last);
   }
 }
 

@@ -21,8 +21,8 @@
  * When memory peaks does not depend on dates, only on the order of the lists: so a peak can be explained afterwards
  * (sp_memory_list_peak) from the program and the rank alone.
  *
- * Known lies. But for what is held over, an async op counts as over at the end of its list: what it reads may live
- * longer (activations on their way to the host), what it writes begins with it. Nothing is lost to fragmentation.
+ * Known lies. But for what is held over, an async op counts as over at the end of its list, on its way to the host with
+ * itself: what it reads may live longer, what it writes begins with it. Nothing is lost to fragmentation.
  */
 
 #include "sim/clock.h"

@@ -192,6 +192,46 @@ sp_block_holds_over (const SpProgram *program, const SpBlock *block, guint slot)
   return FALSE;
 }
 
+static gboolean
+is_over_with_list (const SpOp *op)
+{
+  return op->flags & SP_OP_ASYNC &&
+         (op->stream == SP_STREAM_TENSOR || op->stream == SP_STREAM_SEQUENCE || op->stream == SP_STREAM_OUTER);
+}
+
+/* Ops of a stream are over in order. */
+static gboolean
+waits_for (const SpOp *ops, guint op, guint index)
+{
+  const SpOp *of = &ops[op];
+  const guint by_place = SP_GUARD_NOT_FIRST | SP_GUARD_NOT_LAST | SP_GUARD_VISIBLE;
+
+  for (guint i = 0; !(of->guard & by_place) && i < G_N_ELEMENTS (of->wait) && of->wait[i] != 0; i++)
+    if (of->wait[i] - 1u >= index && ops[of->wait[i] - 1].stream == ops[index].stream)
+      return TRUE;
+  return FALSE;
+}
+
+guint
+sp_block_last_beside (const SpProgram *program, const SpBlock *block, SpPhase phase, guint index, guint wanted,
+                      guint mask)
+{
+  guint n, last = index;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n), *op = &ops[index];
+
+  if (!is_over_with_list (op))
+    return index;
+  guint end = op->loop != 0 && op->stream != SP_STREAM_OUTER ? block->loops[op->loop - 1].end : n;
+  for (guint i = index + 1; i < end; i++) {
+    if ((ops[i].flags & mask) != wanted)
+      continue;
+    if (waits_for (ops, i, index))
+      break;
+    last = i;
+  }
+  return last;
+}
+
 /* --- names ---------------------------------------------------------------------------------------------------- */
 
 /* A function from an enum to its names; the table must be complete. */

@@ -155,8 +155,8 @@ typedef enum {
 } SpClass;
 
 typedef enum {
-  SP_LIFE_SEGMENT,  /* from its first to its last use in one op list (RECOMPUTE and BACKWARD count as one); in
-                       OPTIMIZER to the list's end */
+  SP_LIFE_SEGMENT,  /* from its first to its last use in one op list (RECOMPUTE and BACKWARD count as one), an async
+                       op's until it is over (sp_block_last_beside); in OPTIMIZER to the list's end */
   SP_LIFE_STASH,    /* from FORWARD (first use) to BACKWARD (last use) of the same micro-batch and layer */
   SP_LIFE_REBUILT,  /* a stash that recompute drops: SEGMENT in FORWARD, then again from RECOMPUTE to BACKWARD */
   SP_LIFE_HANDOFF,  /* X, Y, DX, DY: passed between blocks */
@@ -291,7 +291,7 @@ typedef struct {
   SpWeight weights[SP_MAX_WEIGHTS];
   SpBuffer buffers[SP_MAX_SLOTS];
   /* first and last use of each slot: [0] in FORWARD, [1] in RECOMPUTE then BACKWARD counted as one list; op index + 1,
-   * 0 = not used */
+   * 0 = not used; an async op uses what it reads and writes up to the last op that may run beside it */
   guint16 first_use[2][SP_MAX_SLOTS];
   guint16 last_use[2][SP_MAX_SLOTS];
 } SpBlock;
@@ -480,6 +480,13 @@ sp_block_has_backward (const SpBlock *block)
  * reads: then it is held over in the eager order (sim/walk.h). */
 gboolean sp_block_sums (const SpBlock *block);
 gboolean sp_block_holds_over (const SpProgram *program, const SpBlock *block, guint slot);
+
+/* The last op of its list that may run beside async op `index` of it, counted among those for which
+ * (flags & mask) == wanted: what the op reads and writes lives until then. It is over where an op that runs at all
+ * places waits for it, at the end of its loop's step (on the outer stream, of its list) or of the list: sim/engine.h. Of
+ * an op that is not async, or is on a stream that lists do not wait for at their end, `index`. */
+guint sp_block_last_beside (const SpProgram *program, const SpBlock *block, SpPhase phase, guint index, guint wanted,
+                            guint mask);
 
 static inline gboolean
 sp_block_gathers_again (const SpBlock *block)

@@ -66,7 +66,7 @@ test_chain (void)
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
   /* Not more: cards of another machine ran at clocks 3 % lower in the middle, 8 % at most, which no curve knows. */
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 12);
-  /* Of the 30 that communicate; why not more: README. */
+  /* Of the 30 that communicate; why not more: calibrate/README.md. */
   for (guint i = 0; i < json_array_get_length (runs); i++) {
     JsonObject *run = json_array_get_object_element (runs, i);
     agree +=

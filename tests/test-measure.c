@@ -10,7 +10,9 @@ typedef struct {
 static const Wrong wrong[] = {
   { "", "usage" },
   { "swep -o OUT", "usage" },
+  { "--gpus=1 -o OUT bench norm", "the command comes first: seqpar-measure bench --gpus=1" },
   { "sweep", "-o FILE" },
+  { "sweep -o OUT gemm", "gemm: sweep takes options alone" },
   { "sweep -o OUT --what gem", "--what gem" },
   { "sweep -o OUT --force ring/fast", "ring/ or tree/" },
   { "sweep -o OUT --min-bytes 1X", "--min-bytes 1X" },

@@ -2,9 +2,12 @@
 #include "models/rehearse/rehearse.h"
 #include "models/rehearse/recording.h"
 #include "sim/memory.h"
+#include "sim/walk.h"
 #include "tests/rehearse-cases.h"
 
 #include <string.h>
+
+#define MAX_LIST 1024 /* ops of a list */
 
 /* The recording against the rehearsal: every mix's ranks put the same bytes on the same axes, and what they write down
  * may run in any order that its queues and waits allow. */
@@ -178,6 +181,122 @@ test_held (gconstpointer data)
   }
 }
 
+/* --- what overlaps ------------------------------------------------------------------------------------------------ */
+
+/* The simulator's rules (sim/engine.h) of what COMPUTE waits for on the streams that lists wait for at their end, told
+ * from a recording's commands alone. Numbers of commands, by stream; -1: none. */
+typedef struct {
+  const SpProgram *program;
+  const SpRecording *r;
+  const SpCommand *last;
+  guint at;               /* op of the list that comes next */
+  gint32 of_op[MAX_LIST]; /* the command that ran each op of the list last */
+  gint32 posted[SP_N_STREAMS], due[SP_N_STREAMS];
+} Rules;
+
+static const guint8 awaited[] = { SP_STREAM_TENSOR, SP_STREAM_SEQUENCE, SP_STREAM_OUTER };
+
+static const SpOp *
+list_of (const Rules *rules, const SpCommand *command, guint *ret_n)
+{
+  const SpProgram *p = rules->program;
+  const SpVariant *variant = sp_walk_variant (p, command->micro_batch);
+  guint block = command->layer == SP_LAYER_EMBEDDING ? 0
+                : command->layer == SP_LAYER_HEAD    ? p->n_blocks - 1
+                                                     : p->layer_block[command->layer];
+
+  return sp_program_segment (p, &variant->blocks[block], command->phase, ret_n);
+}
+
+/* The op in its list: the next that is alike in all that no place changes. */
+static guint
+find_op (Rules *rules, const SpCommand *command)
+{
+  guint n;
+  const SpOp *ops = list_of (rules, command, &n);
+
+  for (guint tried = 0; tried < n; tried++) {
+    guint i = (rules->at + tried) % n;
+    if (ops[i].kind == command->op.kind && ops[i].stream == command->op.stream && ops[i].loop == command->op.loop &&
+        memcmp (ops[i].out, command->op.out, sizeof ops[i].out) == 0 &&
+        memcmp (ops[i].wait, command->op.wait, sizeof ops[i].wait) == 0) {
+      rules->at = i + 1;
+      return i;
+    }
+  }
+  g_assert_not_reached ();
+}
+
+static void
+end_lists (Rules *rules, const SpCommand *command)
+{
+  const SpCommand *last = rules->last;
+  gboolean list = last == NULL || last->layer != command->layer || last->micro_batch != command->micro_batch ||
+                  last->phase != command->phase || last->block != command->block;
+
+  for (guint i = 0; i < G_N_ELEMENTS (awaited); i++)
+    if (list || (last->step != command->step && awaited[i] != SP_STREAM_OUTER))
+      rules->due[awaited[i]] = rules->posted[awaited[i]];
+  if (list) {
+    rules->at = 0;
+    memset (rules->of_op, 0xff, sizeof rules->of_op);
+  }
+  rules->last = command;
+}
+
+static void
+follow (Rules *rules, gint32 number, const Over *over)
+{
+  const SpCommand *command = &g_array_index (rules->r->commands, SpCommand, number);
+  gboolean pipeline = command->queue == SP_STREAM_PIPELINE || command->queue == SP_QUEUE_PIPELINE_BACK;
+
+  if (command->op.kind == SP_OP_ZERO)
+    return; /* of what begins: no op of the program */
+  end_lists (rules, command);
+  if (pipeline)
+    return;
+  guint op = find_op (rules, command);
+  g_assert_cmpuint (op, <, MAX_LIST);
+  rules->of_op[op] = number;
+  for (guint i = 0; i < G_N_ELEMENTS (command->op.wait) && command->op.wait[i] != 0; i++) {
+    gint32 named = rules->of_op[command->op.wait[i] - 1];
+    guint stream = named >= 0 ? g_array_index (rules->r->commands, SpCommand, named).op.stream : SP_STREAM_COMPUTE;
+    rules->due[stream] = MAX (rules->due[stream], named);
+  }
+  if (command->queue != SP_STREAM_COMPUTE) {
+    rules->posted[command->queue] = number;
+    if (!(command->op.flags & SP_OP_ASYNC))
+      rules->due[command->queue] = number;
+    return;
+  }
+  for (guint i = 0; i < G_N_ELEMENTS (awaited); i++)
+    if (over->last[awaited[i]] != rules->due[awaited[i]])
+      g_test_message ("command %d, %s of layer %d, %s", number, sp_op_name (command->op.kind), command->layer,
+                      sp_phase_name (command->phase));
+  for (guint i = 0; i < G_N_ELEMENTS (awaited); i++)
+    g_assert_cmpint (over->last[awaited[i]], ==, rules->due[awaited[i]]);
+}
+
+/* Kernels wait for what the simulator has them wait for, and for nothing that their places in the arena ask for. */
+static void
+test_waits (gconstpointer data)
+{
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (GError) error = NULL;
+
+  rehearse_case_write_with (data, TRUE, program);
+  for (gint32 rank = 0; rank < program->world; rank++) {
+    g_autoptr (SpRecording) r = sp_record (program, rank, 7, &error);
+    g_assert_no_error (error);
+    g_autofree Over *over = find_over (r);
+    Rules rules = { .program = program, .r = r };
+    memset (rules.posted, 0xff, sizeof rules.posted);
+    memset (rules.due, 0xff, sizeof rules.due);
+    for (guint i = 0; i < r->commands->len; i++)
+      follow (&rules, (gint32) i, &over[i]);
+  }
+}
+
 /* A wait taken away is found. */
 static void
 test_check (void)
@@ -239,6 +358,8 @@ main (int argc, char **argv)
     g_test_add_data_func (path, &rehearse_cases[i], test_case);
     g_autofree char *overlap = g_strdup_printf ("/recording/overlap/%s", rehearse_cases[i].name);
     g_test_add_data_func (overlap, &rehearse_cases[i], test_overlap);
+    g_autofree char *waits = g_strdup_printf ("/recording/waits/%s", rehearse_cases[i].name);
+    g_test_add_data_func (waits, &rehearse_cases[i], test_waits);
   }
   return g_test_run ();
 }

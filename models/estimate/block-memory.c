@@ -107,6 +107,7 @@ find_parts (const SpProgram *program, const SpBlock *block, Parts *parts)
     const SpOp *ops = sp_program_segment (program, block, phase, &n);
 
     for (guint i = 0; i < n; i++) {
+      guint beside = sp_block_last_beside (program, block, phase, i, SP_OP_WEIGHT, SP_OP_WEIGHT);
       use++;
       for (guint j = 0; j < SP_MAX_IN + SP_MAX_OUT; j++) {
         guint8 slot = j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN];
@@ -115,7 +116,7 @@ find_parts (const SpProgram *program, const SpBlock *block, Parts *parts)
           parts->input[root] = 1;
         else {
           parts->first[root] = parts->first[root] ? parts->first[root] : use;
-          parts->last[root] = use;
+          parts->last[root] = MAX (parts->last[root], use + (guint16) (beside - i));
         }
       }
     }

@@ -60,22 +60,24 @@ plan_loop (const SpBlock *block, const SpLoop *loop, guint list, guint16 last_us
 static void
 plan_parts (const SpProgram *program, const SpBlock *block, SpUses *uses)
 {
-  guint use = 0;
+  guint offset = 0;
 
   for (SpPhase phase = SP_PHASE_RECOMPUTE; phase <= SP_PHASE_BACKWARD; phase++) {
     guint n;
     const SpOp *ops = sp_program_segment (program, block, phase, &n);
 
     for (guint i = 0; i < n; i++) {
-      guint16 *last = uses->last[ops[i].flags & SP_OP_WEIGHT ? SP_USES_WEIGHT : SP_USES_INPUT];
+      guint weight = ops[i].flags & SP_OP_WEIGHT;
+      guint beside = sp_block_last_beside (program, block, phase, i, weight, SP_OP_WEIGHT);
+      guint16 *last = uses->last[weight ? SP_USES_WEIGHT : SP_USES_INPUT];
 
-      use++;
       for (guint j = 0; j < SP_MAX_IN + SP_MAX_OUT; j++) {
         guint8 root = root_of (block, j < SP_MAX_IN ? ops[i].in[j] : ops[i].out[j - SP_MAX_IN]);
 
-        last[root] = end_of_loop (block, 1, root, (guint16) use);
+        last[root] = MAX (last[root], end_of_loop (block, 1, root, (guint16) (offset + beside + 1)));
       }
     }
+    offset += n;
   }
   for (guint i = 0; i < block->n_loops; i++)
     plan_loop (block, &block->loops[i], 1, uses->last[SP_USES_INPUT]);

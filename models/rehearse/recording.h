@@ -19,7 +19,10 @@
  * what the program wrote, and nothing is overwritten while it is in use; and as the engine has it (sim/engine.h), who
  * prices the same program: communication begins when the kernels before it are over, as NCCL's of PyTorch does. What is
  * not ASYNC is over before the next kernel; what is, on the tensor, sequence and outer streams, at the end of its list
- * or loop's step. All other order between queues is left open: that is what overlaps.
+ * or loop's step. All other order between queues is left open: that is what overlaps. What is sent on these three lives
+ * until it is over, so that no kernel waits for a place which it still holds: kernels wait for them as in the simulator,
+ * and for nothing else. Places do make gathers wait for what the pipeline sends, and kernels for activations on their way
+ * to the host, of which the simulator knows nothing.
  *
  * Zeros. Gradients, and the optimizer's states that do not live ALWAYS, begin as zeros: ZERO commands that the program
  * does not have are put in, for gradients that live ALWAYS at the start of the step.

@@ -29,8 +29,10 @@
  *    SUMMED    at the end of SYNC, or what is held over as sim/walk.h says; it starts with BACKWARD, of two parts with
  *              the first
  *    STEP_END  never; nor does ALWAYS, which is there from the start
- * A use in a loop counts until the loop's end, but for what ends with a tile (SpLoop); both memories of a carry live from the loop's start until the last use
- * of either, and what it starts from (init) is used until the loop's end. Where the schedule runs the backward in two
+ * An async op uses what it reads and writes until it is over (sp_block_last_beside of sim/program.h), so that no kernel
+ * beside it has to wait for its place. A use in a loop counts until the loop's end, but for what ends with a tile
+ * (SpLoop); both memories of a carry live from the loop's start until the last use of either, and what it starts from
+ * (init) is used until the loop's end. Where the schedule runs the backward in two
  * parts, what ops of both use ends with its last use in the second, what only one uses ends in that one, and what ends
  * with BACKWARD ends with the part that uses it last: GATHERED with the first. `peak_bytes` is the sum of the declared
  * bytes of what is live, at its largest, and `peak_by_class` that moment.
