@@ -268,13 +268,22 @@ price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layou
   }
 }
 
+/* Room for variants is left as it is: a search begins one for each layout. */
+static void
+begin_context (const SpEstimator *estimator, const SpProgram *program, SpEstimateContext *ret)
+{
+  ret->cost = &estimator->cost;
+  ret->program = program;
+  ret->state = NULL;
+}
+
 void
 sp_estimate_works (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
                    SpEstimateContext *ret)
 {
   g_return_if_fail (estimator->cache != NULL);
 
-  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  begin_context (estimator, program, ret);
   sp_program_write_frame (program, estimator->arch, layout, run);
   sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
   sp_cost_set_work_paths (&estimator->cost, estimator->cluster, program);
@@ -288,7 +297,7 @@ find_blocks (SpEstimator *estimator, SpProgram *program, const SpLayout *layout,
 {
   gboolean hit;
 
-  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  begin_context (estimator, program, ret);
   SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &hit);
   price_missing (estimator, program, layout, run, ret, state, hit);
   ret->state = state->blocks;
