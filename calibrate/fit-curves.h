@@ -10,12 +10,24 @@
 
 G_BEGIN_DECLS
 
-/* Of the card, as its device file says; 0 where no kernel is fitted. */
+/* Told of each curve, of families of each point, before its fit; how many there are. */
+typedef void (*SpFitProgress) (guint done, guint all, gpointer data);
+
+/* Of the card, as its device file says; 0 where no kernel is fitted. And who wants to know how far a fit is, or NULL. */
 typedef struct {
   gint32 sms;
   double launch_s;           /* 0: not known. Of softmax and linear attention where no point is short enough to say */
   double memory_bytes_per_s; /* reached; a GEMM's is looked for from 0.4 to 1.6 of it. 0: by what the points reach */
+  SpFitProgress progress;
+  gpointer progress_data;
 } SpFitGiven;
+
+static inline void
+sp_fit_tell (const SpFitGiven *given, guint done, guint all)
+{
+  if (given->progress != NULL)
+    given->progress (done, all, given->progress_data);
+}
 
 /* Points of one curve, in order of size. */
 typedef struct {

@@ -94,6 +94,7 @@ sp_fit_hold_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut whic
   static const char *const classes[] = { "kernels", "copies", "transfers" };
   g_autoptr (GPtrArray) groups = sp_fit_groups_new (points);
   GArray *held = g_array_new (FALSE, FALSE, sizeof (SpHeldOut));
+  guint done = 0;
 
   g_array_set_clear_func (held, held_clear);
   for (guint class = 0; class < G_N_ELEMENTS (classes); class ++) {
@@ -106,9 +107,11 @@ sp_fit_hold_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut whic
       if (group->kind > SP_CURVE_BROADCAST || class_of (group->kind) != class ||
           (which == SP_HOLD_OUT_FAMILIES && group->kind != SP_CURVE_GEMM))
         continue;
+      sp_fit_tell (given, done++, groups->len);
       if (which != SP_HOLD_OUT_FAMILIES)
         fitted = hold_out (group, which, NULL, points, given, errors);
       for (guint i = 0; which == SP_HOLD_OUT_FAMILIES && i < group->points->len; i++) {
+        sp_fit_tell (given, i, group->points->len);
         guint without =
             begins_family (group, i) ? hold_out (group, which, group->points->pdata[i], points, given, errors) : 0;
         fitted = MAX (fitted, without);

@@ -190,7 +190,9 @@ add_work (SpPoints *points, const SpMeasuredRow *row, double max_clock_hz)
 {
   if (row->time_s <= 0 || row->power_w <= 0 || row->clock_hz <= 0 || row->flops <= 0 || max_clock_hz <= 0)
     return;
-  SpWorkPoint point = { .flops_per_s = row->flops / row->time_s,
+  SpWorkPoint point = { .program = row->variant,
+                        .card = row->from,
+                        .flops_per_s = row->flops / row->time_s,
                         .bytes_per_s = (double) MAX (row->bytes, 0) / row->time_s,
                         .power_w = row->power_w,
                         .clock = MIN (row->clock_hz / max_clock_hz, 1),

@@ -31,6 +31,8 @@ typedef struct {
 
 /* What a program's kernels did together, and at what power and clock. */
 typedef struct {
+  const char *program; /* its name; the set's */
+  gint64 card;         /* SP_MEASURED_EMPTY: not said */
   double flops_per_s, bytes_per_s, power_w;
   double clock;  /* over the highest */
   gboolean held; /* the card's power limit held it down */

@@ -3,6 +3,7 @@
 #include "calibrate/fit-curves-private.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "models/estimate/curves.h"
 
@@ -60,6 +61,110 @@ set_quality (const SpWorkPoint *work, guint n, const SpFitted *fitted, SpCurve *
   curve->chi_square = fitted->chi_square;
 }
 
+/* --- from card to card -------------------------------------------------------------------------------------------- */
+
+enum { LEAST_CARDS = 3 };
+
+/* Programs are told apart by their names but for what stands behind the last stroke, their size. */
+static gsize
+stem_of (const char *program)
+{
+  const char *stroke = strrchr (program, '-');
+
+  return stroke != NULL ? (gsize) (stroke - program) : strlen (program);
+}
+
+/* ln (drawn / the law), of what the limit held down on a card that is known. */
+typedef struct {
+  guint card, program; /* from 0 */
+  double excess;
+} Draw;
+
+/* Number of `key`, a new one if need be. */
+static guint
+number_of (GHashTable *numbers, char *key)
+{
+  gpointer found;
+
+  if (g_hash_table_lookup_extended (numbers, key, NULL, &found)) {
+    g_free (key);
+    return GPOINTER_TO_UINT (found);
+  }
+  guint number = g_hash_table_size (numbers);
+  g_hash_table_insert (numbers, key, GUINT_TO_POINTER (number));
+  return number;
+}
+
+static GArray *
+draws_of (const SpPoints *points, const SpCurve *curve, guint *ret_cards, guint *ret_programs)
+{
+  g_autoptr (GHashTable) cards = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  g_autoptr (GHashTable) programs = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  GArray *draws = g_array_new (FALSE, FALSE, sizeof (Draw));
+  const SpQuantity *law = curve->value;
+
+  for (guint i = 0; i < points->work->len; i++) {
+    const SpWorkPoint *p = &g_array_index (points->work, SpWorkPoint, i);
+    double above_idle_w = p->power_w - law[SP_POWER_IDLE].value;
+    if (p->card == SP_MEASURED_EMPTY || !sp_work_is_held (p) || above_idle_w <= 0)
+      continue;
+    Draw draw = { .card = number_of (cards, g_strdup_printf ("%" G_GINT64_FORMAT, p->card)),
+                  .program = number_of (programs, g_strndup (p->program, stem_of (p->program))) };
+    draw.excess = log (above_idle_w / (law[SP_POWER_FLOP].value * p->clock * p->clock * p->flops_per_s +
+                                       law[SP_POWER_BYTE].value * p->bytes_per_s));
+    g_array_append_val (draws, draw);
+  }
+  *ret_cards = g_hash_table_size (cards);
+  *ret_programs = g_hash_table_size (programs);
+  return draws;
+}
+
+/* The mean of what is left of each card's draws, or each program's, without the other's part. */
+static void
+set_means (const GArray *draws, gboolean of_cards, const double *others, double *means, guint n)
+{
+  g_autofree guint *counts = g_new0 (guint, n);
+
+  for (guint i = 0; i < n; i++)
+    means[i] = 0;
+  for (guint i = 0; i < draws->len; i++) {
+    const Draw *draw = &g_array_index (draws, Draw, i);
+    guint own = of_cards ? draw->card : draw->program, other = of_cards ? draw->program : draw->card;
+    means[own] += draw->excess - others[other];
+    counts[own]++;
+  }
+  for (guint i = 0; i < n; i++)
+    means[i] /= counts[i];
+}
+
+/* Cards did not all run the same programs, of which some draw more than the law says: each card's part and each
+ * program's are found together, by turns. */
+static void
+fit_spread (const SpPoints *points, SpCurve *curve)
+{
+  enum { TURNS = 200 };
+  guint cards, programs;
+  g_autoptr (GArray) draws = draws_of (points, curve, &cards, &programs);
+  g_autofree double *of_card = g_new0 (double, cards + 1), *of_program = g_new0 (double, programs + 1);
+  double mean = 0, square = 0;
+
+  if (cards < LEAST_CARDS)
+    return;
+  for (guint turn = 0; turn < TURNS; turn++) {
+    set_means (draws, FALSE, of_card, of_program, programs);
+    set_means (draws, TRUE, of_program, of_card, cards);
+  }
+  for (guint i = 0; i < cards; i++)
+    mean += of_card[i] / cards;
+  for (guint i = 0; i < cards; i++)
+    square += (of_card[i] - mean) * (of_card[i] - mean);
+  double spread = sqrt (square / (cards - 1));
+  sp_fit_set_value (curve, SP_POWER_SPREAD, spread, spread / sqrt (2.0 * (cards - 1)), "all alike");
+  curve->covariance[SP_POWER_SPREAD][SP_POWER_SPREAD] = curve->error[SP_POWER_SPREAD] * curve->error[SP_POWER_SPREAD];
+}
+
+/* --- the law ------------------------------------------------------------------------------------------------------ */
+
 gboolean
 sp_fit_power (const SpPoints *points, SpCurve *curve)
 {
@@ -95,5 +200,6 @@ sp_fit_power (const SpPoints *points, SpCurve *curve)
   sp_fit_set_value (curve, SP_POWER_LIMIT, limit, error, "all alike");
   curve->covariance[SP_POWER_LIMIT][SP_POWER_LIMIT] = error * error;
   set_quality (work, n, &fitted, curve);
+  fit_spread (points, curve);
   return TRUE;
 }

@@ -161,6 +161,7 @@ sp_fit_points (const SpPoints *points, const SpFitGiven *given, const char *name
     g_autofree double *weights = g_new0 (double, group->points->len);
     g_autoptr (GPtrArray) used = g_ptr_array_new ();
     char *missing = NULL;
+    sp_fit_tell (given, t, groups->len);
     SpCurve *curve = sp_profile_add (fit->profile, group->kind, group->variant);
     gboolean found = sp_fit_group (group, NULL, points, given, fit->profile, curve, used, residuals, weights, &missing);
     if (missing != NULL)

@@ -69,6 +69,7 @@ work_row (const Loop *loop, const SpPlayer *player, const SpRecording *recording
 
   row.variant = g_string_chunk_insert_const (loop->words, variant);
   row.ranks = row.nodes = 1;
+  row.from = loop->sweep->card >= 0 ? loop->sweep->card : SP_MEASURED_EMPTY;
   row.bytes = 0;
   for (guint i = 0; i < recording->commands->len; i++) {
     const SpOp *op = &g_array_index (recording->commands, SpCommand, i).op;

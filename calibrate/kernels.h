@@ -2,7 +2,7 @@
 /* The sweep of programs' kernels on one GPU: all ops that compute, in the program's order, without what goes between
  * GPUs, as rows of a measured CSV: op "kernel", its form (sim/op-form.h) as the variant; of those alike in a program,
  * FLOP too, the mean. Of a program for several GPUs what one rank of each role runs (sim/roles.h), with the operands that
- * it has; one more row, of op "work", says what they did together, where the card says at what power. Softmax attention
+ * it has; one more row, of op "work", says what they did together and on which card, where that says at what power. Softmax attention
  * by each library that is here, cuDNN's marked in its form, or by the one that is asked for. */
 #pragma once
 
@@ -14,6 +14,7 @@
 typedef struct {
   SpExecution *execution; /* files, programs, output */
   int repeats;
+  int card; /* its number among those that are fitted together; negative: not said */
 } SpKernelSweep;
 
 /* The row of a command of that form: op, variant, sizes; no time. `words` keeps its variant. */

@@ -19,7 +19,7 @@ typedef struct {
   SpBench bench;
   gboolean lists;
   char *what, *shapes, *least, *most, *forced, *attention, *beside;
-  int timeout_s, threads;
+  int timeout_s, threads, card;
 } Options;
 
 static gboolean fail (GError **error, const char *format, ...) G_GNUC_PRINTF (2, 3);
@@ -241,10 +241,10 @@ run_beside (Options *options, GError **error)
 static gboolean
 run_kernels (Options *options, char **programs, GError **error)
 {
-  SpKernelSweep sweep = { &options->execution, options->sweep.repeats };
+  SpKernelSweep sweep = { &options->execution, options->sweep.repeats, options->card };
 
-  if (options->sweep.repeats < 1 || options->timeout_s < 1)
-    return fail (error, "--repeats and --timeout take 1 or more");
+  if (options->sweep.repeats < 1 || options->timeout_s < 1 || options->card < -1)
+    return fail (error, "--repeats and --timeout take 1 or more, --card 0 or more");
   if (!take_programs (options, programs, error))
     return FALSE;
   if (options->beside != NULL)
@@ -361,6 +361,9 @@ parse (Options *o, int which, int *argc, char ***argv, GError **error)
     { "repeats", 0, 0, G_OPTION_ARG_INT, &o->sweep.repeats, "samples of a kernel, default 5", "N" },
     { "attention", 0, 0, G_OPTION_ARG_STRING, &o->attention,
       "whose softmax attention, seqpar or cudnn; default: each that is here", "LIBRARY" },
+    { "card", 0, 0, G_OPTION_ARG_INT, &o->card,
+      "this card's number among those whose files are fitted together: of three or more the fit says how they differ",
+      "N" },
     { "beside", 0, 0, G_OPTION_ARG_STRING, &o->beside,
       "on the program's GPUs: alone and beside transfers of them all, as reduce-scatter,all-gather", "LIST" },
     { NULL },
@@ -405,7 +408,8 @@ main (int argc, char **argv)
   Options o = { .sweep = { .repeats = 5, .seed = 1, .shapes = sp_measured_new () },
                 .execution = { .steps = 10, .warm_up = 3 },
                 .bench = { .repeats = 21 },
-                .timeout_s = 120 };
+                .timeout_s = 120,
+                .card = -1 };
   g_autoptr (GError) error = NULL;
   int which = argc > 1 ? find_command (argv[1]) : -1;
   gboolean good = FALSE;

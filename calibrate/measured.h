@@ -14,7 +14,8 @@
  * Bytes are payload: the full buffer of an all-gather and a reduce-scatter, the buffer of an all-reduce, a rank's
  * buffer of an all-to-all, the message of a send. GEMM is C[m,n] = A[m,k] B[k,n]; attention has m queries, n keys and
  * heads of k; linear attention m tokens and heads of k (keys) and n (values). A kernel has its op's sizes, bytes over
- * the memory bus and FLOP, as the program has them (sim/op.h). `from` and `to` are GPUs. `beside` is what ran at the
+ * the memory bus and FLOP, as the program has them (sim/op.h). `from` and `to` are GPUs; of work `from` is the card that
+ * did it, counted over all files that are fitted together: who puts files of several cards together numbers them. `beside` is what ran at the
  * same time: a transfer beside a GEMM has that GEMM's m, n and k, a GEMM beside a transfer the transfer's bytes; a copy
  * beside a transfer has the transfer's bytes and its own as m, and so has a transfer beside a copy the copy's.
  * clock_hz (of the SMs), power_w and temperature_c are the card's means while that was timed over and over, throttle

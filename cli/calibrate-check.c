@@ -124,6 +124,7 @@ compare_run (const SpCheckOptions *o, const SpExecuted *executed, char **sets, S
   if (sp_estimate_interval (&estimator, program, &s->run, &interval))
     sp_interval_apply (&interval, &simulated.result);
   memcpy (c->interval_s, simulated.result.interval_s, sizeof c->interval_s);
+  memcpy (c->interval_curves_s, simulated.result.interval_parts_s[SP_PART_CURVES], sizeof c->interval_curves_s);
   c->step_s = sp_executed_step_s (c->run);
   if (executed->max_clock_hz > 0)
     c->clock = sp_executed_clock_hz (c->run) / executed->max_clock_hz;

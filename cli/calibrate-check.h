@@ -25,7 +25,7 @@ typedef struct {
   double step_s, predicted_s;
   SpExposed exposed;
   double memory_bytes, predicted_memory_bytes; /* memory: 0 where not measured */
-  double interval_s[2];                        /* 0: none */
+  double interval_s[2], interval_curves_s[2];  /* 0: none; of all, of curves alone */
   double clock, predicted_clock;               /* of the work, over the highest; clock: 0 where not measured */
   gboolean bytes_agree;
   SpCheckedOps ops[SP_N_OPS];

@@ -4,6 +4,7 @@
 
 #include "calibrate/fit.h"
 #include "cli/calibrate.h"
+#include "cli/progress.h"
 #include "models/inputs/ini.h"
 
 typedef struct {
@@ -241,10 +242,15 @@ add_lines (const char *title, const GPtrArray *lines, GString *out)
 }
 
 static void
-add_held_out (const SpPoints *points, const SpFitGiven *given, SpHoldOut which, GString *out)
+add_held_out (const SpPoints *points, const SpFitGiven *card, SpHoldOut which, GString *out)
 {
   static const char *const head[] = { "curve", "fitted", "held out", "median", "p90", "worst", NULL };
-  g_autoptr (GArray) held = sp_fit_hold_out (points, given, which);
+  g_autofree char *what = g_strdup_printf ("holding out, %s", sp_hold_out_names[which]);
+  SpFitGiven given = *card;
+  SpCliProgress progress;
+  sp_cli_progress_begin_fit (&progress, what, &given);
+  g_autoptr (GArray) held = sp_fit_hold_out (points, &given, which);
+  sp_cli_progress_end (&progress);
   g_autoptr (SpTable) table = sp_table_new ("lrrrrr");
 
   for (guint i = 0; head[i] != NULL; i++)
@@ -300,11 +306,15 @@ sp_calibrate_fit (char **args, GString *out, GError **error)
       !sp_calibrate_points (o.rest, o.device, least, &m, error))
     return FALSE;
   g_autofree char *source = source_of (o.rest, m.sets, m.card);
-  g_autoptr (SpFit) fit = sp_fit_points (m.points, &m.given,
+  SpCliProgress progress;
+  SpFitGiven given = m.given;
+  sp_cli_progress_begin_fit (&progress, "fitting", &given);
+  g_autoptr (SpFit) fit = sp_fit_points (m.points, &given,
                                          o.name != NULL   ? o.name
                                          : m.card != NULL ? m.card
                                                           : "measured",
                                          m.card, source);
+  sp_cli_progress_end (&progress);
   if (fit->profile->curves->len == 0) {
     g_autofree char *why =
         fit->refused->len > 0 ? g_strdup (fit->refused->pdata[0]) : g_strdup ("no row can be fitted");

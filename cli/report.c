@@ -178,7 +178,7 @@ add_answer (const Report *report, GString *page)
       all, low, high);
   if (e->interval_s[1] > 0) {
     g_autofree char *from = sp_text_seconds (e->interval_s[0]), *to = sp_text_seconds (e->interval_s[1]);
-    add (page, " Of the profile's curves alone an interval of 95 %% is %s to %s.", from, to);
+    add (page, " Of the profile alone, its curves and its cards, an interval of 95 %% is %s to %s.", from, to);
   }
   add (page, " The figures rest on values that are at worst <b>%s</b>.</p>\n", sp_provenance_name (e->provenance));
 }

@@ -87,16 +87,16 @@ add_time (JsonBuilder *builder, const SpEstimate *e)
 
 /* null without a fitted profile. */
 static void
-add_interval (JsonBuilder *builder, const SpEstimate *e)
+add_interval (JsonBuilder *builder, const char *key, const double interval_s[2])
 {
-  if (e->interval_s[1] == 0) {
-    sp_json_string (builder, "interval_s", NULL);
+  if (interval_s[1] == 0) {
+    sp_json_string (builder, key, NULL);
     return;
   }
-  json_builder_set_member_name (builder, "interval_s");
+  json_builder_set_member_name (builder, key);
   json_builder_begin_array (builder);
-  for (guint i = 0; i < G_N_ELEMENTS (e->interval_s); i++)
-    json_builder_add_double_value (builder, e->interval_s[i]);
+  for (guint i = 0; i < 2; i++)
+    json_builder_add_double_value (builder, interval_s[i]);
   json_builder_end_array (builder);
 }
 
@@ -108,7 +108,9 @@ sp_result_json (JsonBuilder *builder, const SpEstimate *e, const GPtrArray *note
   sp_json_number (builder, "step_time_low_s", e->low_s);
   sp_json_number (builder, "step_time_serial_s", e->serial_s);
   sp_json_number (builder, "step_time_high_s", e->high_s);
-  add_interval (builder, e);
+  add_interval (builder, "interval_s", e->interval_s);
+  add_interval (builder, "interval_curves_s", e->interval_parts_s[SP_PART_CURVES]);
+  add_interval (builder, "interval_cards_s", e->interval_parts_s[SP_PART_CARDS]);
   sp_json_number (builder, "tokens_per_s", e->tokens_per_s);
   sp_json_number (builder, "mfu", e->mfu);
   sp_json_number (builder, "mfu_causal", e->mfu_causal);
@@ -288,6 +290,28 @@ add_verdict (const SpEstimate *e, GString *out)
     g_string_append_printf (out, "\nDOES NOT FIT: %s of %s, lacks %s (%s bytes)\n", used, capacity, gap, exact);
 }
 
+/* Half of the width, of the step. */
+static double
+give_or_take (const SpEstimate *e, SpIntervalPart part)
+{
+  return (e->interval_parts_s[part][1] - e->interval_parts_s[part][0]) / 2 / e->step_time_s;
+}
+
+static char *
+interval_text (const SpEstimate *e)
+{
+  double cards = give_or_take (e, SP_PART_CARDS);
+  g_autofree char *from = sp_text_seconds (e->interval_s[0]), *to = sp_text_seconds (e->interval_s[1]);
+  g_autofree char *parts = cards > 0 ? g_strdup_printf (" (%.1f %%), and of which cards and their clocks (%.1f %%)",
+                                                        100 * give_or_take (e, SP_PART_CURVES), 100 * cards)
+                                     : g_strdup ("");
+
+  return g_strdup_printf (
+      "%s to %s   (95 %%, of the profile's curves, which %.0f %% of the step rests on%s; not of the "
+      "model)",
+      from, to, 100 * e->interval_share, parts);
+}
+
 static void
 add_speed (const SpEstimate *e, SpMfuConvention convention, GString *out)
 {
@@ -299,12 +323,8 @@ add_speed (const SpEstimate *e, SpMfuConvention convention, GString *out)
   sp_table_cell (table, "step time");
   sp_table_take (table, g_strdup_printf ("%s   (low %s, serial %s, high %s)", text[0], text[1], text[2], text[3]));
   if (e->interval_s[1] > 0) {
-    g_autofree char *from = sp_text_seconds (e->interval_s[0]), *to = sp_text_seconds (e->interval_s[1]);
     sp_table_cell (table, "interval");
-    sp_table_take (table,
-                   g_strdup_printf ("%s to %s   (95 %%, of the profile's curves, which %.0f %% of the step rests on; "
-                                    "not of the model)",
-                                    from, to, 100 * e->interval_share));
+    sp_table_take (table, interval_text (e));
   }
   sp_table_cell (table, "tokens/s");
   g_autofree char *tokens = sp_text_count (e->tokens_per_s);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "sim/trace.h"
 
 #include "sim/program.h"
@@ -16,7 +17,8 @@
 
 struct _SpTrace {
   char *path;
-  char *written_path; /* until it is renamed; NULL: in place */
+  char *written_path; /* until it is renamed; NULL: in place, or without a name */
+  gboolean nameless;  /* it gets one when it is whole */
   int fd;             /* -1: closed */
   int failed;         /* errno of the first write that failed */
   guint64 n_events;
@@ -367,18 +369,67 @@ set_error (GError **error, int code, const char *verb, const char *path)
                g_strerror (code));
 }
 
+/* A file without a name in the folder of `path`, which is gone if we are killed; -1 where file systems have none. */
+static int
+open_nameless (const char *path)
+{
+  g_autofree char *folder = g_path_get_dirname (path);
+
+  return g_open (folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+}
+
+/* FALSE with errno. */
+static gboolean
+name_it (int fd, const char *name)
+{
+  g_autofree char *of = g_strdup_printf ("/proc/self/fd/%d", fd);
+
+  return linkat (AT_FDCWD, of, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+}
+
+/* Where there is no such name yet that is all; else it has another one for a moment. */
+static gboolean
+name_nameless (SpTrace *trace)
+{
+  enum { TRIES = 100 };
+
+  if (name_it (trace->fd, trace->path))
+    return TRUE;
+  for (guint i = 0; i < TRIES && errno == EEXIST; i++) {
+    g_autofree char *beside = g_strdup_printf ("%s.%06x", trace->path, g_random_int () & 0xffffff);
+    if (name_it (trace->fd, beside)) {
+      trace->written_path = g_steal_pointer (&beside);
+      return TRUE;
+    }
+  }
+  return FALSE;
+}
+
+/* -1 with errno; ret_beside: NULL, or the name that it has until it is whole. */
+static int
+open_file (const char *path, gboolean *ret_nameless, char **ret_beside)
+{
+  GStatBuf info;
+
+  *ret_nameless = FALSE;
+  *ret_beside = NULL;
+  if (g_stat (path, &info) == 0 && !S_ISREG (info.st_mode))
+    return g_open (path, O_WRONLY | O_CLOEXEC, 0);
+  int fd = open_nameless (path);
+  *ret_nameless = fd >= 0;
+  if (fd >= 0)
+    return fd;
+  *ret_beside = g_strconcat (path, ".XXXXXX", NULL);
+  return g_mkstemp_full (*ret_beside, O_WRONLY | O_CLOEXEC, 0666);
+}
+
 SpTrace *
 sp_trace_open (const char *path, GError **error)
 {
-  g_autofree char *beside = g_strconcat (path, ".XXXXXX", NULL);
-  GStatBuf info;
-  int fd;
+  g_autofree char *beside = NULL;
+  gboolean nameless;
+  int fd = open_file (path, &nameless, &beside);
 
-  if (g_stat (path, &info) == 0 && !S_ISREG (info.st_mode)) {
-    g_clear_pointer (&beside, g_free);
-    fd = g_open (path, O_WRONLY | O_CLOEXEC, 0);
-  } else
-    fd = g_mkstemp_full (beside, O_WRONLY | O_CLOEXEC, 0666);
   if (fd < 0) {
     set_error (error, errno, "make", path);
     return NULL;
@@ -386,6 +437,7 @@ sp_trace_open (const char *path, GError **error)
   SpTrace *trace = g_new (SpTrace, 1);
   trace->path = g_strdup (path);
   trace->written_path = g_steal_pointer (&beside);
+  trace->nameless = nameless;
   trace->fd = fd;
   trace->failed = 0;
   trace->n_events = 0;
@@ -420,6 +472,8 @@ sp_trace_close (SpTrace *trace, GError **error)
   g_assert (trace->fd >= 0);
   put (trace, "\n]}\n");
   flush (trace);
+  if (trace->failed == 0 && trace->nameless && !name_nameless (trace))
+    trace->failed = errno;
   if (close (trace->fd) != 0 && trace->failed == 0)
     trace->failed = errno;
   trace->fd = -1;

@@ -6,9 +6,9 @@
  * streams are threads, ops are slices, messages are arrows, memory and link load are counters.
  *
  * It is streamed: events go through one buffer to the disk in the order of the calls, nothing is kept, and the same
- * calls give the same file byte for byte. The file is written under another name beside it and renamed when it is
- * complete, so a run that fails leaves none behind; what exists and is no regular file (a device, a pipe) is written
- * in place.
+ * calls give the same file byte for byte. The file gets its name when it is complete, so a run that fails or is killed
+ * leaves none behind; where the file system has no files without a name it is written under another one beside it, which
+ * stays if the run is killed. What exists and is no regular file (a device, a pipe) is written in place.
  *
  * Dates are exact: microseconds, as the format has them, with the decimals that the picoseconds need. Viewers round
  * to nanoseconds.

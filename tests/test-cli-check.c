@@ -64,8 +64,10 @@ test_chain (void)
   g_assert_cmpfloat (number_of (all, "time_median_error"), <=, 0.05);
   g_assert_cmpfloat (number_of (all, "time_worst_error"), <=, 0.15);
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
-  /* Not more: cards of another machine ran at clocks 3 % lower in the middle, 8 % at most, which no curve knows. */
-  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 12);
+  /* Cards of another machine ran at clocks 2 % lower in the middle, 8 % at most, which no curve knows, but the cards' part
+   * does: 95 % are wanted, of 34 two or three may lie outside. */
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 31);
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval_of_curves"), >=, 12);
   /* Of the 30 that communicate; why not more: calibrate/README.md. */
   for (guint i = 0; i < json_array_get_length (runs); i++) {
     JsonObject *run = json_array_get_object_element (runs, i);
@@ -81,6 +83,28 @@ test_chain (void)
   g_auto (Run) said = run_cli ("run", scenario, "--set", "profile=h200.ini");
   g_assert_cmpint (said.status, ==, 0);
   assert_contains (said.out, "those of NVIDIA H200 (measured); the cluster's GPUs are H200 SXM 141GB");
+}
+
+/* The same programs on two other cards, which nothing was fitted to or chosen by: what is wanted of the step, and 95 % in
+ * the interval, of 30 two may lie outside. */
+static void
+test_later (void)
+{
+  g_autofree char *executed = shipped ("executed", "h200x2-later.csv");
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  g_autoptr (GError) error = NULL;
+
+  g_auto (Run) check = run_cli ("calibrate", "check", "h200-1x2", executed, "--json");
+  g_assert_cmpint (check.status, ==, 0); /* 5 % and three times that */
+  json_parser_load_from_data (parser, check.out, -1, &error);
+  g_assert_no_error (error);
+  JsonObject *all = json_node_get_object (json_parser_get_root (parser));
+  JsonArray *runs = json_object_get_array_member (all, "runs");
+  g_assert_cmpuint (json_array_get_length (runs), ==, 30);
+  for (guint i = 0; i < json_array_get_length (runs); i++)
+    g_assert_true (json_object_get_boolean_member (json_array_get_object_element (runs, i), "bytes_agree"));
+  g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 28);
 }
 
 /* Four H200 of another day: transfers of groups of two and four, kernels of the pair, and 29 runs of one axis and of
@@ -217,6 +241,7 @@ main (int argc, char **argv)
 {
   if (!begin_cli (&argc, &argv))
     return 0;
+  g_test_add_func ("/cli-check/later", test_later);
   g_test_add_func ("/cli-check/four", test_four);
   g_test_add_func ("/cli-check/one", test_one);
   g_test_add_func ("/cli-check/chain", test_chain);

@@ -21,22 +21,25 @@
 #define FLOP 1.5e-12
 #define BYTE 90e-12
 
+/* Of cards that differ by `spread`, and draw `energy` times as much as those above. */
 static char *
-profile_text (double limit_w)
+profile_text (double limit_w, double spread, double energy)
 {
+  g_autofree char *differ = spread > 0 ? g_strdup_printf ("spread = %.17g\n", spread) : g_strdup ("");
+
   return limit_w > 0 ? g_strdup_printf (HEAD GEMM ATTENTION
-                                        "[power]\nidle = %g W\nflop = %g pJ\nbyte = %g pJ\nlimit = %.17g W\n",
-                                        IDLE, FLOP * 1e12, BYTE * 1e12, limit_w)
+                                        "[power]\nidle = %g W\nflop = %.17g pJ\nbyte = %.17g pJ\nlimit = %.17g W\n%s",
+                                        IDLE, energy * FLOP * 1e12, energy * BYTE * 1e12, limit_w, differ)
                      : g_strdup (HEAD GEMM ATTENTION);
 }
 
 /* A shipped scenario, on a card that draws at most limit_w; 0: nothing is known of it. */
 static void
-subject_init (Subject *s, const char *name, double limit_w)
+subject_of_cards (Subject *s, const char *name, double limit_w, double spread, double energy)
 {
   g_autoptr (GError) error = NULL;
   g_autofree char *path = g_build_filename (g_getenv ("SEQPAR_DATA"), "executed", name, NULL);
-  g_autofree char *text = profile_text (limit_w);
+  g_autofree char *text = profile_text (limit_w, spread, energy);
 
   s->scenario = sp_scenario_load (path, NULL, &error);
   g_assert_no_error (error);
@@ -45,6 +48,12 @@ subject_init (Subject *s, const char *name, double limit_w)
   s->program = sp_program_new ();
   sp_estimator_init (&s->estimator, s->scenario->arch, s->scenario->cluster, s->scenario->framework, SP_MFU_SEQPAR);
   sp_estimate_layout (&s->estimator, s->program, &s->scenario->layout, &s->scenario->run, &s->estimate);
+}
+
+static void
+subject_init (Subject *s, const char *name, double limit_w)
+{
+  subject_of_cards (s, name, limit_w, 0, 1);
 }
 
 /* What the commands of one GPU's work draw, one kernel after the other at the clock that was found. */
@@ -162,6 +171,52 @@ test_readers (void)
   }
 }
 
+/* Cards that differ: of two the one that draws more is to be expected 1 / sqrt (pi) of their spread above the mean, and the
+ * step is that of cards which all draw as much; one card alone is the mean one. */
+static void
+test_cards (void)
+{
+  const struct {
+    const char *name;
+    double above; /* standard deviations */
+  } cases[] = { { "s1b-8k-tensor2.ini", 1 / sqrt (G_PI) }, { "one/s1b-8k-recompute.ini", 0 } };
+
+  for (guint i = 0; i < G_N_ELEMENTS (cases); i++) {
+    g_auto (Subject) alike = { 0 }, differ = { 0 }, worse = { 0 };
+    subject_init (&alike, cases[i].name, 500);
+    subject_of_cards (&differ, cases[i].name, 500, 0.1, 1);
+    subject_of_cards (&worse, cases[i].name, 500, 0, exp (0.1 * cases[i].above));
+    double ratio = differ.estimate.step_time_s / worse.estimate.step_time_s;
+    g_test_message ("%s: %.6g s, of cards that differ %.6g s", cases[i].name, alike.estimate.step_time_s,
+                    differ.estimate.step_time_s);
+    g_assert_cmpfloat (fabs (ratio - 1), <, 1e-9);
+    g_assert_true ((differ.estimate.step_time_s > alike.estimate.step_time_s * 1.001) == (cases[i].above > 0));
+  }
+}
+
+/* One cache for numbers of GPUs whose blocks are alike: each has its own clock. */
+static void
+test_cards_cached (void)
+{
+  g_auto (Subject) s = { 0 };
+  g_autoptr (SpBlockCache) cache = sp_block_cache_new (4);
+  double before = 1;
+
+  subject_of_cards (&s, "s350m-8k-data2-zero1.ini", 450, 0.1, 1);
+  SpEstimator cached = s.estimator;
+  cached.cache = cache;
+  for (gint32 data = 1; data <= 2; data++) {
+    SpLayout layout = s.scenario->layout;
+    SpEstimate with, without;
+    layout.data = data;
+    sp_estimate_layout (&cached, s.program, &layout, &s.scenario->run, &with);
+    sp_estimate_layout (&s.estimator, s.program, &layout, &s.scenario->run, &without);
+    g_assert_true (memcmp (&with, &without, sizeof with) == 0);
+    g_assert_cmpfloat (cached.cost.clocks[0], <, before * 0.999);
+    before = cached.cost.clocks[0];
+  }
+}
+
 int
 main (int argc, char **argv)
 {
@@ -170,5 +225,7 @@ main (int argc, char **argv)
   g_test_add_func ("/clock/neutral", test_neutral);
   g_test_add_func ("/clock/kernels", test_kernels);
   g_test_add_func ("/clock/readers", test_readers);
+  g_test_add_func ("/clock/cards", test_cards);
+  g_test_add_func ("/clock/cards/cached", test_cards_cached);
   return g_test_run ();
 }

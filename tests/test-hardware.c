@@ -303,9 +303,10 @@ test_all_shipped (void)
       g_autofree char *group = g_key_file_get_start_group (keys);
       static const char *const unsourced[] = {
         "name", "bf16", "nodes", "gpus-per-node", "device", "fused-attention", "selective", "recompute-whole", "host",
-        "fp32-logits", "loss-gradient", "lasp-local", "host-ahead", "glu", "attention-output", "gathers", "ends",
-        "gradients", "autocast", "gradient-buckets", "attention-library", "sequence-gather", "gradient-sums",
-        "network-protocol", "network-algorithm", "shards", "state-dict", "data-calls", "tensor-backward",
+        "fp32-logits", "loss-gradient", "lasp-local", "host-ahead", "glu", "attention-output", "attention-blocks",
+        "attention-heads", "gathers", "ends", "gradients", "autocast", "gradient-buckets", "attention-library",
+        "sequence-gather", "gradient-sums", "network-protocol", "network-algorithm", "shards", "state-dict",
+        "data-calls", "tensor-backward",
         /* shapes of networks */
         "node", "gpus-per-switch", "switches-per-socket", "fabric", "nodes-per-leaf", "dims", "groups",
         "routers-per-group", "nodes-per-router", NULL

@@ -253,6 +253,90 @@ check_draws (GRand *rand, const char *scenario)
   g_assert_cmpfloat (fabs (covered - 0.95), <, 5 * sqrt (0.95 * 0.05 / DRAWS) + 0.005);
 }
 
+/* --- cards -------------------------------------------------------------------------------------------------------- */
+
+/* Curves that are known, on cards of which not all is: a law whose clocks are off by 4 %, and cards that draw more or less
+ * by 8 %, of which a step of two waits for the one that draws more. */
+#define CARDS                                                                                                          \
+  HEAD "[gemm]\nlaunch = 3 us\nrate = 700 TFLOP/s\nmemory-rate = 3000 GB/s\nprologue = 200\ntile-128 = 0.9\n"          \
+       "tile-64 = 0.5\ntail = 0.5\n[kernel.attention.causal.7.3]\nlaunch = 10 us\nrate = 500 TFLOP/s\n"                \
+       "[power]\nidle = 60 W\nflop = 1.5 pJ\nbyte = 90 pJ\nlimit = 520 W\npoints = 100\n"
+
+/* Steps on cards that are drawn: the mean is the step, the standard deviation and what lies within the interval's, as
+ * of draws above; and all of it is the cards' part. */
+static void
+check_cards (GRand *rand, const char *scenario, guint gpus)
+{
+  g_auto (Subject) s = { 0 };
+  double sum = 0, squares = 0;
+  SpInterval interval;
+  guint inside = 0;
+
+  subject_init (&s, scenario, "zero=1", CARDS "scatter = 0.04\nspread = 0.08\n");
+  SpCurve *power = (SpCurve *) sp_profile_find (s.scenario->cluster->profile, SP_CURVE_POWER, NULL, 0, 0);
+  const SpCurve as_is = *power;
+  g_assert_true (interval_of (&s, &interval));
+  g_assert_true (interval.parts[SP_PART_CURVES].low == 1 && interval.parts[SP_PART_CURVES].high == 1);
+  g_assert_true (interval.parts[SP_PART_CARDS].low == interval.low &&
+                 interval.parts[SP_PART_CARDS].high == interval.high);
+  g_assert_cmpfloat (s.estimator.cost.clocks[0], <, 0.95);
+  double step_s = s.estimate.step_time_s;
+  for (guint i = 0; i < DRAWS; i++) {
+    double most = -INFINITY;
+    for (guint card = 0; card < gpus; card++) {
+      double draws = 0.08 * draw_normal (rand);
+      most = MAX (most, draws);
+    }
+    *power = as_is;
+    power->value[SP_POWER_SPREAD].value = 0;
+    power->value[SP_POWER_FLOP].value *= exp (most);
+    power->value[SP_POWER_BYTE].value *= exp (most);
+    sp_curve_scale_s (power, exp (0.04 * draw_normal (rand)));
+    estimate (&s);
+    double by = s.estimate.step_time_s / step_s - 1;
+    sum += by;
+    squares += by * by;
+    inside += by >= interval.low - 1 && by <= interval.high - 1;
+  }
+  *power = as_is;
+  double deviation = sqrt ((squares - sum * sum / DRAWS) / (DRAWS - 1)), covered = (double) inside / DRAWS;
+  double expected = (interval.high - interval.low) / (2 * DEVIATIONS);
+  g_test_message ("%s: mean %+.3f %%, standard deviation %.4f %%, the interval's %.4f %%, %.2f %% inside", scenario,
+                  100 * sum / DRAWS, 100 * deviation, 100 * expected, 100 * covered);
+  g_assert_cmpfloat (fabs (sum / DRAWS), <, 5 * deviation / sqrt (DRAWS) + 0.001);
+  g_assert_cmpfloat (fabs (deviation / expected - 1), <, 5 / sqrt (2.0 * DRAWS) + 0.04);
+  g_assert_cmpfloat (fabs (covered - 0.95), <, 5 * sqrt (0.95 * 0.05 / DRAWS) + 0.005);
+}
+
+static void
+test_cards (void)
+{
+  g_autoptr (GRand) rand = draw_rand_new ();
+
+  check_cards (rand, "one/s1b-8k-recompute.ini", 1);
+  check_cards (rand, "s1b-8k-tensor2.ini", 2);
+}
+
+/* At a lower clock more of the step is kernels that have curves, and that these in as much more time could run at a higher
+ * one is no part of what goes with them. */
+static void
+test_share (void)
+{
+  g_auto (Subject) held = { 0 }, free = { 0 };
+  SpInterval of_held, of_free;
+
+  subject_init (&held, "one/s1b-8k-recompute.ini", "zero=1", CARDS "scatter = 0.04\n");
+  subject_init (&free, "one/s1b-8k-recompute.ini", "zero=1", CARDS "scatter = 0.04\n");
+  SpCurve *power = (SpCurve *) sp_profile_find (free.scenario->cluster->profile, SP_CURVE_POWER, NULL, 0, 0);
+  power->value[SP_POWER_LIMIT].value *= 1.9; /* never reached */
+  estimate (&free);
+  g_assert_true (interval_of (&held, &of_held) && interval_of (&free, &of_free));
+  g_test_message ("share at a clock of %.3f %.4f, at %.3f %.4f", held.estimator.cost.clocks[0], of_held.share,
+                  free.estimator.cost.clocks[0], of_free.share);
+  g_assert_true (free.estimator.cost.clocks[0] == 1);
+  g_assert_cmpfloat (of_held.share, >, of_free.share);
+}
+
 static void
 test_draws (void)
 {
@@ -270,5 +354,7 @@ main (int argc, char **argv)
   g_test_add_func ("/interval/correlated", test_correlated);
   g_test_add_func ("/interval/none", test_none);
   g_test_add_func ("/interval/draws", test_draws);
+  g_test_add_func ("/interval/cards", test_cards);
+  g_test_add_func ("/interval/share", test_share);
   return g_test_run ();
 }

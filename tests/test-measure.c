@@ -21,6 +21,7 @@ static const Wrong wrong[] = {
   { "execute -o OUT", "a program was expected" },
   { "execute -o OUT --steps 0 step.prog", "--steps" },
   { "kernels step.prog", "-o FILE" },
+  { "kernels --card -2 -o OUT step.prog", "--card 0 or more" },
   { "kernels --attention flash -o OUT step.prog", "--attention flash: quickest, seqpar or cudnn" },
   { "execute --attention cuDNN -o OUT step.prog", "--attention cuDNN: quickest, seqpar or cudnn" },
   { "bench -o OUT norn", "the nearest is norm" },

@@ -80,6 +80,9 @@ static const struct {
   { HEAD "[power]\nidle = 60 W\nflop = 1 pj\n", { "[power] flop = \"1 pj\"", "expected an energy", "pJ" } },
   { HEAD ALL_GATHER "correlation = 2\n", { "correlation = \"2\"", "expected 1 numbers from -1 to 1" } },
   { HEAD ALL_GATHER "correlation = 0.1, 0.2\n", { "correlation", "of the 2 values" } },
+  { HEAD "[all-gather.2x1]\nbegin-1 = 1024 B\nend-1 = 1 MiB\nlatency-1 = 10 us\nlatency-1.source = measured: x\n"
+         "latency-1.error = 0.5 us\ngrowth-1 = 0\nrate-1 = 100 GB/s\nrate-1.source = measured: x\ncorrelation = 0.1\n",
+    { "correlation = \"0.1\"", "of 2 values with an error, and 1 have one", "rate-1.error is missing" } },
   { HEAD ALL_GATHER "begin-2 = 1 MiB\n", { "begin-2 = \"1 MiB\"", "more than end-1" } },
   { HEAD "[all-gather.2x1]\nbegin-1 = 8 B\nend-1 = 4 B\n", { "end-1 = \"4 B\"", "from 8 B" } },
   { HEAD ALL_GATHER "begin-2 = 4 MiB\nend-2 = 1 GiB\n", { "latency-2: missing" } },

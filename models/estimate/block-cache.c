@@ -168,6 +168,15 @@ host_of (const SpCost *cost)
   return bits;
 }
 
+/* Where cards differ the clock goes with how many there are. */
+static guint64
+cards_of (const SpCost *cost, const SpProgram *program)
+{
+  gboolean differ = cost->power != NULL && cost->power->value[SP_POWER_SPREAD].value > 0;
+
+  return differ ? (guint64) program->world : 0;
+}
+
 static void
 work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, const SpRun *run, gint32 variant,
           guint64 *key)
@@ -195,7 +204,7 @@ work_key (const SpCost *cost, const SpProgram *program, const SpLayout *layout, 
   memcpy (&key[6], &layout->expert_capacity, sizeof key[6]);
   memcpy (&key[7], &run->expert_imbalance, sizeof key[7]);
   key[6] = mixed (key[6], (guint64) layout->expert);
-  key[8] = mixed (mixed (blocks_of (program), trained (run)), host_of (cost));
+  key[8] = mixed (mixed (blocks_of (program), trained (run)), host_of (cost) ^ cards_of (cost, program));
   key[9] = mixed (pair (layout->loss_chunks,
                         layout->loss | layout->offload << 8 | (run->fp8 != 0) << 16 | sums (program, layout) << 17),
                   (guint64) layout->mlp_tiles ^ (guint64) (gsize) run->packing << 16);

@@ -3,7 +3,9 @@
 
 #include <math.h>
 
-/* What a micro-batch does on its way through all layers. */
+#include "models/estimate/slowest.h"
+
+/* What a micro-batch does on its way through all layers; of a card that draws more for it, so much more. */
 typedef struct {
   double flops, bytes;
 } Work;
@@ -121,6 +123,25 @@ look_for (SpCost *cost, const SpProgram *program, gint32 variant, const Work *wo
 }
 
 double
+sp_clock_energy (const SpCurve *power, gint32 gpus)
+{
+  double spread = power->value[SP_POWER_SPREAD].value;
+
+  return spread > 0 ? exp (spread * sp_slowest_of (gpus).mean) : 1;
+}
+
+/* Kept, as a search asks for the same number of cards again and again. */
+static double
+energy_of (SpCost *cost, const SpProgram *program)
+{
+  if (cost->gpus != program->world) {
+    cost->gpus = program->world;
+    cost->energy = sp_clock_energy (cost->power, program->world);
+  }
+  return cost->energy;
+}
+
+double
 sp_clock_price (SpCost *cost, const SpProgram *program, gint32 variant, SpBlockWork *ret)
 {
   const double before = cost->clock;
@@ -130,8 +151,12 @@ sp_clock_price (SpCost *cost, const SpProgram *program, gint32 variant, SpBlockW
   for (guint b = 0; cost->power != NULL && b < program->n_blocks; b++)
     for (guint p = 0; p < G_N_ELEMENTS (phases); p++)
       add_list (program, &program->variants[variant].blocks[b], phases[p], layers_of (program, b), &work);
-  if (work.flops > 0 && seconds > 0)
+  if (work.flops > 0 && seconds > 0) {
+    double energy = energy_of (cost, program);
+    work.flops *= energy;
+    work.bytes *= energy;
     clock = look_for (cost, program, variant, &work, seconds, ret);
+  }
   cost->clock = before;
   return clock;
 }

@@ -77,11 +77,27 @@ stack_quantity (const SpFramework *framework, const SpDevice *device, SpOpKind k
   }
 }
 
+/* What the framework says of kernels that stand for several of its own. */
+static const SpQuantity *
+several_quantity (const SpFramework *framework, SpOpKind kind)
+{
+  switch (kind) {
+  case SP_OP_ATTENTION_MERGE:
+    return framework->merge_time.value > 0 ? &framework->merge_time : NULL;
+  case SP_OP_PACK:
+  case SP_OP_UNPACK:
+    return framework->pack_time.value > 0 ? &framework->pack_time : NULL;
+  default:
+    return NULL;
+  }
+}
+
 /* Of a kernel of the framework, over the kind's own. */
 static double
 stack_time (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
 {
-  const SpQuantity *factor = stack_quantity (framework, device, kind);
+  const SpQuantity *several = several_quantity (framework, kind);
+  const SpQuantity *factor = several != NULL ? several : stack_quantity (framework, device, kind);
 
   return factor != NULL && factor->value > 0 ? factor->value : 1;
 }
@@ -97,6 +113,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .host_issue_s = framework->host_eager ? framework->host_launch_s.value : 0,
     .host_stall = framework->host_stall.value,
     .host_runs_ahead = framework->host_runs_ahead,
+    .ascending = framework->attention_ascending,
+    .padded = framework->attention_padded,
     .host_gather_s = framework->host_eager ? framework->host_gather_s.value : 0,
     .host_step_s = framework->host_step_s.value,
     .s_per_byte = 1 / (device->memory_bytes_per_s.value * device->memory_efficiency.value),
@@ -125,6 +143,7 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
     cost->kernel_launch_s[kind] = cost->launch_s;
     cost->stack_time[kind] = stack_time (framework, device, kind);
+    cost->kernels_of[kind] = several_quantity (framework, kind) != NULL ? cost->stack_time[kind] : 1;
     cost->slowdown_of[kind][SP_SLOWDOWN_BASE] = cost->slowdown;
   }
   cost->causal_time = framework->attention_causal_time.value > 0 ? framework->attention_causal_time.value : 1;
@@ -208,6 +227,8 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
   };
   /* those that a framework may leave out */
   const SpQuantity *stack[] = { &framework->elementwise_time,
+                                &framework->merge_time,
+                                &framework->pack_time,
                                 &framework->attention_time,
                                 &framework->gemm_time,
                                 &framework->optimizer_time,

@@ -15,11 +15,30 @@ sp_cost_gemm_use (const SpCost *cost, gint32 batch, gint32 m, gint32 n, gint32 k
   return sp_curve_gemm_use (&cost->gemm_shape, cost->sms, batch, m, n, k);
 }
 
+static gboolean
+is_attention (const SpOp *op)
+{
+  return op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD;
+}
+
+/* Blocks from the shortest to the longest, which is twice the mean, two an SM. */
+static double
+ascending_use (gint32 sms, gint64 blocks)
+{
+  double waves = blocks / (2.0 * sms);
+
+  return waves < 0.5 ? waves : waves < 1 ? 0.5 : waves / (waves + 1);
+}
+
 /* A kernel's blocks of 128 query rows a head fill the SMs in waves. */
 static double
 attention_use (const SpCost *cost, const SpOp *op)
 {
-  return sp_curve_wave_use (cost->sms, ((gint64) op->m + 127) / 128 * op->heads * op->batch, 1);
+  gint64 blocks = ((gint64) op->m + 127) / 128 * op->heads * op->batch;
+
+  if (!cost->ascending || op->kind != SP_OP_ATTENTION)
+    return sp_curve_wave_use (cost->sms, blocks, 1);
+  return op->flags & SP_OP_CAUSAL ? ascending_use (cost->sms, blocks) : sp_curve_wave_use (2 * cost->sms, blocks, 1);
 }
 
 /* A whole matrix of ORTHOGONALIZE, the short side first. */
@@ -45,14 +64,15 @@ orthogonal_use (const SpCost *cost, const SpOp *op)
                 2.0 * l / sp_cost_gemm_use (cost, 1, s, l, s));
 }
 
-/* Kernels that the op stands for: three GEMMs an iteration of each matrix that it has FLOP of. */
+/* Kernels that the op stands for: as many as the framework has for it; three GEMMs an iteration of each matrix that it has
+ * FLOP of. */
 static double
-launches (const SpOp *op)
+launches (const SpCost *cost, const SpOp *op)
 {
   gint32 s, l;
 
   if (op->kind != SP_OP_ORTHOGONALIZE || op->flops == 0)
-    return 1;
+    return cost->kernels_of[op->kind];
   matrix_sides (op, &s, &l);
   return 3 * op->flops / (4.0 * s * s * l + 2.0 * s * s * s);
 }
@@ -63,7 +83,7 @@ core_use (const SpCost *cost, const SpOp *op)
 {
   if (cost->half_tokens[op->kind] == 0 && cost->head_power[op->kind] == 0)
     return 1;
-  gboolean softmax = op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD;
+  gboolean softmax = is_attention (op);
   double tokens = softmax ? op->n : op->m;
   return sp_curve_core_use (cost->half_tokens[op->kind], cost->head_power[op->kind], MAX (tokens, 1), MAX (op->k, 1));
 }
@@ -74,7 +94,7 @@ shape_use (const SpCost *cost, const SpOp *op)
 {
   if (op->kind == SP_OP_GEMM)
     return sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k);
-  if (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD)
+  if (is_attention (op))
     return attention_use (cost, op) * core_use (cost, op);
   if (op->kind == SP_OP_ORTHOGONALIZE)
     return orthogonal_use (cost, op);
@@ -91,10 +111,15 @@ is_aligned (const SpOp *op)
   return a % elements == 0 && b % elements == 0 && op->n % elements == 0;
 }
 
-static gboolean
-is_causal_attention (const SpOp *op)
+/* Of the head size that the kernel is made for, over the op's. */
+static double
+padding (const SpOp *op)
 {
-  return op->flags & SP_OP_CAUSAL && (op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD);
+  gint32 size = 1;
+
+  while (size < op->k)
+    size *= 2;
+  return (double) size / MAX (op->k, 1);
 }
 
 static double
@@ -107,8 +132,10 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
 
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
-  if (is_causal_attention (op))
+  if (is_attention (op) && op->flags & SP_OP_CAUSAL)
     stack *= cost->causal_time;
+  if (is_attention (op) && cost->padded)
+    stack *= padding (op);
   if (cost->kernels[op->kind] != NULL)
     return stack * sp_cost_kernel_by_curve (cost, op);
   double s_per_byte = op->kind == SP_OP_GEMM ? cost->gemm_s_per_byte : cost->s_per_byte;
@@ -119,7 +146,7 @@ kernel_seconds (const SpCost *cost, const SpOp *op)
     compute *= cost->fp8_of_bf16;
   if (compute > 0)
     compute /= shape_use (cost, op);
-  return launches (op) * cost->kernel_launch_s[op->kind] + stack * MAX (compute, memory);
+  return launches (cost, op) * cost->kernel_launch_s[op->kind] + stack * MAX (compute, memory);
 }
 
 /* --- communication ------------------------------------------------------------------------------------------------ */

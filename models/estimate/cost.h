@@ -19,13 +19,20 @@
  *             Muon's ORTHOGONALIZE is its GEMMs, three an iteration, each of the above and a launch.
  *             A matrix whose rows are no multiple of 16 bytes (a vocabulary of 50257) is read by other kernels, at
  *             unaligned-efficiency of that rate.
- *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head.
+ *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head. Where the framework's go out in
+ *             ascending order (FlashAttention-2), two an SM, w waves of them in a causal forward take as long as w + 1
+ *             full ones: the longest block is twice the mean, and the SMs wait for half of it at the end. Below one wave
+ *             nothing is shorter than the longest block. Blocks given out one by one take up to 11 % longer from two
+ *             waves on (tests/test-stack-kernels.c).
+ *             Where its kernels are of powers of two, a head size of 96 takes as long as one of 128.
  *   linear attention: linear efficiency. The rest: memory rate alone.
  *
  * A framework may be slower than that by a factor, elementwise-time of kernels that move data (it has several where
  * the program has one), attention-time of attention's core (another library, another head size), linear-time and
  * linear-backward-time of linear attention's, attention-causal-time of causal attention's, gemm-time of products and
- * optimizer-time of AdamW (an unfused one goes through its states several times); its attention's rate goes with
+ * optimizer-time of AdamW (an unfused one goes through its states several times). merge-time, of what merges a ring's
+ * steps into the output, and pack-time, of what is beside an exchange of heads, are numbers of kernels: with as many
+ * launches. A framework's attention has a rate that goes with
  * (head size / 128)^attention-head-power. Where its attention-library is `flash` and the device says what
  * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
@@ -176,12 +183,16 @@ typedef struct {
   const SpCurve *power; /* NULL: nothing is held down */
   double clock;         /* at which kernels are priced, over the highest: 1, but while a variant's work is */
   double clocks[SP_MAX_VARIANTS]; /* of a variant's work: models/estimate/clock.h */
+  gint32 gpus;          /* 0: not yet; of so many */
+  double energy;        /* the one that draws most draws so much more than the mean: clock.h */
   gint32 sms;
   SpGemmShape gemm_shape;
   double gemm_s_per_byte;
   double kernel_launch_s[SP_N_OPS]; /* launch_s, but for kernels that have a curve */
   double stack_time[SP_N_OPS]; /* of the framework's kernel over what is said here */
+  double kernels_of[SP_N_OPS]; /* how many the framework has for one; 1 as a rule */
   double causal_time; /* the same of causal attention, beside that */
+  gboolean ascending, padded; /* attention's blocks and head sizes: see above */
   double half_tokens[SP_N_OPS], head_power[SP_N_OPS];
   const SpCurve *kernels[SP_N_OPS]; /* first of a profile's curves of the op; NULL: the above */
   const char *attention_library;    /* whose of them are attention's; NULL: the quickest's. The framework's */

@@ -267,8 +267,10 @@ sp_curve_scale_s (SpCurve *curve, double factor)
   case SP_CURVE_LAUNCH:
     scale (curve, factor, &(guint){ 0 }, 1, NULL, 0);
     break;
-  case SP_CURVE_MEMORY:
-  case SP_CURVE_POWER: /* which has no time */
+  case SP_CURVE_POWER: /* the clock goes with the root of the energy */
+    scale (curve, factor * factor, &(guint){ SP_POWER_FLOP }, 1, NULL, 0);
+    break;
+  case SP_CURVE_MEMORY: /* which has no time */
     break;
   default:
     for (guint i = 0; i < curve->n_slots; i += SP_PIECE_SLOTS)

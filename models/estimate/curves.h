@@ -31,7 +31,8 @@
  *   with the square of the voltage, and that with the clock, more or less. On two H200, whose steps ran at 0.75 to 1 of
  *   their highest clock, the clock that goes with a measured power comes out so to 4 % (standard deviation); exponents of 1
  *   and 3 do worse, and a second energy for FLOP of linear attention no better. limit is what is drawn, on the mean, where
- *   the card holds the clock down.
+ *   the card holds the clock down. spread is the standard deviation, from card to card, of the logarithm of both energies:
+ *   cards that are not held down take the same time, to half a percent on the H200 seen, and those that are differ.
  * Slowdown of a program's kernel beside a transfer: slowdown + wave / waves, of the time that it takes alone. A transfer
  *   holds some SMs, so that blocks which were to start together do not: they take so much of another wave. Of waves as
  *   below; kernels that memory bounds, and those whose blocks are not known, have the first term alone.
@@ -105,7 +106,8 @@ double sp_curve_transfer_s (const SpCurve *curve, double bytes, double *ret_late
  * where the curve says nothing of such a group. Of a group in one node, nodes = 1. */
 gboolean sp_curve_reshape (const SpCurve *curve, gint32 ranks, gint32 nodes, double *ret_steps, double *ret_scale);
 
-/* All seconds that the curve says times `factor`; of a slowdown those of what is slowed. What is no time stays. */
+/* All seconds that the curve says times `factor`; of a slowdown those of what is slowed; of power those of kernels that FLOP
+ * bound, at the rates that they had: their clock is that much lower. What is no time stays. */
 void sp_curve_scale_s (SpCurve *curve, double factor);
 
 G_END_DECLS

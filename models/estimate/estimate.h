@@ -89,9 +89,13 @@ typedef struct {
   const char *moment; /* static string: where in the step */
 } SpMemory;
 
+/* What is not known of a step: of a profile's curves, and of which cards it runs on, at what clock. */
+typedef enum { SP_PART_CURVES, SP_PART_CARDS, SP_N_PARTS } SpIntervalPart;
+
 typedef struct {
   double step_time_s, low_s, serial_s, high_s;
   double interval_s[2], interval_share; /* of step_time_s: models/estimate/interval.h; all 0: none was drawn */
+  double interval_parts_s[SP_N_PARTS][2]; /* of each part alone */
   double tokens_per_s;
   double mfu, mfu_causal, hfu;
   SpMemory memory;

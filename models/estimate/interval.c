@@ -2,6 +2,9 @@
 #include "models/estimate/interval.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "models/estimate/slowest.h"
 
 /* Of a normal distribution: 95 % lie within, and 90 %. */
 #define DEVIATIONS 1.959964
@@ -27,6 +30,7 @@ typedef struct {
 /* The step, in seconds, with one uncertain thing moved one way and the other. */
 typedef struct {
   double one_s, other_s;
+  SpIntervalPart part;
 } Moved;
 
 static void
@@ -122,13 +126,42 @@ move_along (const SpCurve *from, const double L[SP_CURVE_SLOTS][SP_CURVE_SLOTS],
   }
 }
 
-static void
-add_moved (Trial *trial, gboolean matters, double one_s, double other_s)
+static SpIntervalPart
+part_of (const SpCurve *curve)
 {
-  const Moved moved = { matters ? one_s : trial->step_s, matters ? other_s : trial->step_s };
+  return curve->kind == SP_CURVE_POWER ? SP_PART_CARDS : SP_PART_CURVES;
+}
+
+static void
+add_moved (Trial *trial, const SpCurve *curve, gboolean matters, double one_s, double other_s)
+{
+  const Moved moved = { matters ? one_s : trial->step_s, matters ? other_s : trial->step_s, part_of (curve) };
 
   g_array_append_val (trial->moved, moved);
   trial->any_uncertain |= matters;
+}
+
+static void
+scale_energies (SpCurve *power, double factor)
+{
+  power->value[SP_POWER_FLOP].value *= factor;
+  power->value[SP_POWER_BYTE].value *= factor;
+}
+
+/* Of which cards it is: what the one that draws most of them draws. */
+static void
+add_cards (Trial *trial, SpCurve *power, gboolean matters)
+{
+  const SpCurve as_is = *power;
+  double by = DEVIATIONS * sp_slowest_of (trial->program->world).deviation * as_is.value[SP_POWER_SPREAD].value;
+  double moved_s[2] = { 0 };
+
+  for (guint i = 0; matters && i < 2; i++) {
+    scale_energies (power, exp (i == 0 ? by : -by));
+    moved_s[i] = step_of (trial);
+    *power = as_is;
+  }
+  add_moved (trial, power, matters, moved_s[0], moved_s[1]);
 }
 
 static void
@@ -147,7 +180,7 @@ add_curve (Trial *trial, SpCurve *curve)
     *curve = as_is;
   }
   if (spread > 0)
-    add_moved (trial, matters, moved_s[0], moved_s[1]);
+    add_moved (trial, curve, matters, moved_s[0], moved_s[1]);
   factor_covariance (&as_is, L);
   for (guint column = 0; column < as_is.n_slots; column++) {
     if (L[column][column] == 0)
@@ -156,32 +189,42 @@ add_curve (Trial *trial, SpCurve *curve)
       move_along (&as_is, L, column, i == 0 ? DEVIATIONS : -DEVIATIONS, curve);
       moved_s[i] = step_of (trial);
     }
-    add_moved (trial, matters, moved_s[0], moved_s[1]);
+    add_moved (trial, curve, matters, moved_s[0], moved_s[1]);
   }
   *curve = as_is;
+  if (as_is.kind == SP_CURVE_POWER && as_is.value[SP_POWER_SPREAD].value > 0)
+    add_cards (trial, curve, matters);
 }
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
 
-/* Relative change of the step where all curves take a little longer, of a slowdown its excess. */
+/* Relative change of the step where all curves take a little longer, of a slowdown its excess. Of power both energies: the
+ * same is drawn in as much more time, so that the clock stays. */
 static double
 share_of (Trial *trial)
 {
-  for (guint i = 0; i < trial->profile.curves->len; i++)
-    if (trial->curves[i].kind != SP_CURVE_SLOWDOWN)
-      sp_curve_scale_s (&trial->curves[i], 1 + NUDGE);
+  for (guint i = 0; i < trial->profile.curves->len; i++) {
+    SpCurve *curve = &trial->curves[i];
+    if (curve->kind == SP_CURVE_POWER)
+      scale_energies (curve, 1 + NUDGE);
+    else if (curve->kind != SP_CURVE_SLOWDOWN)
+      sp_curve_scale_s (curve, 1 + NUDGE);
+  }
   return CLAMP ((step_of (trial) / trial->step_s - 1) / NUDGE, 0, 1);
 }
 
-/* Of a sum of things that move by themselves: how far it is up and down, the other one's part taken off. */
+/* Of a sum of things that move by themselves, of one part or (SP_N_PARTS) all: how far it is up and down, the other
+ * one's part taken off. */
 static void
-add_up (const SpDeviations *of, const SpDeviations *less, double *ret_up, double *ret_down)
+add_up (const SpDeviations *of, const SpDeviations *less, SpIntervalPart part, double *ret_up, double *ret_down)
 {
   double up = 0, down = 0;
 
   for (guint i = 0; i < of->moved->len; i++) {
     const Moved *moved = &g_array_index (of->moved, Moved, i);
     double one = moved->one_s - of->step_s, other = moved->other_s - of->step_s;
+    if (part != SP_N_PARTS && moved->part != part)
+      continue;
     if (less != NULL) {
       const Moved *common = &g_array_index (less->moved, Moved, i);
       one -= common->one_s - less->step_s;
@@ -221,11 +264,15 @@ sp_deviations_clear (SpDeviations *deviations)
 void
 sp_deviations_interval (const SpDeviations *deviations, SpInterval *ret)
 {
-  double up_s, down_s;
+  SpRange ranges[SP_N_PARTS + 1];
 
-  add_up (deviations, NULL, &up_s, &down_s);
-  *ret = (SpInterval){ .low = MAX (1 - down_s / deviations->step_s, 0), .high = 1 + up_s / deviations->step_s };
-  ret->share = deviations->share;
+  for (guint part = 0; part <= SP_N_PARTS; part++) {
+    double up_s, down_s;
+    add_up (deviations, NULL, part, &up_s, &down_s);
+    ranges[part] = (SpRange){ MAX (1 - down_s / deviations->step_s, 0), 1 + up_s / deviations->step_s };
+  }
+  *ret = (SpInterval){ .low = ranges[SP_N_PARTS].low, .high = ranges[SP_N_PARTS].high, .share = deviations->share };
+  memcpy (ret->parts, ranges, sizeof ret->parts);
 }
 
 void
@@ -234,7 +281,7 @@ sp_deviations_difference (const SpDeviations *of, const SpDeviations *less, doub
   double up_s, down_s, difference = of->step_s - less->step_s;
 
   g_return_if_fail (of->moved->len == less->moved->len);
-  add_up (of, less, &up_s, &down_s);
+  add_up (of, less, SP_N_PARTS, &up_s, &down_s);
   *ret_low_s = difference - down_s;
   *ret_high_s = difference + up_s;
 }
@@ -255,5 +302,9 @@ sp_interval_apply (const SpInterval *interval, SpEstimate *estimate)
 {
   estimate->interval_s[0] = interval->low * estimate->step_time_s;
   estimate->interval_s[1] = interval->high * estimate->step_time_s;
+  for (guint part = 0; part < SP_N_PARTS; part++) {
+    estimate->interval_parts_s[part][0] = interval->parts[part].low * estimate->step_time_s;
+    estimate->interval_parts_s[part][1] = interval->parts[part].high * estimate->step_time_s;
+  }
   estimate->interval_share = interval->share;
 }

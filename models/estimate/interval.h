@@ -17,13 +17,18 @@
  * Curves are independent, and so are a curve's two kinds; of one curve all residuals are taken as one: a formula that
  * misses a shape misses its neighbours alike. Where it does not, the interval is too wide.
  *
+ * [power] is what is known of cards, and its part is said apart. Its residuals are those of clocks, which move the energy
+ * of FLOP; and of which cards one gets moves both energies, by 1.96 `spread` of one card, and less of the most of many
+ * (slowest.h). Its residuals are of four H200 and of all their programs together, so that what cards differ by is in them
+ * once more: 3.7 of the 8 % of energy.
+ *
  * It is of the closed form, and handed on as fractions of the step that the caller has: refined, or simulated.
  *
  * Covered: noise of what was measured, and what the formulas of curves miss of it. Not covered, and no part of its
  * width: errors of the model, as communication that is exposed in fact and hidden here, waits of ranks for each other,
  * slowdowns that differ from their mean; ops that have no curve (`share` says what of the step has one); sizes beyond a
- * curve's range; other cards, days, clocks and temperatures; values of a curve without an error (assumed, published
- * without one); noise of [variation].
+ * curve's range; without [power] other cards and clocks; other days and temperatures; values of a curve without an error
+ * (assumed, published without one); noise of [variation].
  *
  * Cost: an estimate a curve, for each that the step depends on two more, and two a parameter: 20 to 50 ms with the
  * profile of two H200. For single layouts, as those that a plan lists first; a search does without.
@@ -33,9 +38,15 @@
 
 G_BEGIN_DECLS
 
+/* Relative to the step. */
 typedef struct {
-  double low, high; /* relative to the step: 0.97, 1.04 */
-  double share;     /* of the step, what goes in proportion to curves: 0 to 1 */
+  double low, high; /* 0.97, 1.04 */
+} SpRange;
+
+typedef struct {
+  double low, high;          /* as a range: all that is not known */
+  SpRange parts[SP_N_PARTS]; /* the same of curves and of cards alone; 1 and 1: nothing moves it */
+  double share;              /* of the step, what goes in proportion to curves: 0 to 1 */
 } SpInterval;
 
 /* Of a written program. FALSE: the cluster has no profile, or the step depends on none of its curves, or none of these

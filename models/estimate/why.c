@@ -58,6 +58,10 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "host step", &f->host_step_s, 1, "s");
   if (f->elementwise_time.value > 0)
     quantity (out, "elementwise time", &f->elementwise_time, 1, "of fused kernels'");
+  if (f->merge_time.value > 0)
+    quantity (out, "merge time", &f->merge_time, 1, "of a fused kernel's");
+  if (f->pack_time.value > 0)
+    quantity (out, "pack time", &f->pack_time, 1, "of one copy's");
   if (f->attention_time.value > 0)
     quantity (out, "attention time", &f->attention_time, 1, "of the curve's or the device's");
   if (f->gemm_time.value > 0)
@@ -210,7 +214,7 @@ blocks (const SpCost *cost, const SpProgram *program, GString *out)
 }
 
 static void
-clock_line (const SpCost *cost, GString *out)
+clock_line (const SpCost *cost, gint32 gpus, GString *out)
 {
   if (cost->power == NULL)
     return;
@@ -219,6 +223,12 @@ clock_line (const SpCost *cost, GString *out)
                           cost->clocks[0], value[SP_POWER_IDLE].value, value[SP_POWER_FLOP].value * 1e12);
   g_string_append_printf (out, "%.4g pJ a byte stay within %.4g W\n", value[SP_POWER_BYTE].value * 1e12,
                           value[SP_POWER_LIMIT].value);
+  double most = sp_clock_energy (cost->power, gpus);
+  if (most > 1)
+    g_string_append_printf (out,
+                            "    of %d cards the one that all wait for draws %.1f %% more than the mean: they differ by "
+                            "%.1f %% (standard deviation)\n",
+                            gpus, 100 * (most - 1), 100 * value[SP_POWER_SPREAD].value);
 }
 
 static void
@@ -249,7 +259,7 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
 
   sp_scope_flops (e->arch, program, run, e->convention, &full, &causal);
   schedule (program, out);
-  clock_line (&e->cost, out);
+  clock_line (&e->cost, program->world, out);
   g_string_append_printf (
       out, "  step %.6g s = compute %.6g + exposed communication %.6g + bubble %.6g + host %.6g + idle %.6g\n",
       r->step_time_s, r->compute_s, r->exposed_communication_s, r->bubble_s, r->host_s, r->idle_s);

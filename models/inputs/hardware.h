@@ -185,6 +185,12 @@ typedef struct {
   /* What follows is FALSE where a file does not say it. */
   /* A gated MLP is two kernels: f(gate) is a tensor of its own, which the backward of the product reads. */
   gboolean glu_apart;
+  /* The forward of fused attention gives out its blocks of query rows two an SM, a causal head's from its first tokens on,
+   * whose blocks are the shortest (FlashAttention-2): the longest are left for the end; FALSE: one an SM, none is longer. */
+  gboolean attention_ascending;
+  /* Fused attention's kernels are of head sizes that are powers of two (FlashAttention's by Triton), to which others are
+   * padded; FALSE: of each size. */
+  gboolean attention_padded;
   /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as
    * PyTorch's scaled_dot_product_attention leaves it; the core's backward keeps its own. */
   gboolean attention_copied;
@@ -237,6 +243,10 @@ typedef struct {
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
+  /* The same, for itself, of what merges a ring's step into the output (several kernels that write fp32 in between) and of
+   * what packs and unpacks the tensors of an exchange of heads (copies on both sides of it, where the program has one); 0:
+   * as elementwise_time. */
+  SpQuantity merge_time, pack_time;
   /* Of products (another release of the library, clocks) beyond their launch over the curve's or the device's time, and
    * of the optimizer's kernel on the device over one that reads and writes each state once; 0: 1. */
   SpQuantity gemm_time, optimizer_time;

@@ -117,6 +117,38 @@ read_slots (SpIni *ini, const char *group, SpCurve *curve, GError **error)
   return TRUE;
 }
 
+/* Of how many values a triangle of so many numbers is; 0: of none. */
+static guint
+values_of (guint numbers)
+{
+  for (guint values = 2; values <= SP_CURVE_SLOTS; values++)
+    if (values * (values - 1) / 2 == numbers)
+      return values;
+  return 0;
+}
+
+/* Where it is of more values than have an error, a key that was taken out is to blame: one of those that were measured. */
+static gboolean
+refuse_correlation (const SpIni *ini, const char *group, const SpCurve *curve, guint fitted, guint numbers,
+                    GError **error)
+{
+  g_autoptr (GString) missing = g_string_new (NULL);
+
+  for (guint i = 0; i < curve->n_slots && values_of (numbers) > fitted; i++)
+    if (curve->error[i] == 0 && curve->value[i].value != 0 && curve->value[i].provenance < SP_ASSUMED) {
+      g_autofree char *key = sp_curve_key (curve, i);
+      g_string_append_printf (missing, "%s%s.error", missing->len > 0 ? " or " : "", key);
+    }
+  if (missing->len > 0)
+    return sp_ini_refuse (
+        ini, group, "correlation", error,
+        "it is of %u values with an error, and %u have one: %s is missing, or take correlation out too",
+        values_of (numbers), fitted, missing->str);
+  return sp_ini_refuse (ini, group, "correlation", error,
+                        "expected %u numbers from -1 to 1, of each two of the %u values with an error",
+                        fitted * (fitted - MIN (fitted, 1)) / 2, fitted);
+}
+
 static gboolean
 read_correlation (SpIni *ini, const char *group, SpCurve *curve, GError **error)
 {
@@ -144,9 +176,7 @@ read_correlation (SpIni *ini, const char *group, SpCurve *curve, GError **error)
       if (good)
         curve->covariance[i][j] = curve->covariance[j][i] = r * curve->error[i] * curve->error[j];
     }
-  return good || sp_ini_refuse (ini, group, "correlation", error,
-                                "expected %u numbers from -1 to 1, of each two of the %u values with an error",
-                                expected, fitted);
+  return good || refuse_correlation (ini, group, curve, fitted, g_strv_length (parts), error);
 }
 
 static gboolean

@@ -55,7 +55,7 @@ static const Kind kinds[SP_N_CURVES] = {
   [SP_CURVE_MEMORY] = { "memory", FALSE, SP_UNIT_NUMBER, { { "bytes", SP_UNIT_BYTES, 0, 0x1p50 } } },
   [SP_CURVE_POWER] = { "power", FALSE, SP_UNIT_WATTS,
     { { "idle", SP_UNIT_WATTS, 0, 1e5 }, { "flop", SP_UNIT_JOULES, 1e-16, 1e-6 }, { "byte", SP_UNIT_JOULES, 0, 1e-6 },
-      { "limit", SP_UNIT_WATTS, 1, 1e5 } } },
+      { "limit", SP_UNIT_WATTS, 1, 1e5 }, { "spread", SP_UNIT_FRACTION, 0, 1 } } },
 };
 /* clang-format on */
 
@@ -136,7 +136,8 @@ gboolean
 sp_curve_is_optional (SpCurveKind kind, guint slot)
 {
   return (kind == SP_CURVE_KERNEL && slot != SP_KERNEL_LAUNCH) ||
-         (kind == SP_CURVE_SLOWDOWN && slot == SP_SLOWDOWN_WAVE);
+         (kind == SP_CURVE_SLOWDOWN && slot == SP_SLOWDOWN_WAVE) ||
+         (kind == SP_CURVE_POWER && slot == SP_POWER_SPREAD);
 }
 
 gboolean

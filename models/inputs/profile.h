@@ -19,7 +19,8 @@
  *    rate = 826.1 TFLOP/s
  *    rate.source = measured: h200x2.csv, 23 points          (provenance and text, as in other profiles)
  *    rate.error = 3.2 TFLOP/s                               standard error; none where the value was not fitted
- * What a kernel's group leaves out is 0, which is no part of its formula.
+ * What a kernel's group leaves out is 0, which is no part of its formula; so is `spread` of [power], where all cards are
+ * then alike.
  * A group says of the curve, in fractions of time: median, p90 and worst (residuals), scatter (their robust
  * standard deviation); points, left-out; chi-square (reduced); from and to, the range of validity: bytes of payload,
  * FLOP of a kernel (its bytes where it has none), or watts; correlation: of its fitted parameters in the order of the file,
@@ -87,7 +88,7 @@ enum {
 enum { SP_PIECE_LATENCY, SP_PIECE_GROWTH, SP_PIECE_RATE, SP_PIECE_SLOTS };      /* of each piece of a transfer */
 enum { SP_BESIDE_WAIT, SP_BESIDE_FACTOR };
 enum { SP_SLOWDOWN_BASE, SP_SLOWDOWN_WAVE }; /* the latter of a program's kernels alone */
-enum { SP_POWER_IDLE, SP_POWER_FLOP, SP_POWER_BYTE, SP_POWER_LIMIT };
+enum { SP_POWER_IDLE, SP_POWER_FLOP, SP_POWER_BYTE, SP_POWER_LIMIT, SP_POWER_SPREAD };
 
 #define SP_CURVE_MAX_PIECES 3
 #define SP_CURVE_SLOTS 13 /* of kernels; pieces have 9 */

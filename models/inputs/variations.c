@@ -111,6 +111,8 @@ sp_variations_read (SpIni *ini, SpVariations *ret, GError **error)
       !sp_ini_bool (ini, GROUP, "expert-imbalance-noise", SP_INI_OPTIONAL, &ret->load_noise, error))
     return FALSE;
   ret->seed = (guint64) seed;
+  g_free (ret->path);
+  ret->path = g_strdup (sp_ini_path (ini));
   for (guint i = 0; i < SP_N_VARIATION_KEYS; i++) {
     if (sp_ini_has (ini, GROUP, sp_variation_keys[i]) &&
         !sp_ini_string (ini, GROUP, sp_variation_keys[i], SP_INI_OPTIONAL, &ret->given[i], error))
@@ -121,11 +123,31 @@ sp_variations_read (SpIni *ini, SpVariations *ret, GError **error)
          read_links (ini, "failed-links", TRUE, ret, error);
 }
 
+gboolean
+sp_variations_refuse (const SpVariations *variations, const char *key, GError **error, const char *format, ...)
+{
+  g_autofree char *where = g_strdup (""), *shown = NULL;
+  va_list arguments;
+
+  for (guint i = 0; i < SP_N_VARIATION_KEYS; i++)
+    if (g_str_equal (key, sp_variation_keys[i]) && variations->path != NULL) {
+      g_free (where);
+      where = g_strconcat (variations->path, variations->is_set[i] ? " (--set): " : ": ", NULL);
+      shown = variations->given[i] != NULL ? sp_shown (variations->given[i]) : NULL;
+    }
+  va_start (arguments, format);
+  g_autofree char *problem = g_strdup_vprintf (format, arguments);
+  va_end (arguments);
+  return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s[" GROUP "] %s%s%s%s: %s", where, key,
+                        shown != NULL ? " = \"" : "", shown != NULL ? shown : "", shown != NULL ? "\"" : "", problem);
+}
+
 void
 sp_variations_clear (SpVariations *variations)
 {
   g_clear_pointer (&variations->slow_ranks, g_array_unref);
   g_clear_pointer (&variations->links, g_array_unref);
+  g_clear_pointer (&variations->path, g_free);
   for (guint i = 0; i < SP_N_VARIATION_KEYS; i++)
     g_clear_pointer (&variations->given[i], g_free);
 }

@@ -34,6 +34,7 @@ typedef struct {
   gboolean load_noise;                /* of experts */
   GArray *slow_ranks;                 /* SpSlowRank */
   GArray *links;                      /* SpLinkChange */
+  char *path;                         /* of the file that they were read from; NULL: of none */
   /* As written, of each of sp_variation_keys; NULL: not there. And whether a command line said so. */
   char *given[SP_N_VARIATION_KEYS];
   gboolean is_set[SP_N_VARIATION_KEYS];
@@ -50,6 +51,9 @@ extern const char *const sp_variation_keys[SP_N_VARIATION_KEYS + 1]; /* NULL-ter
 /* Reads the group, if it is there. */
 gboolean sp_variations_read (SpIni *ini, SpVariations *ret, GError **error);
 void sp_variations_clear (SpVariations *variations);
+/* Refuses what is said under a key, as sp_ini_refuse does, once the cluster and layout are known; FALSE. */
+gboolean sp_variations_refuse (const SpVariations *variations, const char *key, GError **error, const char *format, ...)
+    G_GNUC_PRINTF (4, 5);
 /* The group as a scenario has it; nothing where all is default. */
 void sp_variations_write (const SpVariations *variations, GString *out);
 

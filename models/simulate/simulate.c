@@ -10,18 +10,19 @@
 /* --- the network -------------------------------------------------------------------------------------------------- */
 
 static gboolean
-refuse_link (const SpTopology *topology, const char *name, GError **error)
+refuse_link (const SpTopology *topology, const SpVariations *variations, const SpLinkChange *change, GError **error)
 {
   g_autoptr (GPtrArray) names = g_ptr_array_new_with_free_func (g_free);
 
   for (guint32 l = 0; l < MIN (sp_topology_n_links (topology), 1u << 16); l++)
     g_ptr_array_add (names, sp_topology_link_name (topology, l));
   g_ptr_array_add (names, NULL);
-  const char *near = sp_nearest (name, (const char *const *) names->pdata);
-  g_autofree char *shown = sp_shown (name);
-  return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "[variation] names a link %s, which the cluster has not%s%s%s",
-                        shown, near ? "; did you mean " : "; `show cluster` lists links, such as ",
-                        near ? near : (const char *) names->pdata[0], near ? "?" : "");
+  const char *near = sp_nearest (change->name, (const char *const *) names->pdata);
+  g_autofree char *shown = sp_shown (change->name);
+  return sp_variations_refuse (variations, change->factor == 0 ? "failed-links" : "slow-links", error,
+                               "the cluster has no link %s%s%s%s", shown,
+                               near ? "; did you mean " : "; `show cluster` lists links, such as ",
+                               near ? near : (const char *) names->pdata[0], near ? "?" : "");
 }
 
 static gboolean
@@ -31,7 +32,7 @@ change_links (SpTopology *topology, const SpVariations *variations, GError **err
     const SpLinkChange *change = &g_array_index (variations->links, SpLinkChange, i);
     guint32 link;
     if (!sp_topology_find_link (topology, change->name, &link))
-      return refuse_link (topology, change->name, error);
+      return refuse_link (topology, variations, change, error);
     if (change->factor == 0)
       sp_topology_fail_link (topology, link);
     else
@@ -58,8 +59,8 @@ check_ranks (const SpVariations *v, gint32 ranks, GError **error)
   for (guint i = 0; v->slow_ranks != NULL && i < v->slow_ranks->len; i++) {
     gint32 rank = g_array_index (v->slow_ranks, SpSlowRank, i).rank;
     if (rank >= ranks)
-      return sp_input_fail (error, SP_INPUT_ERROR_VALUE,
-                            "[variation] slow-ranks names rank %d, and the layout has ranks 0 to %d", rank, ranks - 1);
+      return sp_variations_refuse (v, "slow-ranks", error, "there is no rank %d: the layout has ranks 0 to %d", rank,
+                                   ranks - 1);
   }
   return TRUE;
 }

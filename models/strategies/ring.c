@@ -24,10 +24,10 @@
  * has to end where it began. A round's loop stands in the list once for each.
  *
  * The fused kernel knows one block of keys: a kernel of its own merges a step's output and lse into fp32 sums, and
- * another adds a step's dQ. Known lies: each of them is one kernel here, as if a compiler had fused
- * its elementwise parts; and in zigzag it is over all queries at every step, where those steps that attend with half of
- * the queries (all but the first r + 1) need only half: right for the last place. What goes around together is sent in
- * messages of two buffers, each with a latency of its own.
+ * another adds a step's dQ. Known lies: each of them is one kernel here, as if a compiler had fused its elementwise parts
+ * (a framework's merge-time says how many the merge is); and in zigzag it is over all queries at every step, where those
+ * steps that attend with half of the queries (all but the first r + 1) need only half: right for the last place. What
+ * goes around together is sent in messages of two buffers, each with a latency of its own.
  */
 
 #define MOST_ROUNDS 16
