@@ -61,7 +61,7 @@ compare_ops (const SpEstimator *estimator, const SpProgram *program, const SpRec
   for (guint i = 0; i < recording->commands->len; i++) {
     const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
     SpCheckedOps *sum = &c->ops[command->op.kind];
-    cost.clock = sp_clock_of (&cost, command->phase, sp_clock_variant (program, command->micro_batch));
+    cost.clock = sp_clock_of (&cost, command->phase, sp_program_variant_of (program, command->micro_batch));
     sum->predicted_s += sp_cost_op_at (&cost, &command->op, command->place);
     sum->n++;
   }

@@ -59,6 +59,7 @@ check_useless (const Ask *ask, const SpPlanOptions *o, GError **error)
     { "--top", o->top, !ask->lists, "it lists no layouts" },
     { "--export", o->export, TRUE, "ask it of the plan itself" },
     { "--simulate", o->simulate, TRUE, "it compares estimates" },
+    { "--slices", o->slices, TRUE, "give it one number of them, with --set slices=N" },
     { "--target-tokens-per-s", o->target, !ask->takes_target, "ask one question at a time" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (options); i++)

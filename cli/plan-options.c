@@ -16,8 +16,8 @@ sp_plan_options_clear (SpPlanOptions *o)
   g_strfreev (o->rest);
   g_strfreev (o->sets);
   char *strings[] = { o->model,      o->cluster, o->framework, o->sequence, o->batch,    o->gpus,  o->top,    o->convention,
-                      o->export,     o->profile, o->threads,   o->simulate, o->space,    o->target, o->budget, o->tokens,
-                      o->csv };
+                      o->export,     o->profile, o->threads,   o->simulate, o->space,    o->slices, o->target, o->budget,
+                      o->tokens,     o->csv };
   for (guint i = 0; i < G_N_ELEMENTS (strings); i++)
     g_free (strings[i]);
 }
@@ -45,6 +45,8 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
     { "top", 0, 0, G_OPTION_ARG_STRING, &o->top, "How many layouts (default: 10)", "K" },
     { "simulate", 0, 0, G_OPTION_ARG_STRING, &o->simulate, "So many of the best (default: 32, fewer beyond 1,024 GPUs; 0: none)", "K" },
     { "space", 0, 0, G_OPTION_ARG_STRING, &o->space, "usual or whole (default: usual)", "NAME" },
+    { "slices", 0, 0, G_OPTION_ARG_STRING, &o->slices,
+      "Searched too: sequences through the stages in so many slices, such as 1,4,8,16", "N,N.." },
     { "threads", 0, 0, G_OPTION_ARG_STRING, &o->threads, "0: as many as there are processors (default)", "N" },
     { "set", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->sets, "What is not searched, such as overlap=false", "KEY=VALUE" },
     { "json", 0, 0, G_OPTION_ARG_NONE, &o->json, "JSON instead of text", NULL },
@@ -72,7 +74,7 @@ sp_plan_options_parse (char **args, SpPlanOptions *o, GString *out, GError **err
       "--space whole also every-K recompute, ring kind, schedule, uneven stages, ZeRO group, offload. --set takes\n"
       "sequence-regions, reshard, overlap, gradient-dtype, ring-gradient-dtype, loss, optimizer,\n"
       "causal, frozen, lora-rank, lora-targets, precision, expert-imbalance, expert-capacity, loss-chunks, mlp-tiles;\n"
-      "and ring-kind, schedule, virtual-stages and offload, which are then not searched.\n" SP_RANKS_HELP,
+      "slices; and ring-kind, schedule, virtual-stages and offload, which are then not searched.\n" SP_RANKS_HELP,
       out, error);
 }
 
@@ -84,6 +86,23 @@ read_number (const char *option, const char *text, SpUnit unit, double min, doub
   g_autofree char *problem = sp_quantity_problem (text, unit, min, max, ret);
   g_autofree char *shown = sp_shown (text);
   return problem == NULL || sp_cli_usage (error, "%s \"%s\": %s", option, shown, problem);
+}
+
+/* Numbers of slices, in the order in which they are searched. */
+static gboolean
+read_slices (const SpPlanOptions *o, SpPlanInput *q, GError **error)
+{
+  g_auto (GStrv) words = g_strsplit (o->slices != NULL ? o->slices : "", ",", -1);
+  for (guint i = 0; words[i] != NULL; i++) {
+    double slices;
+    if (!read_number ("--slices", g_strstrip (words[i]), SP_UNIT_COUNT, 1, SP_MAX_SLICES, &slices, error))
+      return FALSE;
+    for (guint j = 0; j < q->n_slices; j++)
+      if (q->slices[j] == (gint32) slices)
+        return sp_cli_usage (error, "--slices \"%s\": %d stands twice", o->slices, q->slices[j]);
+    q->slices[q->n_slices++] = (gint32) slices;
+  }
+  return TRUE;
 }
 
 static gboolean
@@ -103,6 +122,8 @@ check_options (const SpPlanOptions *o, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (needed); i++)
     if (needed[i].value == NULL)
       return sp_cli_usage (error, "%s is missing", needed[i].option);
+  if (o->export != NULL && o->slices != NULL)
+    return sp_cli_usage (error, "--export writes a run file, and no format has slices: --slices does not go with it");
   if (o->export != NULL && o->json)
     return sp_cli_usage (error, "--export writes a run file, --json does not go with it");
   return sp_plan_ask_check (o, error) && sp_cli_export_format ("--export", o->export, error);
@@ -139,7 +160,7 @@ static const struct {
 } scenario_keys[] = {
   { "run", "frozen" },     { "run", "expert-imbalance" },   { "run", "lora-rank" },      { "run", "lora-targets" },
   { "run", "precision" },  { "layout", "expert-capacity" }, { "layout", "loss-chunks" }, { "layout", "mlp-tiles" },
-  { "layout", "offload" }, { "layout", "virtual-stages" },
+  { "layout", "offload" }, { "layout", "virtual-stages" },  { "layout", "slices" },
 };
 
 static gboolean
@@ -310,7 +331,7 @@ sp_plan_input_read (const SpPlanOptions *o, SpPlanInput *q, GError **error)
       !read_number ("--top", o->top, SP_UNIT_COUNT, 1, 1000, &top, error) ||
       !read_number ("--simulate", o->simulate, SP_UNIT_COUNT, 0, 1000, &simulate, error) ||
       !read_number ("--threads", o->threads, SP_UNIT_COUNT, 0, 1024, &threads, error) ||
-      !sp_cli_choice ("--space", o->space, spaces, &space, error) ||
+      !sp_cli_choice ("--space", o->space, spaces, &space, error) || !read_slices (o, q, error) ||
       !read_number ("--target-tokens-per-s", o->target, SP_UNIT_NUMBER, 1e-3, 1e12, &q->target_tokens_per_s, error) ||
       !read_number ("--budget", o->budget, SP_UNIT_GPU_HOURS, 1e-3, 1e10, &q->budget_gpu_hours, error) ||
       !read_number ("--tokens", o->tokens, SP_UNIT_TRAINED_TOKENS, 1, 1e18, &q->tokens, error) ||

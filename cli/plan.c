@@ -70,7 +70,8 @@ plan_on (const SpPlanRanks *ranks, char **args, GString *out, GError **error)
     sp_cli_progress_end (&progress);
     return exported;
   }
-  g_autoptr (SpPlan) plan = sp_plan (&estimator, &q.question, error);
+  g_autoptr (SpPlan) plan = q.n_slices > 0 ? sp_plan_of_slices (&estimator, &q.question, q.slices, q.n_slices, error)
+                                           : sp_plan (&estimator, &q.question, error);
   sp_cli_progress_end (&progress);
   if (plan == NULL)
     return FALSE;

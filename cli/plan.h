@@ -17,7 +17,7 @@ G_BEGIN_DECLS
 typedef struct {
   char **rest, **sets;
   char *model, *cluster, *framework, *sequence, *batch, *gpus, *top, *convention, *export, *profile;
-  char *threads, *simulate, *space;
+  char *threads, *simulate, *space, *slices;
   char *target, *budget, *tokens, *csv;
   gboolean max_sequence, min_gpus, pareto, sensitivity;
   gboolean json;
@@ -34,6 +34,8 @@ typedef struct {
   SpPlanQuestion question;
   SpMfuConvention convention;
   double target_tokens_per_s, budget_gpu_hours, tokens; /* 0: not asked */
+  gint32 slices[SP_MAX_SLICES];                         /* numbers that are searched */
+  guint n_slices;                                       /* 0: none, those of the question's base */
 } SpPlanInput;
 
 void sp_plan_input_clear (SpPlanInput *input);

@@ -23,7 +23,7 @@ is_dated (const SpRoleReport *role)
 
 /* Where a role's memory peaks, in words. Free with g_free. */
 static char *
-peak_place (const SpRoleReport *role)
+peak_place (const SpProgram *program, const SpRoleReport *role)
 {
   const SpItem *item = &role->peak_item;
 
@@ -32,8 +32,12 @@ peak_place (const SpRoleReport *role)
   if (item->kind != SP_ITEM_LIST)
     return g_strdup_printf ("%s of %s", sp_item_name ((SpItemKind) item->kind),
                             item->backward ? "gradients" : "activations");
-  g_autofree char *which = item->micro_batch >= 0 ? g_strdup_printf (" of micro-batch %d", item->micro_batch) : NULL;
-  return g_strdup_printf ("%s%s", sp_phase_name ((SpPhase) item->phase), which != NULL ? which : "");
+  g_autoptr (GString) out = g_string_new (sp_phase_name ((SpPhase) item->phase));
+  if (item->micro_batch >= 0) {
+    g_string_append (out, " of ");
+    sp_program_append_number (program, item->micro_batch, out);
+  }
+  return g_string_free (g_steal_pointer (&out), FALSE);
 }
 
 /* --- for people --------------------------------------------------------------------------------------------------- */
@@ -57,7 +61,7 @@ shown_roles (const SpSimulation *run)
 }
 
 static void
-add_roles (const SpSimulation *run, GString *out)
+add_roles (const SpSimulation *run, const SpProgram *program, GString *out)
 {
   static const char *const head[] = { "stage",  "rank",    "alike", "kernels", "slowed", "host",
                                       "bubble", "exposed", "peak",  "at",      "in" };
@@ -77,7 +81,7 @@ add_roles (const SpSimulation *run, GString *out)
       sp_table_take (table, sp_text_seconds (sp_time_to_s (times[t])));
     sp_table_take (table, sp_text_bytes ((double) role->peak_bytes));
     sp_table_take (table, is_dated (role) ? sp_text_seconds (sp_time_to_s (role->peak_at)) : g_strdup ("-"));
-    sp_table_take (table, peak_place (role));
+    sp_table_take (table, peak_place (program, role));
   }
   g_string_append (out,
                    "\nstages: the fullest GPU of each (kernels, and what they and the cursor waited; memory peak)\n");
@@ -127,7 +131,7 @@ sp_simulated_text (const SpSimulated *s, const SpProgram *program, GString *out)
   g_string_append_printf (out, "\nsimulated %s task%s of %d role%s for %d GPU%s\n", tasks,
                           sp_plural (s->run->n_tasks), s->run->n_roles, sp_plural (s->run->n_roles), program->world,
                           sp_plural (program->world));
-  add_roles (s->run, out);
+  add_roles (s->run, program, out);
   add_peak (s, program, out);
   if (s->n_samples > 1)
     add_samples (s, out);
@@ -136,9 +140,9 @@ sp_simulated_text (const SpSimulated *s, const SpProgram *program, GString *out)
 /* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 static void
-add_role_json (JsonBuilder *builder, const SpRoleReport *role)
+add_role_json (JsonBuilder *builder, const SpProgram *program, const SpRoleReport *role)
 {
-  g_autofree char *place = peak_place (role);
+  g_autofree char *place = peak_place (program, role);
 
   json_builder_begin_object (builder);
   sp_json_whole (builder, "rank", role->rank);
@@ -203,7 +207,7 @@ sp_simulated_json (JsonBuilder *builder, const SpSimulated *s, const SpProgram *
   json_builder_set_member_name (builder, "roles");
   json_builder_begin_array (builder);
   for (gint32 r = 0; r < s->run->n_roles; r++)
-    add_role_json (builder, &s->run->roles[r]);
+    add_role_json (builder, program, &s->run->roles[r]);
   json_builder_end_array (builder);
   add_peak_json (builder, s, program);
   add_samples_json (builder, s);

@@ -65,6 +65,9 @@ static const struct {
   { "layout", "ring-keep", "false" },
   { "layout", "ring-split", "zigzag" },
   { "layout", "schedule", "1f1b" },
+  { "layout", "slices", "1" },
+  { "layout", "slices", "4" },
+  { "layout", "slices", "8" },
   { "layout", "offload", "optimizer" },
   { "layout", "offload", "activations" },
   { "layout", "offload", "optimizer,parameters" },
@@ -162,8 +165,11 @@ settle (const SpScenario *scenario, Candidate *c)
     memset (c->layout.stage_split, 0, sizeof c->layout.stage_split);
   if (c->layout.pipeline == 1 || !sp_schedule_get (c->layout.schedule)->chunked) {
     c->layout.virtual_stages = usual.virtual_stages;
-    if (c->layout.pipeline == 1)
+    if (c->layout.pipeline == 1) {
       c->layout.schedule = usual.schedule;
+      c->layout.slices = usual.slices;
+      memset (c->layout.slice_split, 0, sizeof c->layout.slice_split);
+    }
   }
   if (c->layout.zero_group > 0 && (replicas % c->layout.zero_group != 0 || replicas == 1))
     c->layout.zero_group = 0;

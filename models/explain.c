@@ -21,7 +21,7 @@ static const Meaning terms[SP_TERM_AXIS] = {
                           RANKS "zero zero-group offload optimizer global-batch sequence lora-rank frozen" },
   [SP_TERM_SLOWED] = { "slowdown", "kernels made slower by communication beside them", "overlap zero ring tensor" },
   [SP_TERM_BUBBLE] = { "bubble", "stages of the pipeline that wait for each other",
-                       "pipeline schedule virtual-stages stage-split micro-batch global-batch data" },
+                       "pipeline schedule virtual-stages stage-split slices micro-batch global-batch data" },
   [SP_TERM_HOST] = { "host", "GPUs that wait for the host to issue kernels", "framework micro-batch zero recompute" },
 };
 
@@ -39,7 +39,7 @@ static const Meaning axes[SP_N_AXES] = {
                      "data zero zero-group reshard gradient-dtype overlap micro-batch global-batch sequence pipeline "
                      "tensor" },
   [SP_AXIS_PIPELINE] = { "pipeline, exposed", "messages between stages that no kernel hides",
-                         "pipeline virtual-stages schedule micro-batch sequence-regions pipeline-scatter" },
+                         "pipeline virtual-stages schedule slices micro-batch sequence-regions pipeline-scatter" },
   [SP_AXIS_EXPERT] = { "expert, exposed", "exchanges of experts' tokens that no kernel hides",
                        "expert expert-capacity expert-imbalance tensor recompute order" },
   [SP_AXIS_HOST] = { "copies, exposed", "copies to and from the host that no kernel hides",

@@ -135,6 +135,14 @@ sp_layout_scatters (const SpLayout *layout, const SpFramework *framework)
          !layout->sequence_regions;
 }
 
+gint64
+sp_layout_slice_tokens (const SpLayout *layout, const SpRun *run, gint32 slice)
+{
+  if (layout->slice_split[0] > 0)
+    return slice < SP_MAX_SLICES ? layout->slice_split[slice] : 0;
+  return run->sequence / layout->slices;
+}
+
 gint32
 sp_layout_chunks (const SpLayout *layout)
 {
@@ -304,6 +312,8 @@ sp_layout_describe (const SpLayout *layout, const SpArchitecture *arch)
     append (out, ", ", "%s", sp_schedule_get (layout->schedule)->name);
   if (layout->virtual_stages > 1)
     append (out, ", ", "virtual-stages %d", layout->virtual_stages);
+  if (layout->slices > 1)
+    append (out, ", ", "%d slices%s", layout->slices, layout->slice_split[0] > 0 ? " of their own lengths" : "");
   append (out, ", ", "zero %d", layout->zero);
   if (layout->zero_group > 0)
     append (out, " ", "over %d", layout->zero_group);

@@ -81,10 +81,12 @@ typedef struct {
                           * computes again, keeping none (ALST, 2506.13996); 1: all at once, SP_TILES_AUTO: see below */
   guint8 schedule;       /* row of the schedule table */
   gint32 virtual_stages; /* chunks of a stage, of a schedule that interleaves */
+  gint32 slices;         /* of tokens that the pipeline works on one after the other (strategies/slices.c); 1: none */
   SpOrder order;
   /* Layers of each virtual stage, in the order of the model; [0] = 0: as even as can be, the first ones take the
    * rest. */
   gint32 stage_split[SP_MAX_VIRTUAL_STAGES];
+  gint32 slice_split[SP_MAX_SLICES]; /* tokens of each slice, in order; [0] = 0: all alike */
 } SpLayout;
 
 typedef enum {
@@ -138,7 +140,7 @@ typedef struct {
     .pipeline_scatter = TRUE, .reshard = TRUE, .gradient_dtype = SP_DTYPE_FP32, .overlap = TRUE, .recompute = SP_RECOMPUTE_NONE, .schedule = 0,  \
     .recompute_every = 1,                                                                                              \
     .loss = SP_LOSS_VOCABULARY, .mlp_tiles = 1,                                                                                        \
-    .virtual_stages = 1,                                                                                               \
+    .virtual_stages = 1, .slices = 1,                                                                                  \
     .order = { { SP_AXIS_TENSOR, SP_AXIS_ULYSSES, SP_AXIS_RING, SP_AXIS_LASP, SP_AXIS_DATA, SP_AXIS_PIPELINE }, 0 }
 #define SP_LAYOUT_DEFAULT { SP_LAYOUT_DEFAULT_FIELDS }
 /* clang-format on */
@@ -174,6 +176,9 @@ gboolean sp_layout_scatters (const SpLayout *layout, const SpFramework *framewor
 /* Chunks of a stage, and virtual stages of the model. */
 gint32 sp_layout_chunks (const SpLayout *layout);
 gint32 sp_layout_virtual_stages (const SpLayout *layout);
+
+/* Tokens of a slice, over all sequence ranks. */
+gint64 sp_layout_slice_tokens (const SpLayout *layout, const SpRun *run, gint32 slice);
 
 /* Layers of a virtual stage, and whether the one at `index` in its own is recomputed. */
 gint32 sp_layout_stage_layers (const SpLayout *layout, const SpArchitecture *arch, gint32 virtual_stage);

@@ -113,6 +113,10 @@ guint sp_plan_dimension (const char *key);
 const char *sp_plan_dimension_key (guint row);
 
 SpPlan *sp_plan (SpEstimator *estimator, const SpPlanQuestion *question, GError **error);
+/* The best of all layouts whose sequences go through the stages in one of these numbers of slices (slices.c): a search for
+ * each, and counts of all together. A number that no layout may have is passed over, unless there is no other. */
+SpPlan *sp_plan_of_slices (SpEstimator *estimator, const SpPlanQuestion *question, const gint32 *slices, guint n,
+                           GError **error);
 void sp_plan_free (SpPlan *plan);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpPlan, sp_plan_free)
 

@@ -311,7 +311,7 @@ write_variant (SpWriter *w, SpVariant *variant)
 
   w->variant = variant;
   w->batch = variant->batch;
-  w->rows = (gint32) (program->local_sequence * w->batch);
+  w->rows = (gint32) (sp_program_local_tokens (program, variant) * w->batch);
   w->region_rows = w->rows / regions;
   sp_pipeline_write (w);
   write_block (w, 0, SP_BLOCK_EMBEDDING, 0, FALSE, sp_run_frozen_embedding (w->run));
@@ -406,6 +406,23 @@ last_batch (const SpLayout *layout, const SpRun *run, gint32 micro_batches)
   return (left + layout->data - 1) / layout->data;
 }
 
+/* The full micro-batch, or its slices, and the smaller last one or its. */
+static void
+write_variants (SpProgram *program, const SpLayout *layout, const SpRun *run)
+{
+  gint32 last = last_batch (layout, run, program->micro_batches), slices = layout->slices;
+
+  program->slices = slices > 1 ? slices : 0;
+  sp_program_set_variants (program, last == run->micro_batch ? slices : 2 * slices);
+  for (gint32 i = 0; i < program->n_variants; i++) {
+    SpVariant *variant = &program->variants[i];
+    gint32 slice = i % slices;
+    variant->batch = i < slices ? run->micro_batch : last;
+    variant->tokens = slices > 1 ? sp_layout_slice_tokens (layout, run, slice) : 0;
+    variant->first = slice > 0 ? variant[-1].first + variant[-1].tokens : 0;
+  }
+}
+
 void
 sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout, const SpRun *run)
 {
@@ -429,10 +446,7 @@ sp_program_write_frame (SpProgram *program, const SpArchitecture *arch, const Sp
   write_stages (program, arch, layout);
   write_layers (program, arch, layout, run);
 
-  gint32 last = last_batch (layout, run, program->micro_batches);
-  program->n_variants = last == run->micro_batch ? 1 : 2;
-  program->variants[0].batch = run->micro_batch;
-  program->variants[1].batch = last;
+  write_variants (program, layout, run);
 }
 
 static SpWriter

@@ -52,7 +52,8 @@ typedef struct {
   guint8 q, k, v, o;
   guint8 lse;          /* softmax: log-sum-exp */
   guint8 scores[3];    /* unfused: softmax output, mask, dropped */
-  guint8 all[2];       /* K and V of all places of a ring, where they are gathered and kept */
+  guint8 all[2];       /* K and V of all places of a ring, where they are gathered and kept; or of a sequence's slices
+                          up to this one */
   guint8 state;        /* linear: state from before */
   SpWeightSlots sinks; /* softmax: where the model has them */
   guint8 d_o, dq, dk, dv;

@@ -390,7 +390,7 @@ meet (SpEngine *e, gint32 sender, gint32 receiver, const SpItem *item, gboolean 
 {
   guint32 *at = find_mail (e, receiver, tag_of (item)), number = *at;
   SpMail *mail = MAIL (e, number);
-  guint variant = sp_walk_variant (e->program, item->micro_batch) != e->program->variants;
+  gint32 variant = sp_program_variant_of (e->program, item->micro_batch);
   SpMeeting meeting = { .op = &e->program->variants[variant].pipe_send, .price = &e->prices->pipe[variant] };
 
   if (sends)

@@ -84,7 +84,7 @@ gathered_before (const SpRole *role)
 static guint32
 first_reader (const SpEngine *e, const SpRole *role)
 {
-  guint variant = sp_walk_variant (e->program, role->item.micro_batch) != e->program->variants;
+  guint variant = (guint) sp_program_variant_of (e->program, role->item.micro_batch);
   guint block = (guint) (role->block - e->program->variants[variant].blocks);
   guint16 op = e->first_readers[(variant * e->program->n_blocks + block) * SP_N_PHASES + role->item.phase];
 

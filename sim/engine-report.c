@@ -30,8 +30,10 @@ append_item (const SpEngine *e, const SpRole *role, GString *out)
     g_string_append_printf (out, ", layer %d", layer);
   else
     g_string_append (out, layer == SP_LAYER_HEAD ? ", head" : ", embedding");
-  if (item->micro_batch >= 0)
-    g_string_append_printf (out, ", micro-batch %d", item->micro_batch);
+  if (item->micro_batch >= 0) {
+    g_string_append (out, ", ");
+    sp_program_append_number (e->program, item->micro_batch, out);
+  }
   if (item->kind == SP_ITEM_LIST)
     g_string_append_printf (out, ", %s op %u", sp_phase_name ((SpPhase) item->phase), role->op);
   else
@@ -178,7 +180,7 @@ sp_engine_trace_begin (SpEngine *e)
   }
 }
 
-/* Layer, phase and micro-batch of an op. */
+/* Layer, phase, micro-batch and slice of an op: four at most. */
 static guint
 arguments (const SpEngine *e, const SpRole *role, gint32 position, guint phase, gint32 micro_batch, SpTraceArg *args)
 {
@@ -190,14 +192,16 @@ arguments (const SpEngine *e, const SpRole *role, gint32 position, guint phase, 
   args[n++] = (SpTraceArg){ .name = "layer", .text = name, .number = layer };
   args[n++] = (SpTraceArg){ .name = "phase", .text = sp_phase_name ((SpPhase) phase) };
   if (micro_batch >= 0)
-    args[n++] = (SpTraceArg){ .name = "micro-batch", .number = micro_batch };
+    args[n++] = (SpTraceArg){ .name = "micro-batch", .number = sp_program_micro_batch_of (e->program, micro_batch) };
+  if (micro_batch >= 0 && e->program->slices > 0)
+    args[n++] = (SpTraceArg){ .name = "slice", .number = sp_program_slice_of (e->program, micro_batch) };
   return n;
 }
 
 void
 sp_engine_trace_kernel (SpEngine *e, const SpRole *role, const SpOp *op, SpTime from, SpTime to)
 {
-  SpTraceArg args[4];
+  SpTraceArg args[4]; /* as many as those */
   guint n = arguments (e, role, role->item.position, role->item.phase, role->item.micro_batch, args);
 
   sp_trace_slice (e->options->trace, role->report->rank, SP_STREAM_COMPUTE, from, to - from,

@@ -81,7 +81,7 @@ typedef struct {
 
 typedef struct {
   const SpOpPrice *ops; /* [n_ops] */
-  SpOpPrice pipe[2];    /* of each variant's message between stages */
+  const SpOpPrice *pipe; /* [n_variants], of its message between stages */
   gboolean slows;       /* some kernel has a slowdown */
   SpTime host_launch;   /* 0: the host is no stream */
   SpTime host_gather;   /* what the host is held up for by a gather or scatter of shards */

@@ -78,8 +78,8 @@ stand_in (const SpListWalk *walk, guint8 slot, guint32 *ret_bit)
   gboolean is_other = buffer->tied && walk->context->both_ends;
   const SpBlock *block = is_other ? &walk->variant->blocks[0] : walk->block;
   guint8 root = is_other ? sp_memory_root (block, buffer->tied_slot) : slot;
-  guint8 number =
-      walk->plan->lives[walk->variant - walk->plan->program->variants][block - walk->variant->blocks].bit[root];
+  guint variant = (guint) (walk->variant - walk->plan->program->variants);
+  guint8 number = sp_memory_lives_of (walk->plan, variant, (guint) (block - walk->variant->blocks))->bit[root];
 
   *ret_bit = number == 0 ? 0 : 1u << (number - 1 + (is_other ? SP_OTHER_SHIFT : 0));
   return &block->buffers[root];
@@ -370,7 +370,7 @@ sp_memory_walk_list (const SpMemoryPlan *plan, guint64 place, const SpMemoryCont
                        .context = context,
                        .variant = of,
                        .block = &of->blocks[context->block],
-                       .lives = &plan->lives[variant][context->block],
+                       .lives = sp_memory_lives_of (plan, variant, (guint) context->block),
                        .place = place,
                        .stop_op = G_MAXUINT };
   if (list < SP_N_WORK_LISTS)

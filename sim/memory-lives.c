@@ -14,7 +14,7 @@ sp_memory_root (const SpBlock *block, guint8 slot)
 gboolean
 sp_memory_is_of_step (guint8 life)
 {
-  return life == SP_LIFE_GATHERED || life == SP_LIFE_SUMMED || life == SP_LIFE_STEP_END;
+  return life == SP_LIFE_GATHERED || life == SP_LIFE_SUMMED || life == SP_LIFE_STEP_END || life == SP_LIFE_ACCUMULATED;
 }
 
 void

@@ -27,7 +27,8 @@ typedef struct {
   GPtrArray *leavings; /* [context][variant][list] GArray of Left */
   SpItem item;         /* under way at the peak */
   gboolean is_under_way;
-  guint8 mark; /* of it, if it has begun a micro-batch's list, which says itself what lives there */
+  gint32 backward; /* number of the micro-batch or slice whose backward was last */
+  guint8 mark;     /* of it, if it has begun a micro-batch's list, which says itself what lives there */
 } Peak;
 
 /* What a list leaves in a slot. */
@@ -39,7 +40,7 @@ typedef struct {
 static guint8 *
 been_at (const Peak *peak, gint32 position, gint32 micro_batch)
 {
-  return &peak->been[position * peak->plan->program->micro_batches + micro_batch];
+  return &peak->been[position * sp_program_runs (peak->plan->program) + micro_batch];
 }
 
 static guint8
@@ -68,6 +69,8 @@ walk_to (Peak *peak, gint32 rank, guint32 index)
     guint8 mark = mark_of (&peak->item);
 
     sp_memory_item (peak->plan, peak->state, &peak->item, &op);
+    if (peak->item.kind == SP_ITEM_LIST && peak->item.phase == SP_PHASE_BACKWARD)
+      peak->backward = peak->item.micro_batch;
     if (peak->been != NULL && mark != 0)
       *been_at (peak, peak->item.position, peak->item.micro_batch) |= mark;
   }
@@ -116,7 +119,7 @@ left_by (const SpListWalk *walk)
 static const GArray *
 leavings_of (Peak *peak, guint16 context, guint variant, SpListKind list)
 {
-  guint index = (context * 2 + variant) * SP_N_WORK_LISTS + list;
+  guint index = (context * (guint) peak->plan->program->n_variants + variant) * SP_N_WORK_LISTS + list;
   SpListWalk walk;
 
   if (peak->leavings->pdata[index] == NULL) {
@@ -181,7 +184,7 @@ add_of_step (Peak *peak, gint32 position)
 {
   guint8 index = peak->stage->positions[position].block;
   const SpBlock *block = &peak->plan->program->variants[0].blocks[index];
-  const SpBlockLives *lives = &peak->plan->lives[0][index];
+  const SpBlockLives *lives = sp_memory_lives_of (peak->plan, 0, index);
 
   for (guint slot = 1; slot < block->n_buffers; slot++) {
     const SpBuffer *buffer = &block->buffers[slot];
@@ -189,9 +192,14 @@ add_of_step (Peak *peak, gint32 position)
     if (buffer->life == SP_LIFE_ALWAYS && buffer->alias == 0 && !(buffer->tied && peak->stage->both_ends))
       add_buffer (peak, position, block, (guint8) slot);
   }
+  /* What slices add up is of the size of the sequence that is under way. */
+  const SpBlock *summing =
+      &peak->plan->program->variants[sp_program_variant_of (peak->plan->program, peak->backward)].blocks[index];
   for (guint i = 0; i < lives->n_of_step; i++)
-    if (peak->state->live[position] >> i & 1)
-      add_buffer (peak, position, block, lives->of_step[i]);
+    if (peak->state->live[position] >> i & 1) {
+      guint8 slot = lives->of_step[i];
+      add_buffer (peak, position, block->buffers[slot].life == SP_LIFE_ACCUMULATED ? summing : block, slot);
+    }
 }
 
 /* The list under way, up to its fullest op; nothing of it yet if it is full at its start. */
@@ -206,7 +214,8 @@ add_list_under_way (Peak *peak)
       &g_array_index (peak->plan->contexts, SpMemoryContext, stage->context[item->position]);
   guint64 place = g_array_index (peak->plan->places, guint64, peak->state->place_class);
   guint v = (guint) (variant - peak->plan->program->variants);
-  gboolean has_other = peak->plan->lives[v][block - variant->blocks].is_tied && stage->both_ends;
+  gboolean has_other =
+      sp_memory_lives_of (peak->plan, v, (guint) (block - variant->blocks))->is_tied && stage->both_ends;
   guint32 *live = peak->state->live;
   guint32 before = live[item->position] | (has_other ? live[stage->embedding] << SP_OTHER_SHIFT : 0);
   SpListKind list = sp_memory_list_of (item);
@@ -243,6 +252,8 @@ collect_rows (Peak *peak)
 
   if (peak->is_under_way)
     sp_memory_begin_item (peak->plan, peak->state, item);
+  if (peak->is_under_way && item->kind == SP_ITEM_LIST && item->phase == SP_PHASE_BACKWARD)
+    peak->backward = item->micro_batch;
   if (peak->is_under_way && item->kind == SP_ITEM_LIST)
     add_list_under_way (peak);
   else if (peak->is_under_way && item->kind == SP_ITEM_RECEIVE)
@@ -251,7 +262,7 @@ collect_rows (Peak *peak)
     *been_at (peak, item->position, item->micro_batch) |= peak->mark;
   for (gint32 at = 0; at < (gint32) peak->stage->n_positions; at++) {
     add_of_step (peak, at);
-    for (gint32 i = 0; i < peak->plan->program->micro_batches; i++)
+    for (gint32 i = 0; i < sp_program_runs (peak->plan->program); i++)
       if (peak->mark == 0 || at != item->position || i != item->micro_batch)
         add_micro_batch (peak, at, i);
   }
@@ -269,11 +280,12 @@ sp_memory_list_item (SpMemoryPlan *plan, gint32 rank, guint32 index)
   Peak peak = { .plan = plan, .state = &state };
 
   peak.stage = &plan->stages[sp_program_place (plan->program, SP_GROUP_PIPELINE, rank)];
-  peak.been = g_new0 (guint8, peak.stage->n_positions * (guint) plan->program->micro_batches);
+  peak.been = g_new0 (guint8, peak.stage->n_positions * (guint) sp_program_runs (plan->program));
   walk_to (&peak, rank, index);
   peak.rows = g_new0 (SpLiveBuffer, peak.stage->n_positions * SP_MAX_SLOTS);
   peak.leavings = g_ptr_array_new ();
-  g_ptr_array_set_size (peak.leavings, (gint) (plan->contexts->len * 2 * SP_N_WORK_LISTS));
+  g_ptr_array_set_size (peak.leavings,
+                        (gint) (plan->contexts->len * (guint) plan->program->n_variants * SP_N_WORK_LISTS));
 
   GArray *buffers = collect_rows (&peak);
   for (guint i = 0; i < peak.leavings->len; i++)

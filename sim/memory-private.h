@@ -69,7 +69,7 @@ typedef struct {
 struct _SpMemoryPlan {
   const SpProgram *program;
   const SpWalkPlan *walk;
-  SpBlockLives lives[2][SP_MAX_BLOCKS];
+  SpBlockLives *lives;   /* [variant][block] */
   SpMemoryStage *stages; /* [program->stages] */
   GArray *contexts;      /* SpMemoryContext */
   GArray *places;        /* guint64: two bits a group, set if the place is the first, the last */
@@ -77,6 +77,12 @@ struct _SpMemoryPlan {
   guint64 guarded;       /* bits of groups that guards name */
   guint most_of_step;    /* of any block */
 };
+
+static inline const SpBlockLives *
+sp_memory_lives_of (const SpMemoryPlan *plan, guint variant, guint block)
+{
+  return &plan->lives[variant * plan->program->n_blocks + block];
+}
 
 /* --- memory-lives.c ----------------------------------------------------------------------------------------------- */
 

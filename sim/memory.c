@@ -93,12 +93,14 @@ sp_memory_plan_new (const SpProgram *program, const SpWalkPlan *walk, GError **e
   plan->places = g_array_new (FALSE, FALSE, sizeof (guint64));
   plan->profiles = g_ptr_array_new ();
   plan->guarded = guarded_groups (program);
+  plan->lives = g_new (SpBlockLives, (guint) program->n_variants * program->n_blocks);
   plan->stages = g_new0 (SpMemoryStage, program->stages);
   for (gint32 v = 0; v < program->n_variants; v++)
     for (guint b = 0; b < program->n_blocks; b++) {
-      if (!sp_memory_lives_init (program, sp_walk_order (walk), (guint) v, b, &plan->lives[v][b], error))
+      SpBlockLives *lives = &plan->lives[(guint) v * program->n_blocks + b];
+      if (!sp_memory_lives_init (program, sp_walk_order (walk), (guint) v, b, lives, error))
         return NULL;
-      plan->most_of_step = MAX (plan->most_of_step, plan->lives[v][b].n_of_step);
+      plan->most_of_step = MAX (plan->most_of_step, lives->n_of_step);
     }
   for (gint32 s = 0; s < program->stages; s++)
     plan_stage (plan, walk, s);
@@ -116,6 +118,7 @@ sp_memory_plan_free (SpMemoryPlan *plan)
   for (gint32 s = 0; s < plan->program->stages; s++)
     g_free (plan->stages[s].context);
   g_free (plan->stages);
+  g_free (plan->lives);
   g_array_unref (plan->contexts);
   g_array_unref (plan->places);
   g_ptr_array_unref (plan->profiles);
@@ -133,7 +136,8 @@ place_class (SpMemoryPlan *plan, guint64 place)
     i++;
   if (i == plan->places->len) {
     g_array_append_val (plan->places, place);
-    g_ptr_array_set_size (plan->profiles, (gint) (plan->places->len * plan->contexts->len * 2 * SP_N_LISTS));
+    g_ptr_array_set_size (plan->profiles, (gint) (plan->places->len * plan->contexts->len *
+                                                  (guint) plan->program->n_variants * SP_N_LISTS));
   }
   return i;
 }
@@ -233,7 +237,8 @@ profile_of (SpMemoryPlan *plan, const SpMemoryState *state, const SpItem *item, 
 {
   guint16 context = plan->stages[state->stage].context[item->position];
   guint v = (guint) (variant - plan->program->variants), list = sp_memory_list_of (item);
-  guint index = ((state->place_class * plan->contexts->len + context) * 2 + v) * SP_N_LISTS + list;
+  guint variants = (guint) plan->program->n_variants;
+  guint index = ((state->place_class * plan->contexts->len + context) * variants + v) * SP_N_LISTS + list;
   GArray *profiles = plan->profiles->pdata[index];
 
   for (guint i = 0; profiles != NULL && i < profiles->len; i++)
@@ -264,7 +269,7 @@ static void
 end_held (const SpMemoryPlan *plan, SpMemoryState *state)
 {
   guint index = plan->stages[state->stage].positions[state->held].block;
-  const SpBlockLives *lives = &plan->lives[0][index];
+  const SpBlockLives *lives = sp_memory_lives_of (plan, 0, index);
   const SpBlock *block = &plan->program->variants[0].blocks[index];
 
   for (guint i = 0; i < lives->n_of_step; i++)
@@ -300,13 +305,22 @@ end_summed (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, 
   state->held_slot = item->slot;
 }
 
+/* The sequence's first slice has been back. */
+static void
+end_accumulated (SpMemoryState *state, const SpItem *item, const SpBlock *block, const SpBlockLives *lives)
+{
+  for (guint i = 0; i < lives->n_of_step; i++)
+    if (block->buffers[lives->of_step[i]].life == SP_LIFE_ACCUMULATED)
+      end_of_step (state, item->position, i, &block->buffers[lives->of_step[i]]);
+}
+
 /* Parameters that were gathered, the tied matrix's of another block too, have one more or one less use. */
 static void
 claim_gathered (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, const SpVariant *variant,
                 const SpBlockLives *lives, gint32 claim)
 {
   const SpMemoryStage *stage = &plan->stages[state->stage];
-  const SpBlockLives *all = plan->lives[variant - plan->program->variants];
+  const SpBlockLives *all = sp_memory_lives_of (plan, (guint) (variant - plan->program->variants), 0);
   const SpBlock *own = &variant->blocks[lives - all];
 
   for (guint i = 0; i < lives->n_gathered; i++) {
@@ -355,6 +369,8 @@ end_item (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, co
 
   if (claim != 0)
     claim_gathered (plan, state, item, variant, lives, claim);
+  if (item->phase == SP_PHASE_BACKWARD && plan->program->slices > 0 && variant->first == 0)
+    end_accumulated (state, item, block, lives);
   if (item->phase == SP_PHASE_SYNC)
     end_summed (plan, state, item, block, lives);
   else if (item->phase == SP_PHASE_BACKWARD && state->held >= 0 && lives->sums)
@@ -395,7 +411,8 @@ sp_memory_item (SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, gu
 {
   const SpVariant *variant;
   const SpBlock *block = sp_memory_block (plan, state, item, &variant);
-  const SpBlockLives *lives = &plan->lives[variant - plan->program->variants][block - variant->blocks];
+  const SpBlockLives *lives =
+      sp_memory_lives_of (plan, (guint) (variant - plan->program->variants), (guint) (block - variant->blocks));
   const SpMemoryStage *stage = &plan->stages[state->stage];
 
   state->n_items++;

@@ -78,7 +78,7 @@ static char *
 check_schedule (const SpProgram *program)
 {
   const SpSchedule *schedule = sp_schedule_get (program->schedule);
-  const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
+  const SpPipeline pipeline = sp_program_pipeline (program);
   const SpScheduleRule *rule = sp_schedule_broken_rule (schedule, &pipeline);
 
   if (rule != NULL) {
@@ -114,6 +114,52 @@ check_scope (const SpProgram *program)
   if (sp_program_is_one_layer (program) && (program->n_layers < 1 || sp_program_virtual_stages (program) != 1))
     FAIL ("scope %s: %u layers on %d virtual stages, expected at least one on one", sp_scope_name (program->scope),
           program->n_layers, sp_program_virtual_stages (program));
+  return NULL;
+}
+
+/* Slices of a sequence follow each other and make it whole, once for each size of a micro-batch. */
+static char *
+check_slices (const SpProgram *program)
+{
+  gint32 slices = sp_program_slices (program), parts = program->groups[SP_GROUP_SEQUENCE].size;
+  gint64 next = 0;
+
+  if (program->slices < 0 || program->slices > SP_MAX_SLICES)
+    FAIL ("%d slices, expected at most %d", program->slices, SP_MAX_SLICES);
+  if (program->n_variants != slices && program->n_variants != 2 * slices)
+    FAIL ("%d variants for %d slices", program->n_variants, slices);
+  for (gint32 i = 0; i < program->n_variants; i++) {
+    const SpVariant *variant = &program->variants[i];
+    if (program->slices == 0 && (variant->first != 0 || variant->tokens != 0))
+      FAIL ("variant %d: a slice of sequences that are whole", i);
+    if (program->slices == 0)
+      continue;
+    if (variant->first != next || variant->tokens < 1 || variant->tokens % parts != 0 ||
+        variant->tokens > program->sequence - next)
+      FAIL ("variant %d: %" G_GINT64_FORMAT " tokens from %" G_GINT64_FORMAT " on", i, variant->tokens, variant->first);
+    next += variant->tokens;
+    if ((i + 1) % slices == 0 && next != program->sequence)
+      FAIL ("slices of %" G_GINT64_FORMAT " tokens, of %" G_GINT64_FORMAT, next, program->sequence);
+    if ((i + 1) % slices == 0)
+      next = 0;
+  }
+  return NULL;
+}
+
+/* What slices share lies with the first one, and what they add up is made by the last. */
+static char *
+check_shared (const SpProgram *program, guint index, guint at, guint slot)
+{
+  const SpVariant *variant = &program->variants[index];
+  const SpVariant *first =
+      &program->variants[index / (guint) sp_program_slices (program) * (guint) sp_program_slices (program)];
+  const SpBuffer *buffer = &variant->blocks[at].buffers[slot], *there = &first->blocks[at].buffers[slot];
+
+  if (program->slices == 0 && (buffer->life == SP_LIFE_SEQUENCE || buffer->life == SP_LIFE_ACCUMULATED))
+    FAIL ("buffer %u: life %s without slices", slot, sp_life_name (buffer->life));
+  if (buffer->life == SP_LIFE_SEQUENCE && buffer->alias == 0 &&
+      (buffer->bytes != 0 || variant == first || there->life != SP_LIFE_STASH || there->elements != buffer->elements))
+    FAIL ("buffer %u: is not what the first slice has", slot);
   return NULL;
 }
 
@@ -321,6 +367,11 @@ check_variant (const SpProgram *program, guint index)
         block->frozen != program->variants[0].blocks[i].frozen ||
         block->n_weights != program->variants[0].blocks[i].n_weights)
       FAIL ("block %u: the variants have other buffers", i);
+    for (guint slot = 1; slot < block->n_buffers; slot++) {
+      char *shared = check_shared (program, index, i, slot);
+      if (shared != NULL)
+        return shared;
+    }
   }
   return NULL;
 }
@@ -342,6 +393,8 @@ sp_program_check (const SpProgram *program)
     problem = check_schedule (program);
   if (problem == NULL)
     problem = check_scope (program);
+  if (problem == NULL)
+    problem = check_slices (program);
   for (gint32 i = 0; i < program->n_variants && problem == NULL; i++)
     problem = check_variant (program, i);
   return problem;

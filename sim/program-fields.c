@@ -83,6 +83,7 @@ const SpField sp_fields_program[] = {
   PLAIN (SpProgram, offloads, U8),
   PLAIN (SpProgram, global_batch, I32),
   PLAIN (SpProgram, micro_batches, I32),
+  PLAIN (SpProgram, slices, I32),
   ENUM ("schedule", SpProgram, schedule, G_MAXUINT8, schedule_name),
   PLAIN (SpProgram, chunks, I32),
   ENUM ("scope", SpProgram, scope, SP_N_SCOPES, sp_scope_name),
@@ -127,6 +128,8 @@ const SpField sp_fields_group[] = {
 
 const SpField sp_fields_variant[] = {
   PLAIN (SpVariant, batch, I32),
+  PLAIN (SpVariant, first, I64),
+  PLAIN (SpVariant, tokens, I64),
   LAST,
 };
 

@@ -293,9 +293,10 @@ read_variant (Reader *reader, char **words)
 
   if (problem != NULL)
     return problem;
-  if (program->n_variants == G_N_ELEMENTS (program->variants))
-    return g_strdup ("more than two variants");
-  reader->variant = &program->variants[program->n_variants++];
+  if (program->n_variants == SP_MAX_VARIANTS)
+    return g_strdup_printf ("more than %d variants", SP_MAX_VARIANTS);
+  sp_program_set_variants (program, program->n_variants + 1);
+  reader->variant = &program->variants[program->n_variants - 1];
   reader->n_blocks = 0;
   return sp_fields_read (sp_fields_variant, words, reader->variant);
 }

@@ -6,7 +6,27 @@
 SpProgram *
 sp_program_new (void)
 {
-  return g_new0 (SpProgram, 1);
+  SpProgram *program = g_new0 (SpProgram, 1);
+
+  sp_program_set_variants (program, 2);
+  program->n_variants = 0;
+  return program;
+}
+
+/* New ones are zero; a page of the system's zeros that no block is written to costs nothing. */
+void
+sp_program_set_variants (SpProgram *program, gint32 n)
+{
+  program->n_variants = n;
+  if ((guint) n <= program->variants_capacity)
+    return;
+  guint capacity = MAX ((guint) n, 2 * program->variants_capacity);
+  SpVariant *variants = g_new0 (SpVariant, capacity);
+  if (program->variants_capacity > 0)
+    memcpy (variants, program->variants, program->variants_capacity * sizeof *variants);
+  g_free (program->variants);
+  program->variants = variants;
+  program->variants_capacity = capacity;
 }
 
 void
@@ -17,6 +37,7 @@ sp_program_free (SpProgram *program)
   g_free (program->layer_block);
   g_free (program->stage_first);
   g_free (program->documents);
+  g_free (program->variants);
   g_free (program->ops);
   g_free (program);
 }
@@ -96,6 +117,22 @@ sp_program_position (const SpProgram *program, gint32 place, gint64 row)
   if (at < part)
     return ring_place * part + at;
   return (2 * ring_size - 1 - ring_place) * part + at - part;
+}
+
+void
+sp_program_append_number (const SpProgram *program, gint32 number, GString *out)
+{
+  g_string_append_printf (out, "micro-batch %d", sp_program_micro_batch_of (program, number));
+  if (program->slices > 0)
+    g_string_append_printf (out, ", slice %d", sp_program_slice_of (program, number));
+}
+
+gint64
+sp_program_variant_position (const SpProgram *program, const SpVariant *variant, gint32 place, gint64 row)
+{
+  if (variant->tokens == 0)
+    return sp_program_position (program, place, row);
+  return variant->first + place * sp_program_local_tokens (program, variant) + row;
 }
 
 void
@@ -219,7 +256,7 @@ NAMES (sp_group_name, SpGroupId, SP_N_GROUPS, "none", "tensor", "ulysses", "ring
 NAMES (sp_class_name, SpClass, SP_N_CLASSES, "parameters", "gradients", "optimizer", "activations", "logits",
        "communication", "workspace", "reserved")
 NAMES (sp_life_name, SpLife, SP_N_LIVES, "segment", "stash", "rebuilt", "handoff", "gathered", "summed", "step-end",
-       "always", "checkpoint")
+       "always", "checkpoint", "sequence", "accumulated")
 NAMES (sp_phase_name, SpPhase, SP_N_PHASES, "gather", "forward", "recompute", "backward", "sync", "optimizer")
 NAMES (sp_block_name, SpBlockKind, SP_N_BLOCK_KINDS, "embedding", "softmax", "linear", "head")
 NAMES (sp_scope_name, SpScope, SP_N_SCOPES, "step", "forward", "layer", "attention", "attention-forward")

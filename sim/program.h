@@ -168,6 +168,9 @@ typedef enum {
                        parameters of ZeRO-1 and 2) */
   SP_LIFE_ALWAYS,
   SP_LIFE_CHECKPOINT, /* outside the step, beside what lives ALWAYS: no op uses it */
+  SP_LIFE_SEQUENCE,   /* what a sequence's slices share: the same slot of its first slice, where it is a STASH; `bytes` = 0 */
+  SP_LIFE_ACCUMULATED, /* gradients that a sequence's slices add up: from the first write in BACKWARD of the last slice to
+                          the end of that of the first. One sequence's at a time */
   SP_N_LIVES
 } SpLife;
 
@@ -294,11 +297,15 @@ typedef struct {
 } SpBlock;
 
 #define SP_MAX_BLOCKS 18 /* 8 kinds of layers, recomputed or not, and the ends */
+#define SP_MAX_SLICES 128
+#define SP_MAX_VARIANTS (2 * SP_MAX_SLICES)
 
-/* The blocks at one batch size. Variant 0 is the full micro-batch; variant 1, where it exists, the smaller last one.
- * Slots and parameters are the same in both. blocks[0] is the embedding, blocks[n_blocks - 1] the head. */
+/* The blocks at one size of what a slot is of. Variant 0 is the full micro-batch; variant 1, where it exists, the smaller
+ * last one. Of sequences in slices each slice has a variant, and those of the smaller last micro-batch come after all of the
+ * full one's. Slots and parameters are the same in all. blocks[0] is the embedding, blocks[n_blocks - 1] the head. */
 typedef struct {
-  gint32 batch; /* sequences */
+  gint32 batch;         /* sequences */
+  gint64 first, tokens; /* of a slice: its part of a sequence, of which each sequence rank has an equal one, in order */
   SpBlock blocks[SP_MAX_BLOCKS];
   /* Forward; the backward runs them with SP_OP_REVERSE on DX and DY. To and from the stage of the neighbouring virtual
    * stage, which may be at the pipeline's other end. */
@@ -366,6 +373,7 @@ typedef struct {
   SpDocuments *documents;
   gint32 global_batch;  /* sequences */
   gint32 micro_batches; /* a rank runs */
+  gint32 slices;        /* of each (sim/schedules.h); 0: they are whole */
   gint32 n_variants;
 
   guint n_blocks;
@@ -378,16 +386,83 @@ typedef struct {
   guint8 scope;        /* SpScope */
 
   SpNumbers numbers;
-  SpVariant variants[2];
+  SpVariant *variants; /* [n_variants]; two there always are */
   SpOp *ops;
   guint n_ops;
   guint ops_capacity;
   guint layers_capacity, stages_capacity, documents_capacity; /* stages_capacity: of stage_first's numbers */
+  guint variants_capacity;
 } SpProgram;
 
 SpProgram *sp_program_new (void);
 void sp_program_free (SpProgram *program);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SpProgram, sp_program_free)
+
+/* Makes room for `n` variants and has as many. */
+void sp_program_set_variants (SpProgram *program, gint32 n);
+
+/* Micro-batches to the schedule: with slices all of theirs, numbered as sim/schedules.h says; and of such a number the
+ * micro-batch and the slice. */
+static inline gint32
+sp_program_slices (const SpProgram *program)
+{
+  return MAX (program->slices, 1);
+}
+
+static inline gint32
+sp_program_runs (const SpProgram *program)
+{
+  return program->micro_batches * sp_program_slices (program);
+}
+
+static inline gint32
+sp_program_micro_batch_of (const SpProgram *program, gint32 number)
+{
+  return number / sp_program_slices (program);
+}
+
+static inline gint32
+sp_program_slice_of (const SpProgram *program, gint32 number)
+{
+  return number % sp_program_slices (program);
+}
+
+/* "micro-batch 3", or "micro-batch 3, slice 1". */
+void sp_program_append_number (const SpProgram *program, gint32 number, GString *out);
+
+/* Which variant such a number runs; -1, of the step: the first. */
+static inline gint32
+sp_program_variant_of (const SpProgram *program, gint32 number)
+{
+  gint32 slices = sp_program_slices (program);
+  gboolean is_small = program->n_variants > slices && number >= (program->micro_batches - 1) * slices;
+
+  return number < 0 ? 0 : number % slices + (is_small ? slices : 0);
+}
+
+/* The variant of the step's last backward. */
+static inline gint32
+sp_program_last_variant (const SpProgram *program)
+{
+  return program->n_variants - sp_program_slices (program);
+}
+
+/* Tokens of a sequence that a rank has in a variant. */
+static inline gint64
+sp_program_local_tokens (const SpProgram *program, const SpVariant *variant)
+{
+  return variant->tokens > 0 ? variant->tokens / program->groups[SP_GROUP_SEQUENCE].size : program->local_sequence;
+}
+
+static inline SpPipeline
+sp_program_pipeline (const SpProgram *program)
+{
+  return (SpPipeline){ .stages = program->stages,
+                       .chunks = program->chunks,
+                       .micro_batches = program->micro_batches,
+                       .uneven = program->n_variants > sp_program_slices (program),
+                       .slices = program->slices };
+}
 
 /* Ops of one phase of a block of a variant. */
 static inline const SpOp *
@@ -524,6 +599,8 @@ void sp_program_set_documents (SpProgram *program, const SpDocuments *documents,
  * With ZIGZAG the sequence is cut in 2 R parts (R = ring size) and ring place r holds parts r and 2R - 1 - r; with
  * STRIPED it holds tokens r, r + R, r + 2R and so on. The Ulysses ranks of r share these rows in order. */
 gint64 sp_program_position (const SpProgram *program, gint32 place, gint64 row);
+/* The same of a row of a variant, which may be a slice. */
+gint64 sp_program_variant_position (const SpProgram *program, const SpVariant *variant, gint32 place, gint64 row);
 
 const char *sp_dtype_name (SpDtype dtype);
 const char *sp_axis_name (SpAxis axis);

@@ -40,11 +40,36 @@ explain_one_chunk (const SpPipeline *pipeline, GString *out)
 
 static const SpScheduleRule one_chunk_rule = { "chunks", one_chunk, explain_one_chunk };
 
+/* And about slices. */
+static gboolean
+is_whole (const SpPipeline *pipeline)
+{
+  return pipeline->slices <= 1;
+}
+
+static void
+explain_whole (const SpPipeline *pipeline, GString *out)
+{
+  const char *separator = "";
+
+  g_string_append_printf (
+      out, "slices = %d, but it runs micro-batches whole; use slices = 1, or schedule = ", pipeline->slices);
+  for (guint i = 0; i < G_N_ELEMENTS (sp_schedule_rows); i++)
+    if (sp_schedule_rows[i]->slices) {
+      g_string_append_printf (out, "%s%s", separator, sp_schedule_rows[i]->name);
+      separator = " or ";
+    }
+}
+
+static const SpScheduleRule whole_rule = { "slices", is_whole, explain_whole };
+
 const SpScheduleRule *
 sp_schedule_broken_rule (const SpSchedule *schedule, const SpPipeline *pipeline)
 {
   if (!schedule->chunked && !schedule->mirrored && !one_chunk (pipeline))
     return &one_chunk_rule;
+  if (!schedule->slices && !is_whole (pipeline))
+    return &whole_rule;
   for (guint i = 0; i < schedule->n_rules; i++)
     if (!schedule->rules[i].holds (pipeline))
       return &schedule->rules[i];

@@ -5,7 +5,7 @@
  * Schedules: in which order a pipeline stage runs the forward and backward slots of its micro-batches, and which layers
  * it holds. One file under schedules/, one row in the table (schedules.c) and one line for meson each.
  *
- * Letters: p stages (ranks of the pipeline), v chunks that each holds, m micro-batches of a step.
+ * Letters: p stages (ranks of the pipeline), v chunks that each holds, m micro-batches of a step, s slices of each.
  *
  * Virtual stages. The model is cut into consecutive parts, its virtual stages; chunk c of stage s is one of them:
  *    as they come      c p + s, of v p: from stage p - 1 a micro-batch goes on to stage 0, with the next chunk
@@ -16,6 +16,11 @@
  * Slots. FORWARD and BACKWARD of a chunk and a micro-batch; a schedule that splits the backward has BACKWARD_INPUT, on
  * which the stage before waits, and BACKWARD_WEIGHT later, for which nobody waits. A stage runs its slots in order; a
  * forward slot waits for that of the virtual stage before, a backward for that of the one after.
+ *
+ * Slices. The sequences of a micro-batch may be cut in slices of tokens (TeraPipe, 2102.07988): each is a micro-batch of
+ * its own to the stages, numbered micro-batch x s + slice. A slice attends to those before it, so a stage runs the
+ * forwards of a sequence's slices first to last, and the backwards last to first; and the backwards of one sequence
+ * before those of the next, so that what they add up is there once.
  */
 
 #include <glib.h>
@@ -33,7 +38,7 @@ typedef enum {
 typedef struct {
   guint8 kind; /* SpSlotKind */
   guint8 chunk;
-  gint32 micro_batch;
+  gint32 micro_batch; /* or the number of a slice, see above */
 } SpSlot;
 
 #define SP_MAX_CHUNKS 64 /* of a stage */
@@ -42,7 +47,24 @@ typedef struct {
 typedef struct {
   gint32 stages, chunks, micro_batches;
   gboolean uneven; /* the last micro-batch is smaller */
+  gint32 slices;   /* of a micro-batch; 0: it is whole */
 } SpPipeline;
+
+/* Forwards that a chunk runs, and so backwards. */
+static inline gint32
+sp_pipeline_runs (const SpPipeline *pipeline)
+{
+  return pipeline->micro_batches * MAX (pipeline->slices, 1);
+}
+
+/* Number of the `k`-th backward where they go through a sequence's slices last to first. */
+static inline gint32
+sp_pipeline_backward (const SpPipeline *pipeline, gint32 k)
+{
+  gint32 slices = MAX (pipeline->slices, 1);
+
+  return k / slices * slices + slices - 1 - k % slices;
+}
 
 /* One rule; `explain` (only called when it does not hold) appends what is needed and the nearest legal values. */
 typedef struct {
@@ -57,13 +79,14 @@ typedef struct {
   gboolean mirrored; /* two chunks, see above */
   gboolean chunked;  /* any number of chunks; else one */
   gboolean splits;   /* backwards in two parts */
-  gint32 steady;     /* with more than this x p micro-batches a stage holds no more of them at once; 0: it holds all */
+  gboolean slices;   /* runs micro-batches in slices */
+  gint32 steady;     /* see sp_schedule_steady: whole micro-batches, x p */
   /* The slots of a stage, in order, into `ret`, which has room for sp_schedule_most_slots; returns how many. */
   guint (*fill) (const SpPipeline *pipeline, gint32 stage, SpSlot *ret);
-  /* Most micro-batches between forward and backward that a stage holds at once, where it has one chunk and whole
-   * backwards; NULL: by the slots. */
+  /* Most micro-batches, or slices, between forward and backward that a stage holds at once, where it has one chunk and
+   * whole backwards; NULL: by the slots. */
   gint32 (*in_flight) (const SpPipeline *pipeline, gint32 stage);
-  /* Idle over busy time of a stage: equal virtual stages that take these times for a micro-batch, free
+  /* Idle over busy time of a stage: equal virtual stages that take these times for a micro-batch, or a slice, free
    * messages. Exact, under the condition in the schedule's file. */
   double (*bubble) (const SpPipeline *pipeline, double forward, double input, double weight);
   const SpScheduleRule *rules;
@@ -118,7 +141,17 @@ sp_schedule_stage (const SpSchedule *schedule, gint32 stages, gint32 virtual_sta
   return virtual_stage % stages;
 }
 
-/* Micro-batches after which the order of slots repeats. */
+/* With more micro-batches than this no stage holds anything that it does not with as many; 0: it holds all. Beside the
+ * sequences whose slices are in flight one begins and one ends. */
+static inline gint32
+sp_schedule_steady (const SpSchedule *schedule, const SpPipeline *pipeline)
+{
+  if (schedule->steady == 0)
+    return 0;
+  return schedule->steady * pipeline->stages + (pipeline->slices > 1 ? 2 : 0);
+}
+
+/* Micro-batches after which the order of slots repeats; slices and all. */
 static inline gint32
 sp_schedule_period (const SpSchedule *schedule, gint32 stages)
 {
@@ -128,7 +161,7 @@ sp_schedule_period (const SpSchedule *schedule, gint32 stages)
 static inline guint
 sp_schedule_most_slots (const SpPipeline *pipeline)
 {
-  return 3 * (guint) pipeline->chunks * (guint) pipeline->micro_batches;
+  return 3 * (guint) pipeline->chunks * (guint) sp_pipeline_runs (pipeline);
 }
 
 G_END_DECLS

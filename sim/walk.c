@@ -109,7 +109,7 @@ static void
 plan_stage (const SpWalkPlan *plan, gint32 s, Stage *stage)
 {
   const SpProgram *program = plan->program;
-  const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
+  const SpPipeline pipeline = sp_program_pipeline (program);
   guint n = 0;
 
   stage->chunks = g_new0 (Chunk, program->chunks);

@@ -47,7 +47,7 @@ typedef struct {
   guint16 flags;      /* SpOpFlags that ops must have ... */
   guint16 mask;       /* ... among these */
   gint32 position;    /* of the pipeline's: whose buffer it is */
-  gint32 micro_batch; /* -1: of the step */
+  gint32 micro_batch; /* or a slice's number (sim/schedules.h); -1: of the step */
   gint32 slot;        /* of the schedule; beyond the last slot: what ends the step */
   gint32 peer;        /* of the pipeline's: the stage at the other end */
   gint32 boundary; /* of the pipeline's: virtual stage before it. (boundary, backward, micro_batch) names a message */
@@ -100,7 +100,7 @@ gboolean sp_walk_begins_slot (const SpWalkPlan *plan, gint32 stage, const SpItem
 static inline const SpVariant *
 sp_walk_variant (const SpProgram *program, gint32 micro_batch)
 {
-  return &program->variants[program->n_variants == 2 && micro_batch == program->micro_batches - 1];
+  return &program->variants[sp_program_variant_of (program, micro_batch)];
 }
 
 G_END_DECLS

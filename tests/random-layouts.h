@@ -25,6 +25,7 @@ typedef struct {
   gboolean experts;   /* some layers have experts, spread over some ranks, as often as not */
   gboolean families;  /* what public models have beyond LLaMA and GPT-2, as often as not */
   gboolean eager;     /* what eager PyTorch does otherwise too, now and then */
+  gboolean slices;    /* sequences through the stages in slices, as often as not where that is legal */
 } DrawLimits;
 
 typedef struct {
@@ -280,6 +281,28 @@ draw_layout (GRand *rand, const DrawLimits *limits, const SpArchitecture *arch, 
     draw_schedule (rand, arch, layout);
 }
 
+/* As often as not, where it may be legal: slices that are alike, or of any length; and their sequence. */
+static inline void
+draw_slices (GRand *rand, const SpArchitecture *arch, SpLayout *layout, SpRun *run)
+{
+  gint32 parts = sp_layout_sequence_ranks (layout, arch) * (layout->sequence_regions ? layout->tensor : 1);
+
+  if (!sp_schedule_get (layout->schedule)->slices || layout->ring > 1 || arch->bidirectional ||
+      sp_architecture_has (arch, SP_LAYER_LINEAR) || draw_int (rand, 0, 1))
+    return;
+  layout->slices = draw_int (rand, 2, 6);
+  layout->mlp_tiles = 1;
+  run->causal = TRUE;
+  run->sequence = (gint64) layout->slices * parts * draw_int (rand, 1, 12);
+  if (draw_int (rand, 0, 1))
+    return;
+  run->sequence = 0;
+  for (gint32 i = 0; i < layout->slices; i++) {
+    layout->slice_split[i] = parts * draw_int (rand, 1, 12);
+    run->sequence += layout->slice_split[i];
+  }
+}
+
 /* A legal one within the limits. Free with draw_clear. */
 static inline void
 draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
@@ -321,6 +344,8 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
     else
       draw_zero_group (rand, ret->arch, &ret->layout);
     draw_run (rand, ret->arch, &ret->layout, limits->schedules ? 12 : 5, &ret->run);
+    if (limits->slices)
+      draw_slices (rand, ret->arch, &ret->layout, &ret->run);
     if (limits->experts && draw_int (rand, 0, 1))
       ret->run.expert_imbalance = draw_between (rand, 1, 3);
     if (sp_layout_check (&ret->layout, ret->arch, &ret->framework, &ret->run, 0, NULL))

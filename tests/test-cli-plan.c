@@ -41,6 +41,11 @@ static const Refusal refusals[] = {
   { "simulate-text", { AT, "--simulate", "few" }, { "--simulate \"few\"" } },
   { "threads-many", { AT, "--threads", "5000" }, { "--threads \"5000\"", "1024" } },
   { "no-length", { PLAN, "--min-gpus" }, { "--sequence is missing" } },
+  { "slices-of-question", { AT, "--pareto", "--slices", "1,2" }, { "--slices does not go with --pareto" } },
+  { "slices-export", { AT, "--export", "megatron", "--slices", "1,2" }, { "--slices", "--export" } },
+  { "slices-text", { AT, "--slices", "1,many" }, { "--slices \"many\"" } },
+  { "slices-many", { AT, "--slices", "500" }, { "--slices \"500\"", "128" } },
+  { "slices-twice", { AT, "--slices", "1,2,1" }, { "1 stands twice" } },
 };
 
 static void

@@ -15,7 +15,7 @@ typedef struct {
   SpArchitecture *arch;
   SpFramework framework;
   SpProgram *program;
-  SpOpPrice *ops;
+  SpOpPrice *ops, pipe[2];
   SpPrices prices;
 } Case;
 
@@ -35,7 +35,8 @@ case_init (Case *c, SmallModel model, gint32 layers, const SpLayout *layout, con
   g_assert_true (legal);
   sp_program_write (c->program, c->arch, &c->framework, layout, run);
   c->ops = g_new0 (SpOpPrice, c->program->n_ops);
-  c->prices = (SpPrices){ .ops = c->ops };
+  memset (c->pipe, 0, sizeof c->pipe);
+  c->prices = (SpPrices){ .ops = c->ops, .pipe = c->pipe };
 }
 
 static void
@@ -361,7 +362,7 @@ test_trace (void)
   for (guint i = 0; i < c.program->n_ops; i++)
     set_price (&c, &c.program->ops[i], (1 + i % 13) * US);
   set_slowdown (&c, 0.25f);
-  c.prices.pipe[0] = (SpOpPrice){ 2 * US, US, 2 * US, US, 2 * US, 2 * US, 0 };
+  c.pipe[0] = (SpOpPrice){ 2 * US, US, 2 * US, US, 2 * US, 2 * US, 0 };
   g_autofree char *one = trace_of (&c), *two = trace_of (&c);
   g_assert_cmpstr (one, ==, two);
   g_assert_nonnull (strstr (one, "\"attention\""));

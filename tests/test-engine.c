@@ -6,7 +6,7 @@
 #define DRAWS 300
 
 static const DrawLimits any = { DRAW_ANY, FALSE,    { 1, 3 },        { 1, 3 },         { 1, 4 },     { 1, 4 },
-                                { 1, 4 }, { 1, 6 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
+                                { 1, 4 }, { 1, 6 }, .experts = TRUE, .families = TRUE, .eager = TRUE, .slices = TRUE };
 
 static void
 draw_case (GRand *rand, const DrawLimits *limits, Draw *d, Machine *m)
@@ -128,7 +128,7 @@ static void
 test_bounds_pipelines (void)
 {
   static const DrawLimits pipelines = { DRAW_ANY, FALSE,    { 1, 3 }, { 1, 2 },         { 2, 4 },
-                                        { 1, 2 }, { 1, 3 }, { 1, 4 }, .schedules = TRUE };
+                                        { 1, 2 }, { 1, 3 }, { 1, 4 }, .schedules = TRUE, .slices = TRUE };
 
   check_bounds (&pipelines, TRUE, DRAWS);
 }
@@ -148,7 +148,7 @@ static void
 test_folded (void)
 {
   static const DrawLimits many = { DRAW_ANY, FALSE,    { 1, 8 },        { 1, 4 },         { 1, 4 },     { 1, 4 },
-                                   { 1, 4 }, { 1, 4 }, .experts = TRUE, .families = TRUE, .eager = TRUE };
+                                   { 1, 4 }, { 1, 4 }, .experts = TRUE, .families = TRUE, .eager = TRUE, .slices = TRUE };
   g_autoptr (GRand) rand = draw_rand_new ();
   guint folded = 0;
 

@@ -18,7 +18,8 @@ is_at_most (double a, double b)
 }
 
 static const DrawLimits any = {
-  DRAW_ANY, FALSE, { 1, 3 }, { 1, 3 }, { 1, 4 }, { 1, 4 }, { 1, 4 }, { 1, 6 }, TRUE, TRUE, .eager = TRUE,
+  DRAW_ANY, FALSE,    { 1, 3 }, { 1, 3 }, { 1, 4 },      { 1, 4 },
+  { 1, 4 }, { 1, 6 }, TRUE,     TRUE,     .eager = TRUE, .slices = TRUE,
 };
 
 /* --- bounds and sums ---------------------------------------------------------------------------------------------- */

@@ -162,6 +162,28 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.ring = 2), .packing = "8" },
   { "packing-ring", SMALL_GQA, 0, 4096, 2, 1, 2048, LAYOUT (.ring = 2048), { "ring of 2048", "at most 1024" },
     .legal = LAYOUT (.ring = 1024), .packing = "8" },
+  { "slices-tokens", SMALL_GQA, 0, 32, 2, 1, 4, LAYOUT (.tensor = 2, .pipeline = 2, .slices = 5), { "slices = 5", "32 tokens", "a multiple of 2", "use 4 or 8" },
+    .legal = LAYOUT (.tensor = 2, .pipeline = 2, .slices = 8) },
+  { "slices-tokens", SMALL_GQA, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .slices = 2, .slice_split = { 20, 11 }), { "32 tokens", "slices = 16,16" },
+    .legal = LAYOUT (.pipeline = 2, .slices = 2, .slice_split = { 20, 12 }) },
+  { "slices-tokens", SMALL_GQA, 0, 32, 2, 1, 4, LAYOUT (.ulysses = 2, .pipeline = 2, .slices = 2, .slice_split = { 19, 13 }), { "a multiple of the 2 parts", "slices = 16,16" },
+    .legal = LAYOUT (.ulysses = 2, .pipeline = 2, .slices = 2, .slice_split = { 18, 14 }) },
+  { "slices-ring", SMALL_GQA, 0, 32, 2, 1, 4, LAYOUT (.ring = 2, .pipeline = 2, .slices = 2), { "slices = 2", "ring = 2", "ulysses = 2" },
+    .legal = LAYOUT (.ulysses = 2, .pipeline = 2, .slices = 2) },
+  { "slices-linear", SMALL_HYBRID, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .slices = 2), { "slices = 2", "state", "use slices = 1" },
+    .legal = LAYOUT (.pipeline = 2) },
+  { "slices-causal", SMALL_BERT, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .slices = 2), { "slices = 2", "looks both ways", "use slices = 1" },
+    .legal = LAYOUT (.pipeline = 2) },
+  { "slices-packing", SMALL_GQA, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .slices = 2), { "slices = 2", "packing = none" },
+    .legal = LAYOUT (.pipeline = 2), .packing = "8" },
+  { "slices-scope", SMALL_GQA, 0, 32, 2, 1, 1, LAYOUT (.slices = 2), { "scope = attention", "slices = 2", "use slices = 1" },
+    .legal = LAYOUT (.zero = 1), .scope = SP_SCOPE_ATTENTION },
+  { "slices-offload", SMALL_GQA, 0, 32, 2, 1, 1, LAYOUT (.slices = 2, .recompute = SP_RECOMPUTE_FULL, .offload = SP_OFFLOAD_ACTIVATIONS), { "slices = 2", "offload = activations" },
+    .legal = LAYOUT (.slices = 2, .recompute = SP_RECOMPUTE_FULL) },
+  { "slices-tiles", SMALL_GQA, 0, 32, 2, 1, 1, LAYOUT (.slices = 4, .mlp_tiles = 16), { "slices = 4", "mlp-tiles", "16 do not" },
+    .legal = LAYOUT (.slices = 4, .mlp_tiles = 8) },
+  { "pipeline-schedule", SMALL_SOFTMAX, 0, 32, 4, 1, 2, LAYOUT (.pipeline = 2, .schedule = ZB_H1, .slices = 2), { "schedule = zb-h1", "slices = 2", "use slices = 1", "1f1b or gpipe" },
+    .legal = LAYOUT (.pipeline = 2, .schedule = GPIPE, .slices = 2) },
   { "loss-scope", SMALL_GPT, 0, 32, 2, 1, 1, LAYOUT (.loss = SP_LOSS_FUSED), { "scope = forward", "loss = fused", "full or vocab-parallel" },
     .legal = LAYOUT (.loss = SP_LOSS_FULL), .scope = SP_SCOPE_FORWARD },
   { "scores", SMALL_GPT, 1, 1 << 29, 2, 1, 1, LAYOUT (.data = 1), { "score matrices", "sequence 536870912", "fused attention" },
@@ -265,6 +287,7 @@ test_all_rules (void)
       const char *name = sp_strategy_get (i)->rules[j].name;
       gboolean found = g_str_equal (name, "model"); /* above */
       found |= g_str_has_prefix (name, "lora") || g_str_has_prefix (name, "frozen"); /* test-trained */
+      found |= g_str_equal (name, "slices-frozen");
       for (guint k = 0; k < G_N_ELEMENTS (rule_cases); k++)
         found |= g_str_equal (rule_cases[k].rule, name);
       if (!found) {

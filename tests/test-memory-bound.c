@@ -194,6 +194,7 @@ main (int argc, char **argv)
 {
   static const DrawLimits plain = { .experts = TRUE,
                                     .eager = TRUE,
+                                    .slices = TRUE,
                                     .families = TRUE,
                                     .kinds = DRAW_ANY,
                                     .data = { 1, 4 },
@@ -205,6 +206,7 @@ main (int argc, char **argv)
   static const DrawLimits scheduled = { .kinds = DRAW_ANY,
                                         .eager = TRUE,
                                         .schedules = TRUE,
+                                        .slices = TRUE,
                                         .data = { 1, 4 },
                                         .tensor = { 1, 2 },
                                         .pipeline = { 1, 4 },

@@ -140,6 +140,7 @@ static void
 test_random (void)
 {
   static const DrawLimits limits = { .experts = TRUE,
+                                     .slices = TRUE,
                                      .eager = TRUE,
                                      .families = TRUE,
                                      .kinds = DRAW_ANY,

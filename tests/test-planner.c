@@ -515,6 +515,43 @@ test_chunked_loss (void)
   world_clear (&w);
 }
 
+/* A search for each number of slices, put together: the best are the best of all of them, and counts add up. One that is
+ * legal for none, as 3 slices of a power of two are, changes nothing. */
+static void
+test_slices (void)
+{
+  static const gint32 numbers[] = { 1, 2, 3, 4 };
+  g_autoptr (GError) error = NULL;
+  gint64 legal = 0;
+  double quickest = INFINITY;
+  World w;
+
+  world_init (&w, &questions[1]);
+  g_autoptr (SpPlan) all = sp_plan_of_slices (&w.estimator, &w.question, numbers, G_N_ELEMENTS (numbers), &error);
+  g_assert_no_error (error);
+  for (guint i = 0; i < G_N_ELEMENTS (numbers); i++) {
+    w.question.base.slices = numbers[i];
+    g_autoptr (SpPlan) one = sp_plan (&w.estimator, &w.question, NULL);
+    g_assert_true ((one == NULL) == (numbers[i] == 3));
+    if (one == NULL)
+      continue;
+    legal += one->legal;
+    g_assert_cmpuint (one->entries->len, >, 0);
+    quickest = MIN (quickest, g_array_index (one->entries, SpPlanEntry, 0).estimate.step_time_s);
+    for (guint e = 0; e < one->entries->len; e++)
+      g_assert_cmpint (g_array_index (one->entries, SpPlanEntry, e).layout.slices, ==, numbers[i]);
+  }
+  g_assert_cmpint (all->legal, ==, legal);
+  g_assert_cmpuint (all->entries->len, ==, w.question.top);
+  g_assert_cmpfloat (g_array_index (all->entries, SpPlanEntry, 0).estimate.step_time_s, ==, quickest);
+  for (guint e = 1; e < all->entries->len; e++)
+    g_assert_cmpfloat (g_array_index (all->entries, SpPlanEntry, e - 1).estimate.step_time_s, <=,
+                       g_array_index (all->entries, SpPlanEntry, e).estimate.step_time_s);
+  g_assert_null (sp_plan_of_slices (&w.estimator, &w.question, &numbers[2], 1, &error));
+  g_assert_error (error, SP_LAYOUT_ERROR, SP_LAYOUT_ERROR_ILLEGAL);
+  world_clear (&w);
+}
+
 int
 main (int argc, char **argv)
 {
@@ -540,5 +577,6 @@ main (int argc, char **argv)
   g_test_add_func ("/planner/splits", test_splits);
   g_test_add_func ("/planner/chunked-loss", test_chunked_loss);
   g_test_add_func ("/planner/progress", test_progress);
+  g_test_add_func ("/planner/slices", test_slices);
   return g_test_run ();
 }

@@ -135,7 +135,7 @@ fill_block (GRand *rand, SpProgram *program, SpBlock *block, SpBlockKind kind)
                                     .elements = 24 + i,
                                     .class = g_rand_int_range (rand, 0, SP_N_CLASSES),
                                     .dtype = g_rand_int_range (rand, 0, SP_N_DTYPES),
-                                    .life = g_rand_int_range (rand, 0, SP_N_LIVES) };
+                                    .life = g_rand_int_range (rand, 0, SP_LIFE_SEQUENCE) }; /* those of slices: test-text */
   block->buffers[11] = (SpBuffer){ .elements = 24, .offset = 9, .alias = 10 };
   if (kind == SP_BLOCK_HEAD)
     block->buffers[9].tied = 1, block->buffers[9].tied_slot = 11;

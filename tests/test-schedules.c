@@ -27,6 +27,8 @@ draw_pipeline (GRand *rand, const SpSchedule *schedule)
     pipeline.chunks = schedule->mirrored ? 2 : schedule->chunked ? draw_int (rand, 2, 5) : 1;
     if (schedule->chunked)
       pipeline.micro_batches = pipeline.stages * draw_int (rand, 1, 5);
+    if (schedule->slices && draw_int (rand, 0, 1))
+      pipeline.slices = draw_int (rand, 2, 9);
   } while (sp_schedule_broken_rule (schedule, &pipeline) != NULL);
   return pipeline;
 }
@@ -47,14 +49,29 @@ slots_of (const SpSchedule *schedule, const SpPipeline *pipeline, gint32 stage, 
 static gboolean
 is_run_by (const SpSchedule *schedule, const SpPipeline *pipeline, gint32 chunk, gint32 micro_batch)
 {
-  return !schedule->mirrored || chunk == (micro_batch >= pipeline->micro_batches / 2);
+  return !schedule->mirrored || chunk == (micro_batch >= sp_pipeline_runs (pipeline) / 2);
+}
+
+/* Of a sequence's slices forwards go up and backwards down, and the backwards of the sequence before are over. */
+static void
+check_slice_order (const SpPipeline *pipeline, const SpSlot *slots, guint n)
+{
+  gint32 slices = pipeline->slices, forward = 0, backwards = 0;
+
+  for (guint i = 0; i < n; i++)
+    if (slots[i].kind == SP_SLOT_FORWARD)
+      g_assert_cmpint (slots[i].micro_batch, ==, forward++);
+    else {
+      g_assert_cmpint (slots[i].micro_batch / slices, ==, backwards / slices);
+      g_assert_cmpint (slots[i].micro_batch % slices, ==, slices - 1 - backwards++ % slices);
+    }
 }
 
 /* Forward before backward, and the weights' part after the input's; each once. */
 static void
 check_slots (const SpSchedule *schedule, const SpPipeline *pipeline, gint32 stage)
 {
-  gint32 m = pipeline->micro_batches, chunks = pipeline->chunks;
+  gint32 m = sp_pipeline_runs (pipeline), chunks = pipeline->chunks;
   g_autofree guint8 *seen = g_new0 (guint8, chunks * m);
   guint n;
   g_autofree SpSlot *slots = slots_of (schedule, pipeline, stage, &n);
@@ -69,6 +86,8 @@ check_slots (const SpSchedule *schedule, const SpPipeline *pipeline, gint32 stag
     g_assert_cmpuint (*at, ==, before[slots[i].kind]);
     *at |= bits[slots[i].kind];
   }
+  if (pipeline->slices > 1)
+    check_slice_order (pipeline, slots, n);
   for (gint32 c = 0; c < chunks; c++)
     for (gint32 i = 0; i < m; i++)
       g_assert_cmpuint (seen[c * m + i], ==, is_run_by (schedule, pipeline, c, i) ? 15 : 0);
@@ -113,7 +132,7 @@ typedef struct {
 static gint64
 ready (const Run *run, gint32 stage, const SpSlot *slot)
 {
-  gint32 m = run->pipeline->micro_batches, i = slot->micro_batch;
+  gint32 m = sp_pipeline_runs (run->pipeline), i = slot->micro_batch;
   gint32 at = sp_schedule_virtual_stage (run->schedule, run->pipeline->stages, stage, slot->chunk);
 
   if (slot->kind == SP_SLOT_FORWARD)
@@ -127,7 +146,7 @@ ready (const Run *run, gint32 stage, const SpSlot *slot)
 static gint64
 makespan (const SpSchedule *schedule, const SpPipeline *pipeline, const Times *times)
 {
-  gint32 p = pipeline->stages, m = pipeline->micro_batches;
+  gint32 p = pipeline->stages, m = sp_pipeline_runs (pipeline);
   Run run = { schedule, pipeline, sp_schedule_virtual_stages (schedule, p, pipeline->chunks), { NULL } };
   SpSlot *slots[64];
   guint n[64], at[64] = { 0 };
@@ -175,14 +194,15 @@ test_bubble (gconstpointer data)
     Times times = { draw_int (rand, 1, 9), draw_int (rand, 1, 9), draw_int (rand, 0, 9) };
     if (schedule->mirrored)
       times.input = times.forward;
-    gint64 runs = (gint64) pipeline.micro_batches * (schedule->chunked ? pipeline.chunks : 1);
+    gint64 runs = (gint64) sp_pipeline_runs (&pipeline) * (schedule->chunked ? pipeline.chunks : 1);
     gint64 busy = runs * (times.forward + times.input + times.weight), end = makespan (schedule, &pipeline, &times);
     g_assert_cmpint (end, >=, busy);
     double bubble = schedule->bubble (&pipeline, (double) times.forward, (double) times.input, (double) times.weight);
     double idle = (double) (end - busy);
     if (!(ABS (idle - bubble * (double) busy) <= 1e-9 * (double) busy)) {
-      g_test_message ("%d stages, %d chunks, %d micro-batches: idle %.0f of %" G_GINT64_FORMAT ", closed form %.6g",
-                      pipeline.stages, pipeline.chunks, pipeline.micro_batches, idle, busy, bubble * (double) busy);
+      g_test_message (
+          "%d stages, %d chunks, %d micro-batches and slices: idle %.0f of %" G_GINT64_FORMAT ", closed form %.6g",
+          pipeline.stages, pipeline.chunks, sp_pipeline_runs (&pipeline), idle, busy, bubble * (double) busy);
       g_test_fail ();
     }
   }
@@ -217,7 +237,7 @@ most_of (const SpSchedule *schedule, const SpPipeline *pipeline, gint32 stage)
   return most;
 }
 
-/* By the papers: 1F1B p - s; GPipe all; interleaved on the first stage p v + p - 1 chunks; ZB-H1 as many as 1F1B's
+/* By the papers: 1F1B p - s, and with n slices (Seq1F1B) p - s + n - 1 of them; GPipe all; interleaved on the first stage p v + p - 1 chunks; ZB-H1 as many as 1F1B's
  * first stage everywhere, which counts what the weights wait for; DualPipe p + 1. */
 static void
 test_held (void)
@@ -227,9 +247,11 @@ test_held (void)
   for (guint i = 0; i < DRAWS; i++) {
     SpPipeline a = draw_pipeline (rand, &sp_schedule_1f1b), b = draw_pipeline (rand, &sp_schedule_interleaved);
     SpPipeline c = draw_pipeline (rand, &sp_schedule_dualpipe);
-    gint32 s = draw_int (rand, 0, a.stages - 1), m = a.micro_batches;
-    g_assert_cmpint (most_of (&sp_schedule_1f1b, &a, s).full, ==, MIN (a.stages - s, m));
+    gint32 s = draw_int (rand, 0, a.stages - 1), m = sp_pipeline_runs (&a), slices = MAX (a.slices, 1);
+    g_assert_cmpint (most_of (&sp_schedule_1f1b, &a, s).full, ==, MIN (a.stages - s + slices - 1, m));
     g_assert_cmpint (most_of (&sp_schedule_gpipe, &a, s).full, ==, m);
+    a.slices = 0;
+    m = a.micro_batches;
     g_assert_cmpint (most_of (&sp_schedule_zb_h1, &a, s).full, ==, MIN (a.stages - s, m));
     g_assert_cmpint (most_of (&sp_schedule_zb_h1, &a, s).held, ==, MIN (a.stages, m));
     gint32 all = b.stages * b.chunks + b.stages - 1;
@@ -239,12 +261,12 @@ test_held (void)
   }
 }
 
-/* What a stage holds of each chunk when a slot begins, as text. */
+/* What a stage holds of each chunk, or of each slice, when a slot begins, as text. */
 static GHashTable *
 states_of (const SpSchedule *schedule, const SpPipeline *pipeline, gint32 stage)
 {
   GHashTable *states = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
-  gint32 held[SP_MAX_CHUNKS][3] = { { 0 } };
+  gint32 held[SP_MAX_CHUNKS][3] = { { 0 } }, slices = MAX (pipeline->slices, 1), of_slice[16] = { 0 };
   guint n;
   g_autofree SpSlot *slots = slots_of (schedule, pipeline, stage, &n);
 
@@ -254,9 +276,12 @@ states_of (const SpSchedule *schedule, const SpPipeline *pipeline, gint32 stage)
     g_string_append_printf (text, "%u of %u:", slots[i].kind, slots[i].chunk);
     for (gint32 c = 0; c < pipeline->chunks; c++)
       g_string_append_printf (text, " %d %d %d", held[c][0], held[c][1], held[c][2]);
+    for (gint32 i = 0; i < pipeline->slices; i++)
+      g_string_append_printf (text, " %d", of_slice[i]);
     g_hash_table_add (states, g_strdup (text->str));
     own[0] += slots[i].kind == SP_SLOT_FORWARD;
     own[0] -= slots[i].kind == SP_SLOT_BACKWARD || slots[i].kind == SP_SLOT_BACKWARD_INPUT;
+    of_slice[slots[i].micro_batch % slices % 16] += slots[i].kind == SP_SLOT_FORWARD ? 1 : -1;
     own[1] += (slots[i].kind == SP_SLOT_BACKWARD_INPUT) - (slots[i].kind == SP_SLOT_BACKWARD_WEIGHT);
     if (slots[i].kind != SP_SLOT_FORWARD)
       own[2] = slots[i].kind == SP_SLOT_BACKWARD_INPUT;
@@ -274,7 +299,7 @@ test_steady (gconstpointer data)
   for (guint i = 0; i < DRAWS / 4; i++) {
     SpPipeline some = draw_pipeline (rand, schedule), more;
     gint32 period = sp_schedule_period (schedule, some.stages);
-    some.micro_batches = schedule->steady * some.stages;
+    some.micro_batches = sp_schedule_steady (schedule, &some);
     more = some;
     more.micro_batches += period * draw_int (rand, 1, 20);
     g_assert_null (sp_schedule_broken_rule (schedule, &some));
@@ -313,6 +338,8 @@ test_rules (void)
     { &sp_schedule_interleaved, { 1, 2, 8, FALSE }, "interleaved-stages", "fewer than 2 stages" },
     { &sp_schedule_interleaved, { 4, 2, 10, FALSE }, "interleaved-micro-batches", "use 8 or 12 " },
     { &sp_schedule_interleaved, { 4, 2, 3, FALSE }, "interleaved-micro-batches", "use 4 " },
+    { &sp_schedule_gpipe, { 4, 1, 3, TRUE, 5 }, NULL, NULL },
+    { &sp_schedule_interleaved, { 4, 2, 8, FALSE, 2 }, "slices", "schedule = 1f1b or gpipe" },
     { &sp_schedule_dualpipe, { 4, 2, 8, FALSE }, NULL, NULL },
     { &sp_schedule_dualpipe, { 3, 2, 8, FALSE }, "dualpipe-stages", "use 2 or 4" },
     { &sp_schedule_dualpipe, { 1, 2, 8, FALSE }, "dualpipe-stages", "use 2" },
@@ -530,7 +557,8 @@ test_messages (gconstpointer data)
     }
   }
   g_assert_cmpuint (g_hash_table_size (open), ==, 0);
-  g_assert_cmpuint (sent, ==, 2 * (guint) (sp_program_virtual_stages (program) - 1) * (guint) program->micro_batches);
+  g_assert_cmpuint (sent, ==,
+                    2 * (guint) (sp_program_virtual_stages (program) - 1) * (guint) sp_program_runs (program));
 }
 
 int

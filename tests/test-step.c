@@ -359,7 +359,8 @@ test_unlike_neighbours (void)
   SpBlockState *state = g_new0 (SpBlockState, 4);
   SpCost cost = { .slowdown = 0 };
   const SpEstimateContext e = { .cost = &cost, .program = program, .work = { work }, .state = state };
-  SpPartTime part;
+  SpSlotTime slots[2][SP_N_SLOT_KINDS];
+  SpPartTime part = { .slots = slots };
 
   program->stages = program->chunks = program->micro_batches = program->n_variants = 1;
   program->n_blocks = 4;

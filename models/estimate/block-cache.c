@@ -23,6 +23,8 @@ typedef struct {
 struct _SpBlockCache {
   guint log2_entries;
   Tables *of[SP_MAX_BLOCKS + 1];
+  char *slices; /* work sets of the variants of one layout */
+  gsize slices_bytes;
 };
 
 #define WORK_BYTES(blocks) (sizeof (SpWorkSet) + (blocks) * sizeof (SpBlockWork))
@@ -69,6 +71,7 @@ sp_block_cache_free (SpBlockCache *cache)
     g_free (cache->of[n]->states.entries);
     g_free (cache->of[n]);
   }
+  g_free (cache->slices);
   g_free (cache);
 }
 
@@ -272,6 +275,19 @@ sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *p
 
   work_key (cost, program, layout, run, variant, key);
   return table_find (&tables_of (cache, program)->works, key, ret_hit);
+}
+
+SpWorkSet *
+sp_block_cache_slice (SpBlockCache *cache, const SpProgram *program, gint32 variant)
+{
+  gsize stride = WORK_BYTES (program->n_blocks), bytes = (gsize) program->n_variants * stride;
+
+  if (variant == 0 && bytes > cache->slices_bytes) {
+    g_free (cache->slices);
+    cache->slices = g_malloc (bytes);
+    cache->slices_bytes = bytes;
+  }
+  return (SpWorkSet *) (gpointer) (cache->slices + (gsize) variant * stride);
 }
 
 SpStateSet *

@@ -43,6 +43,8 @@ void sp_block_cache_clear (SpBlockCache *cache);
  * the second next call for its table. */
 SpWorkSet *sp_block_cache_work (SpBlockCache *cache, const SpCost *cost, const SpProgram *program,
                                 const SpLayout *layout, const SpRun *run, gint32 variant, gboolean *ret_hit);
+/* Room for the work of a variant of a layout whose sequences go in slices: kept for one layout, so never priced yet. */
+SpWorkSet *sp_block_cache_slice (SpBlockCache *cache, const SpProgram *program, gint32 variant);
 SpStateSet *sp_block_cache_state (SpBlockCache *cache, const SpCost *cost, const SpProgram *program,
                                   const SpLayout *layout, const SpRun *run, gboolean *ret_hit);
 

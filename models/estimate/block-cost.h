@@ -58,6 +58,7 @@ typedef struct {
   gint64 host_stash; /* in host memory, of a micro-batch */
   gint64 stash_bytes, peak_bytes[SP_N_LISTS];
   gint64 handed_bytes; /* of activations, from its backward to the block before */
+  gint64 accumulated;  /* activations' gradients that a sequence's slices add up */
   /* Where the schedule splits the backward, also: its parts (RECOMPUTE goes before the first), and the bytes that are
    * kept from the first for the second. */
   SpListTime input, weight;
@@ -101,10 +102,10 @@ void sp_block_state_volume (const SpCost *cost, const SpProgram *program, const 
 typedef struct {
   const SpCost *cost;
   const SpProgram *program;
-  const SpBlockWork *work[2]; /* of each variant, [n_blocks] */
-  const SpBlockState *state;  /* [n_blocks] */
-  SpOp pipe[2];               /* of each variant, the message between stages, */
-  SpOp pipe_gather[2];        /* and what gathers its parts; of no group where nothing does */
+  const SpBlockWork *work[SP_MAX_VARIANTS]; /* of each variant, [n_blocks] */
+  const SpBlockState *state;                /* [n_blocks] */
+  const SpOp *pipe[SP_MAX_VARIANTS];        /* of each variant, the message between stages, */
+  const SpOp *pipe_gather[SP_MAX_VARIANTS]; /* and what gathers its parts; NULL where nothing does */
 } SpEstimateContext;
 
 /* The work of a layout's blocks alone, from the estimator's cache, which must have one: for bounds. `program` is scratch;
@@ -155,9 +156,11 @@ sp_estimate_schedule (const SpProgram *program)
 static inline double
 sp_estimate_runs (const SpProgram *program, gint32 v)
 {
+  gint32 slices = sp_program_slices (program);
+
   if (sp_program_is_one_layer (program))
-    return v == (program->n_variants == 2 && program->micro_batches == 1);
-  double all = program->n_variants == 1 ? program->micro_batches : v == 0 ? program->micro_batches - 1 : 1;
+    return v == sp_program_variant_of (program, 0);
+  double all = program->n_variants == slices ? program->micro_batches : v < slices ? program->micro_batches - 1 : 1;
 
   return sp_estimate_schedule (program)->mirrored ? all / 2 : all;
 }

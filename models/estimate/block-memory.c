@@ -20,10 +20,21 @@ typedef struct {
   guint16 first[SP_MAX_SLOTS], last[SP_MAX_SLOTS];
 } Parts;
 
+/* What slices add up and an earlier backward has left: it is first added to. */
+static gboolean
+is_there_already (const SpProgram *program, const SpBlock *block, guint slot)
+{
+  guint n, use = block->first_use[1][slot] - block->segments[SP_PHASE_RECOMPUTE].n;
+  const SpOp *ops = sp_program_segment (program, block, SP_PHASE_BACKWARD, &n);
+
+  return (ops[use - 1].flags & SP_OP_ACCUMULATE) != 0;
+}
+
 /* Ops [*first, *last] of the list in which a buffer is live; FALSE if it is not, or is a parameter or gradient. Op 0
  * stands for the time before the first op, n + 1 for the time after the last one. */
 static gboolean
-live_range (const SpBlock *block, guint slot, guint list, guint n_ops, guint *ret_first, guint *ret_last)
+live_range (const SpProgram *program, const SpBlock *block, guint slot, guint list, guint n_ops, guint *ret_first,
+            guint *ret_last)
 {
   guint8 life = block->buffers[slot].life;
   guint first = block->first_use[list][slot], last = block->last_use[list][slot];
@@ -40,6 +51,9 @@ live_range (const SpBlock *block, guint slot, guint list, guint n_ops, guint *re
       first = 0;
     else if (list == 0 || slot != SP_SLOT_Y) /* a Y that is made again is nobody's */
       last = n_ops + 1;
+  } else if (life == SP_LIFE_ACCUMULATED) {
+    first = is_there_already (program, block, slot) ? 0 : first;
+    last = n_ops + 1;
   } else if (life != SP_LIFE_SEGMENT && life != SP_LIFE_REBUILT)
     return FALSE;
   *ret_first = first;
@@ -111,12 +125,12 @@ find_parts (const SpProgram *program, const SpBlock *block, Parts *parts)
 
 /* The same as live_range of the backward's two parts: what the second uses stays until then, if the first has it. */
 static gboolean
-live_range_of_part (const SpBlock *block, const Parts *parts, guint slot, guint list, guint n_ops, guint *ret_first,
-                    guint *ret_last)
+live_range_of_part (const SpProgram *program, const SpBlock *block, const Parts *parts, guint slot, guint list,
+                    guint n_ops, guint *ret_first, guint *ret_last)
 {
   guint8 life = block->buffers[slot].life;
   gboolean is_there = life == SP_LIFE_STASH || life == SP_LIFE_HANDOFF || parts->input[slot];
-  gboolean here = live_range (block, slot, 1, n_ops, ret_first, ret_last);
+  gboolean here = live_range (program, block, slot, 1, n_ops, ret_first, ret_last);
 
   if (!here || parts->last[slot] == 0)
     return here && list == SP_LIST_INPUT;
@@ -130,7 +144,8 @@ live_range_of_part (const SpBlock *block, const Parts *parts, guint slot, guint 
 }
 
 static guint
-collect_ranges (const SpBlock *block, const guint *n_ops, const Parts *parts, Range *ranges, SpBlockWork *ret)
+collect_ranges (const SpProgram *program, const SpBlock *block, const guint *n_ops, const Parts *parts, Range *ranges,
+                SpBlockWork *ret)
 {
   guint n = 0, first, last, lists = parts ? SP_N_LISTS : 2;
 
@@ -143,12 +158,14 @@ collect_ranges (const SpBlock *block, const guint *n_ops, const Parts *parts, Ra
       continue;
     if (buffer->life == SP_LIFE_STASH)
       ret->stash[buffer->class] += buffer->bytes;
+    if (buffer->life == SP_LIFE_ACCUMULATED)
+      ret->accumulated += buffer->bytes;
     Range *range = &ranges[n];
     range->bytes = buffer->bytes;
     range->class = buffer->class;
     for (guint list = 0; list < lists; list++) {
-      gboolean here = list < 2 ? live_range (block, slot, list, n_ops[list], &first, &last)
-                               : live_range_of_part (block, parts, slot, list, n_ops[list], &first, &last);
+      gboolean here = list < 2 ? live_range (program, block, slot, list, n_ops[list], &first, &last)
+                               : live_range_of_part (program, block, parts, slot, list, n_ops[list], &first, &last);
       range->first[list] = (guint16) (here ? first : n_ops[list] + 2);
       range->last[list] = (guint16) (here ? last : n_ops[list] + 1);
       lives |= here;
@@ -174,10 +191,10 @@ sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWor
   memset (ret->stash, 0, sizeof ret->stash);
   memset (ret->peak, 0, sizeof ret->peak);
   memset (ret->kept, 0, sizeof ret->kept);
-  ret->host_stash = 0;
+  ret->host_stash = ret->accumulated = 0;
   if (splits)
     find_parts (program, block, &parts);
-  guint n = collect_ranges (block, n_ops, splits ? &parts : NULL, ranges, ret);
+  guint n = collect_ranges (program, block, n_ops, splits ? &parts : NULL, ranges, ret);
   for (guint list = 0; list < (splits ? SP_N_LISTS : 2); list++)
     find_peak (ranges, n, list, n_ops[list], delta, ret);
   ret->stash_bytes = sum_classes (ret->stash);

@@ -42,13 +42,6 @@ sp_clock_of (const SpCost *cost, SpPhase phase, gint32 variant)
   return work ? cost->clocks[variant] : 1;
 }
 
-/* The variant that a micro-batch is of: the last one's is the second, where there are two. */
-static inline gint32
-sp_clock_variant (const SpProgram *program, gint32 micro_batch)
-{
-  return program->n_variants == 2 && micro_batch == program->micro_batches - 1;
-}
-
 /* Of each of the program's ops; free it. */
 double *sp_clock_of_ops (const SpCost *cost, const SpProgram *program);
 

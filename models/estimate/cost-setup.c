@@ -129,7 +129,6 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .fp8_of_bf16 = device->peak_fp8_flops_per_s.value > 0 ? peak / device->peak_fp8_flops_per_s.value : 1,
     .time_of_bf16 = 1,
     .clock = 1,
-    .clocks = { 1, 1 },
     .peak_flops_per_s = peak,
     .simple_network = cluster->simple_network,
     .ring_network = cluster->ring_network,
@@ -137,6 +136,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     .sms = (gint32) device->sms.value,
     .gemm_shape = SP_GEMM_SHAPE_DEFAULT,
   };
+  for (guint v = 0; v < SP_MAX_VARIANTS; v++)
+    cost->clocks[v] = 1;
   cost->gemm_s_per_byte = cost->s_per_byte;
   cost->host_launch_s = cost->host_issue_s;
   for (guint kind = 0; kind < SP_N_OPS; kind++) {

@@ -188,7 +188,7 @@ typedef struct {
   double memory_wait_s[SP_N_GROUP_CURVES];  /* until these give way to it */
   const SpCurve *power; /* NULL: nothing is held down */
   double clock;         /* at which kernels are priced, over the highest: 1, but while a variant's work is */
-  double clocks[2];     /* of a variant's work: models/estimate/clock.h */
+  double clocks[SP_MAX_VARIANTS]; /* of a variant's work: models/estimate/clock.h */
   gint32 gpus;          /* 0: not yet; of so many */
   double energy;        /* the one that draws most draws so much more than the mean: clock.h */
   gint32 sms;

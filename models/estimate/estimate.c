@@ -221,17 +221,20 @@ pipe_gather_of (const SpProgram *program, gint32 variant)
 void
 sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret)
 {
-  SpBlockWork work[2][SP_MAX_BLOCKS];
   SpBlockState state[SP_MAX_BLOCKS];
-  SpEstimateContext e = { .cost = &estimator->cost, .program = program, .work = { work[0], work[1] }, .state = state };
+  SpEstimateContext e = { .cost = &estimator->cost, .program = program, .state = state };
+  g_autofree gpointer memory = NULL;
 
+  gsize bytes = (gsize) program->n_variants * program->n_blocks * sizeof (SpBlockWork);
+  SpBlockWork *work = bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes));
   sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
   sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
   price_state (estimator, program, state);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work[v]);
-    e.pipe[v] = program->variants[v].pipe_send;
-    e.pipe_gather[v] = pipe_gather_of (program, v);
+    e.work[v] = work + (guint) v * program->n_blocks;
+    estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work + (guint) v * program->n_blocks);
+    e.pipe[v] = &program->variants[v].pipe_send;
+    e.pipe_gather[v] = sp_program_pipe_gather (program, &program->variants[v]);
   }
   sp_estimate_finish (estimator, &e, run, ret);
 }
@@ -249,28 +252,42 @@ static void
 price_missing (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
                SpEstimateContext *e, SpStateSet *state, gboolean state_hit)
 {
-  SpWorkSet *works[2];
-  gboolean hit[2] = { TRUE, TRUE };
+  SpWorkSet *works[SP_MAX_VARIANTS];
+  gboolean hit[2] = { FALSE, FALSE }, hits = TRUE;
 
-  for (gint32 v = 0; v < program->n_variants; v++)
+  for (gint32 v = 0; v < program->n_variants && program->slices == 0; v++) {
     works[v] = sp_block_cache_work (estimator->cache, &estimator->cost, program, layout, run, v, &hit[v]);
-  if (!hit[0] || !hit[1])
+    hits &= hit[v];
+  }
+  for (gint32 v = 0; v < program->n_variants && program->slices > 0; v++)
+    works[v] = sp_block_cache_slice (estimator->cache, program, v);
+  hits &= program->slices == 0;
+  if (!hits)
     sp_program_write (program, estimator->arch, estimator->framework, layout, run);
   else if (!state_hit)
     sp_program_write_state (program, estimator->arch, estimator->framework, layout, run);
   if (!state_hit)
     price_state (estimator, program, state->blocks);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    if (!hit[v]) {
+    if (program->slices > 0 || !hit[v]) {
       works[v]->clock = sp_clock_price (&estimator->cost, program, v, works[v]->blocks);
       works[v]->pipe = program->variants[v].pipe_send;
       works[v]->pipe_gather = pipe_gather_of (program, v);
     }
     estimator->cost.clocks[v] = works[v]->clock;
     e->work[v] = works[v]->blocks;
-    e->pipe[v] = works[v]->pipe;
-    e->pipe_gather[v] = works[v]->pipe_gather;
+    e->pipe[v] = &works[v]->pipe;
+    e->pipe_gather[v] = works[v]->pipe_gather.group != SP_GROUP_NONE ? &works[v]->pipe_gather : NULL;
   }
+}
+
+/* Room for variants is left as it is: a search begins one for each layout. */
+static void
+begin_context (const SpEstimator *estimator, const SpProgram *program, SpEstimateContext *ret)
+{
+  ret->cost = &estimator->cost;
+  ret->program = program;
+  ret->state = NULL;
 }
 
 void
@@ -279,7 +296,7 @@ sp_estimate_works (SpEstimator *estimator, SpProgram *program, const SpLayout *l
 {
   g_return_if_fail (estimator->cache != NULL);
 
-  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  begin_context (estimator, program, ret);
   sp_program_write_frame (program, estimator->arch, layout, run);
   sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
   sp_cost_set_work_paths (&estimator->cost, estimator->cluster, program);
@@ -293,7 +310,7 @@ find_blocks (SpEstimator *estimator, SpProgram *program, const SpLayout *layout,
 {
   gboolean hit;
 
-  *ret = (SpEstimateContext){ .cost = &estimator->cost, .program = program };
+  begin_context (estimator, program, ret);
   SpStateSet *state = sp_block_cache_state (estimator->cache, &estimator->cost, program, layout, run, &hit);
   price_missing (estimator, program, layout, run, ret, state, hit);
   ret->state = state->blocks;

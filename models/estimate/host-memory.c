@@ -9,7 +9,7 @@ host_stash (const SpEstimateContext *e, gint32 stage, const gint64 *stash)
 {
   const SpProgram *program = e->program;
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, FALSE };
+  SpPipeline pipeline = sp_program_pipeline (program);
   g_autofree SpSlot *slots = NULL;
   gint64 live = 0, most = 0;
 

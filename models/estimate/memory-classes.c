@@ -10,8 +10,14 @@ sp_memory_add_classes (SpMemory *ret, const gint64 *bytes, double times)
 
 /* What a chunk holds of other micro-batches, and of all it always has. */
 static void
-classify_held (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryHeld *held, SpMemory *ret)
+classify_held (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryPeak *peak,
+               const SpMemoryHeld *held, SpMemory *ret)
 {
+  for (gint32 v = 0; v < e->program->n_variants && e->program->slices > 0; v++)
+    for (guint b = 0; b < e->program->n_blocks; b++)
+      sp_memory_add_classes (ret, e->work[v][b].stash, (double) peak->variants[v] * chunk->counts[b]);
+  if (e->program->slices > 0)
+    return;
   for (guint b = 0; b < e->program->n_blocks; b++) {
     sp_memory_add_classes (ret, e->work[0][b].stash, (double) held->full * chunk->counts[b]);
     if (held->kept > 0)
@@ -48,7 +54,7 @@ sp_memory_classify (const SpEstimateContext *e, const SpMemoryPeak *peak, SpMemo
     }
     if (peak->at.list >= SP_N_LISTS)
       continue;
-    classify_held (e, &chunk, held, ret);
+    classify_held (e, &chunk, peak, held, ret);
     ret->by_class[SP_CLASS_GRADIENTS] += held->reduced ? (double) chunk.reduced : 0;
     if (c == peak->chunk)
       sp_memory_classify_list (e, &chunk, &peak->at, held, ret);

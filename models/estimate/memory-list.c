@@ -119,9 +119,9 @@ summed_at (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemor
 
 /* This micro-batch's in other blocks of the chunk. */
 static gint64
-beside (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryFullest *at)
+beside (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryFullest *at, const SpMemoryHeld *held)
 {
-  const SpBlockWork *work = e->work[0];
+  const SpBlockWork *work = e->work[held->variant];
   gint64 sum = 0;
 
   for (guint b = 0; b < e->program->n_blocks; b++) {
@@ -129,6 +129,26 @@ beside (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryFu
     sum += at->before[b] * (at->list == SP_LIST_WEIGHT ? work[b].kept_bytes : work[b].stash_bytes);
     if (at->list == SP_LIST_INPUT)
       sum += after * work[b].kept_bytes;
+  }
+  return sum;
+}
+
+/* What slices add up in other blocks than the list's, and in a forward in that one too. */
+static gint64
+accumulated_at (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryFullest *at,
+                const SpMemoryHeld *held)
+{
+  gint64 sum = 0;
+
+  if (held->sums == SP_MEMORY_SUMS_NONE)
+    return 0;
+  for (guint b = 0; b < e->program->n_blocks; b++) {
+    gint32 own = b == at->block, after = chunk->counts[b] - at->before[b] - own, blocks = 0;
+    if (held->sums != SP_MEMORY_SUMS_BEGIN)
+      blocks += at->before[b];
+    if (held->sums != SP_MEMORY_SUMS_END)
+      blocks += after;
+    sum += (blocks + (at->list == SP_LIST_FORWARD ? own : 0)) * e->work[held->variant][b].accumulated;
   }
   return sum;
 }
@@ -146,9 +166,9 @@ reduced_at (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemo
 
 /* What the backward leaves to the block before, once its gradients are reduced. Its second part leaves nothing. */
 static gint64
-handed_by (const SpEstimateContext *e, const SpMemoryFullest *at)
+handed_by (const SpEstimateContext *e, const SpMemoryFullest *at, const SpMemoryHeld *held)
 {
-  return at->list == SP_LIST_BACKWARD ? e->work[0][at->block].handed_bytes : 0;
+  return at->list == SP_LIST_BACKWARD ? e->work[held->variant][at->block].handed_bytes : 0;
 }
 
 static void
@@ -156,8 +176,10 @@ consider (const SpEstimateContext *e, const SpMemoryChunk *chunk, SpMemoryFulles
           SpMemoryFullest *best)
 {
   for (at->synced = FALSE; at->synced <= held->is_last; at->synced++) {
-    at->bytes = (at->synced ? handed_by (e, at) : e->work[0][at->block].peak_bytes[at->list]) + beside (e, chunk, at) +
-                gathered_at (e, chunk, at, held) + summed_at (e, chunk, at, held) + reduced_at (e, chunk, at, held);
+    const SpBlockWork *work = &e->work[held->variant][at->block];
+    at->bytes = (at->synced ? handed_by (e, at, held) : work->peak_bytes[at->list]) + beside (e, chunk, at, held) +
+                accumulated_at (e, chunk, at, held) + gathered_at (e, chunk, at, held) +
+                summed_at (e, chunk, at, held) + reduced_at (e, chunk, at, held);
     if (at->bytes > best->bytes)
       *best = *at;
   }
@@ -221,7 +243,7 @@ sp_memory_find_fullest (const SpEstimateContext *e, const SpMemoryChunk *chunk, 
 
   *best = (SpMemoryFullest){ .bytes = -1 };
   if (list == SP_LIST_INPUT || held->is_last || (gathers_ahead (e) && list != SP_LIST_WEIGHT) ||
-      (holds_over (e) && list != SP_LIST_FORWARD)) {
+      (holds_over (e) && list != SP_LIST_FORWARD) || (held->sums != SP_MEMORY_SUMS_NONE && list != SP_LIST_FORWARD)) {
     find_fullest_in_order (e, chunk, list, held, best);
     return;
   }
@@ -237,15 +259,16 @@ sp_memory_classify_list (const SpEstimateContext *e, const SpMemoryChunk *chunk,
                          const SpMemoryHeld *held, SpMemory *ret)
 {
   for (guint b = 0; b < e->program->n_blocks; b++) {
-    const SpBlockWork *work = &e->work[0][b];
+    const SpBlockWork *work = &e->work[held->variant][b];
     sp_memory_add_classes (ret, at->list == SP_LIST_WEIGHT ? work->kept : work->stash, at->before[b]);
     if (at->list == SP_LIST_INPUT)
       sp_memory_add_classes (ret, work->kept, chunk->counts[b] - at->before[b] - (b == at->block));
   }
+  ret->by_class[SP_CLASS_ACTIVATIONS] += (double) accumulated_at (e, chunk, at, held);
   if (at->synced)
-    ret->by_class[SP_CLASS_ACTIVATIONS] += (double) handed_by (e, at);
+    ret->by_class[SP_CLASS_ACTIVATIONS] += (double) handed_by (e, at, held);
   else
-    sp_memory_add_classes (ret, e->work[0][at->block].peak[at->list], 1);
+    sp_memory_add_classes (ret, e->work[held->variant][at->block].peak[at->list], 1);
   ret->by_class[SP_CLASS_PARAMETERS] += (double) gathered_at (e, chunk, at, held);
   ret->by_class[SP_CLASS_GRADIENTS] += (double) (summed_at (e, chunk, at, held) + reduced_at (e, chunk, at, held));
 }

@@ -9,12 +9,18 @@
 
 G_BEGIN_DECLS
 
+/* Of gradients that slices add up (SP_LIFE_ACCUMULATED), where they are: on no block; on those whose backward has been;
+ * on all; on those whose backward is still to come. */
+typedef enum { SP_MEMORY_SUMS_NONE, SP_MEMORY_SUMS_BEGIN, SP_MEMORY_SUMS_ALL, SP_MEMORY_SUMS_END } SpMemorySums;
+
 /* What a chunk of a stage holds besides the micro-batch in question. */
 typedef struct {
   gint32 full;               /* micro-batches between forward and backward */
   gint32 kept;               /* of a backward in two parts, between the parts */
   gboolean summed;           /* gradients that SYNC has not scattered yet */
   gboolean is_last, reduced; /* the backward that an eager SYNC runs beside is under way; is over */
+  gint32 variant;            /* of the micro-batch, where it is a slice */
+  guint8 sums;               /* SpMemorySums */
 } SpMemoryHeld;
 
 /* The fullest list of a slot: a block's, with so many blocks of each kind before it in the chunk and after it. */
@@ -36,6 +42,7 @@ typedef struct {
   gint32 stage, chunk;
   SpMemoryFullest at;
   SpMemoryHeld held[SP_MAX_CHUNKS];
+  gint32 variants[SP_MAX_VARIANTS]; /* where there are slices: of each, how many are held besides */
 } SpMemoryPeak;
 
 /* Sums over a chunk's blocks. */
@@ -51,6 +58,11 @@ typedef struct {
 /* --- memory.c ----------------------------------------------------------------------------------------------------- */
 
 void sp_memory_chunk_init (const SpEstimateContext *e, gint32 stage, gint32 c, SpMemoryChunk *chunk);
+
+/* --- memory-slices.c ---------------------------------------------------------------------------------------------- */
+
+void sp_memory_consider_slices (const SpEstimateContext *e, gint32 stage, SpMemoryChunk *chunk, gint64 fixed,
+                                SpMemoryPeak *best);
 
 /* --- memory-list.c ------------------------------------------------------------------------------------------------ */
 

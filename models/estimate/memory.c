@@ -111,7 +111,7 @@ static void
 consider_most (const SpEstimateContext *e, gint32 stage, SpMemoryChunk *chunk, gint64 fixed, SpMemoryPeak *best)
 {
   const SpProgram *program = e->program;
-  const SpPipeline pipeline = { program->stages, 1, program->micro_batches, FALSE };
+  const SpPipeline pipeline = sp_program_pipeline (program);
   const SpSlot forward = { .kind = SP_SLOT_FORWARD }, backward = { .kind = SP_SLOT_BACKWARD };
   const SpMemoryHeld held = { .full = sp_estimate_schedule (program)->in_flight (&pipeline, stage) - 1 };
   const SpMemoryHeld last = { .is_last = TRUE };
@@ -140,14 +140,15 @@ consider_slots (const SpEstimateContext *e, gint32 stage, SpMemoryChunk *chunks,
 {
   const SpProgram *program = e->program;
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, FALSE };
+  SpPipeline pipeline = sp_program_pipeline (program);
   g_autofree gpointer memory = NULL;
   gboolean keeps = sp_memory_keeps_gathered (e);
   SpMemoryHeld held[SP_MAX_CHUNKS];
   guint last[SP_MAX_CHUNKS];
 
-  if (schedule->steady > 0)
-    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages);
+  gint32 steady = sp_schedule_steady (schedule, &pipeline);
+  if (steady > 0)
+    pipeline.micro_batches = MIN (pipeline.micro_batches, steady);
   memset (held, 0, (gsize) program->chunks * sizeof *held);
   gsize size = sp_schedule_most_slots (&pipeline) * sizeof (SpSlot);
   SpSlot *slots = size <= SP_ESTIMATE_MOST_STACK ? g_alloca (size) : (memory = g_malloc (size));
@@ -212,7 +213,9 @@ consider_stage (const SpEstimateContext *e, gint32 stage, SpMemoryPeak *best)
   }
   if (workspace > 0)
     consider_optimizer (e, stage, fixed + step_end - updated, best);
-  if (sp_estimate_schedule (program)->in_flight != NULL)
+  if (program->slices > 0)
+    sp_memory_consider_slices (e, stage, chunks, fixed, best);
+  else if (sp_estimate_schedule (program)->in_flight != NULL)
     consider_most (e, stage, chunks, fixed, best);
   else
     consider_slots (e, stage, chunks, fixed, best);
@@ -278,16 +281,21 @@ sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, Sp
 void
 sp_memory_estimate (const SpProgram *program, const SpFramework *framework, SpMemory *ret)
 {
-  SpBlockWork work[SP_MAX_BLOCKS];
+  g_autofree SpBlockWork *work = g_new (SpBlockWork, (guint) program->n_variants * program->n_blocks);
   SpBlockState state[SP_MAX_BLOCKS];
-  SpEstimateContext e = { .program = program, .work = { work }, .state = state };
+  SpEstimateContext e = { .program = program, .state = state };
 
-  for (guint b = 0; b < program->n_blocks; b++) {
-    const SpBlock *block = &program->variants[0].blocks[b];
-    work[b].kind = block->kind;
-    sp_block_work_memory (program, block, &work[b]);
-    sp_block_state_memory (program, block, &state[b]);
+  for (gint32 v = 0; v < program->n_variants; v++) {
+    SpBlockWork *of = work + (guint) v * program->n_blocks;
+    e.work[v] = of;
+    for (guint b = 0; b < program->n_blocks; b++) {
+      const SpBlock *block = &program->variants[v].blocks[b];
+      of[b].kind = block->kind;
+      sp_block_work_memory (program, block, &of[b]);
+    }
   }
+  for (guint b = 0; b < program->n_blocks; b++)
+    sp_block_state_memory (program, &program->variants[0].blocks[b], &state[b]);
   sp_estimate_memory (&e, framework, ret);
 }
 

@@ -21,7 +21,8 @@ after (const SpFigures *a, const SpFigures *b, const SpFigures *seconds)
 typedef struct {
   const SpProgram *program;
   const SpPartTime *const *parts;
-  gint32 virtual_stages, m, small_last;
+  gint32 virtual_stages, m; /* m: forwards that are run, so as many as backwards */
+  gint32 slices, small;     /* small: the first of the smaller last micro-batch's; as many as there are, none */
   SpSlot *slots;
   guint *n, *at; /* [stages] */
   SpFigures *done[2], *free_at;
@@ -30,7 +31,7 @@ typedef struct {
 static gsize
 pass_bytes (const SpPipeline *pipeline, gint32 virtual_stages)
 {
-  gsize p = (gsize) pipeline->stages, ends = 2 * (gsize) virtual_stages * (gsize) pipeline->micro_batches;
+  gsize p = (gsize) pipeline->stages, ends = 2 * (gsize) virtual_stages * (gsize) sp_pipeline_runs (pipeline);
 
   return p * sp_schedule_most_slots (pipeline) * sizeof (SpSlot) + ends * sizeof (SpFigures) + 2 * p * sizeof (guint);
 }
@@ -69,7 +70,7 @@ run_stage (const Pass *pass, gint32 s, gint32 most_slots)
     gint32 at = sp_program_virtual_stage (pass->program, s, slot->chunk);
     if (!needs (pass, slot, at, &start))
       break;
-    gint32 variant = pass->small_last && slot->micro_batch == pass->m - 1;
+    gint32 variant = slot->micro_batch % pass->slices + (slot->micro_batch >= pass->small ? pass->slices : 0);
     const SpFigures seconds = sp_figures_of (&pass->parts[at]->slots[variant][slot->kind]);
     pass->free_at[s] = after (&pass->free_at[s], &start, &seconds);
     if (slot->kind != SP_SLOT_BACKWARD_WEIGHT)
@@ -90,20 +91,24 @@ keep_forwards (SpSlot *slots, guint n)
   return kept;
 }
 
-/* Max-plus pass over `m` micro-batches: a slot starts when the stage is free and its neighbour's part is there. When
+/* Max-plus pass over so many micro-batches: a slot starts when the stage is free and its neighbour's part is there. When
  * each stage is done: `ends`. */
 static void
-schedule_pass (const SpProgram *program, const SpPartTime *const *parts, gint32 m, gint32 small_last, SpFigures *ends)
+schedule_pass (const SpProgram *program, const SpPartTime *const *parts, gint32 micro_batches, SpFigures *ends)
 {
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  const SpPipeline pipeline = { program->stages, program->chunks, m, small_last > 0 };
-  Pass pass = { .program = program, .parts = parts, .m = m, .small_last = small_last, .free_at = ends };
+  SpPipeline pipeline = sp_program_pipeline (program);
+  Pass pass = { .program = program, .parts = parts, .slices = sp_program_slices (program), .free_at = ends };
+  pipeline.micro_batches = micro_batches;
+  pass.m = sp_pipeline_runs (&pipeline);
+  pass.small = pipeline.uneven ? pass.m - pass.slices : pass.m;
   gint32 p = program->stages, most = (gint32) sp_schedule_most_slots (&pipeline);
   g_autofree gpointer memory = NULL;
   gboolean moved = TRUE;
 
   pass.virtual_stages = sp_program_virtual_stages (program);
-  gsize ends_of_slots = (gsize) pass.virtual_stages * (gsize) m, bytes = pass_bytes (&pipeline, pass.virtual_stages);
+  gsize ends_of_slots = (gsize) pass.virtual_stages * (gsize) pass.m,
+        bytes = pass_bytes (&pipeline, pass.virtual_stages);
   pass.done[0] = bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes));
   pass.done[1] = pass.done[0] + ends_of_slots;
   pass.slots = (SpSlot *) (pass.done[1] + ends_of_slots);
@@ -193,7 +198,7 @@ slowest_period (const SpProgram *program, const SpPartTime *const *parts)
 static void
 extend_1f1b (const SpProgram *program, const SpPartTime *const *parts, gint32 walked, SpFigures *ends)
 {
-  gint32 p = program->stages, small_last = program->n_variants - 1, more = program->micro_batches - walked;
+  gint32 p = program->stages, more = program->micro_batches - walked;
   const SpFigures period = slowest_period (program, parts);
   SpFigures longest[SP_MAX_STAGES], before[SP_MAX_STAGES];
   gboolean settled = TRUE;
@@ -206,7 +211,7 @@ extend_1f1b (const SpProgram *program, const SpPartTime *const *parts, gint32 wa
     memcpy (ends, longest, (gsize) p * sizeof *ends);
     return;
   }
-  schedule_pass (program, parts, walked - 1, small_last, before);
+  schedule_pass (program, parts, walked - 1, before);
   for (gint32 s = 0; s < p; s++)
     for (guint f = 0; f < SP_N_FIGURES; f++)
       ends[s].of[f] = MAX (longest[s].of[f], ends[s].of[f] + more * (ends[s].of[f] - before[s].of[f]));
@@ -256,8 +261,7 @@ no_less_than_slots (const SpProgram *program, const SpPartTime *const *parts, co
       if (schedule->mirrored)
         continue;
       /* The first micro-batch is a whole one, where there are any. */
-      const SpFigures forward =
-          sp_figures_of (&parts[s]->slots[program->micro_batches > 1 ? 0 : last][SP_SLOT_FORWARD]);
+      const SpFigures forward = sp_figures_of (&parts[s]->slots[sp_program_variant_of (program, 0)][SP_SLOT_FORWARD]);
       fill.of[f] += forward.of[f];
     }
   if (schedule->mirrored || schedule->splits || sp_program_is_forward (program))
@@ -275,15 +279,24 @@ no_less_than_slots (const SpProgram *program, const SpPartTime *const *parts, co
     }
 }
 
-#define FIRST_WALK 6     /* x p micro-batches */
+#define FIRST_WALK 6     /* x p micro-batches, or slices */
 #define LONGEST_WALK 2e6 /* slots of all stages */
+
+/* 1F1B of whole micro-batches. */
+static gboolean
+is_closed (const SpProgram *program)
+{
+  return sp_estimate_schedule (program) == &sp_schedule_1f1b && !sp_program_is_forward (program) &&
+         program->slices == 0;
+}
 
 static gint32
 most_walked (const SpProgram *program)
 {
-  gboolean is_1f1b = sp_estimate_schedule (program) == &sp_schedule_1f1b && !sp_program_is_forward (program);
+  gint32 slices = sp_program_slices (program);
 
-  return is_1f1b ? 2 * program->stages + 2 : FIRST_WALK * program->stages;
+  return is_closed (program) ? 2 * program->stages + 2
+                             : (FIRST_WALK * program->stages + slices - 1) / slices + (slices > 1 ? 2 : 0);
 }
 
 /* Any schedule: walked until it has settled, then what the last period added, for each more. Against the whole pass,
@@ -292,18 +305,18 @@ static void
 walk_and_extend (const SpProgram *program, const SpPartTime *const *parts, const SpStageTime *const *stages,
                  SpFigures *ends)
 {
-  gint32 small_last = program->n_variants - 1, m = program->micro_batches;
+  gint32 m = program->micro_batches;
   gint32 period = sp_schedule_period (sp_estimate_schedule (program), program->stages);
   SpFigures before[SP_MAX_STAGES];
 
   for (gint32 most = most_walked (program);; most *= 2) {
     gint32 walked = walked_micro_batches (program, most);
-    schedule_pass (program, parts, walked, small_last, ends);
+    schedule_pass (program, parts, walked, ends);
     if (walked == m)
       return;
-    schedule_pass (program, parts, walked - period, small_last, before);
+    schedule_pass (program, parts, walked - period, before);
     if (!is_settled (program, stages, period, before, ends) &&
-        6.0 * most * program->stages * program->chunks < LONGEST_WALK)
+        6.0 * most * sp_program_slices (program) * program->stages * program->chunks < LONGEST_WALK)
       continue;
     for (gint32 s = 0; s < program->stages; s++)
       for (guint f = 0; f < SP_N_FIGURES; f++)
@@ -329,11 +342,11 @@ sp_schedule_ends (const SpProgram *program, const SpPartTime *const *parts, cons
     ends[0] = stages[0]->busy;
     return;
   }
-  if (sp_estimate_schedule (program) != &sp_schedule_1f1b || sp_program_is_forward (program)) {
+  if (!is_closed (program)) {
     walk_and_extend (program, parts, stages, ends);
     return;
   }
-  schedule_pass (program, parts, walked, program->n_variants - 1, ends);
+  schedule_pass (program, parts, walked, ends);
   if (walked < program->micro_batches)
     extend_1f1b (program, parts, walked, ends);
 }

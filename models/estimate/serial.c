@@ -486,7 +486,7 @@ work_of (const SpProgram *program, gint32 places)
     for (guint i = 0; i < block->n_loops; i++)
       ops += (block->loops[i].end - block->loops[i].first) * (double) (block->loops[i].steps - 1);
   }
-  return ops * program->micro_batches * places;
+  return ops * sp_program_runs (program) * places;
 }
 
 double

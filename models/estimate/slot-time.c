@@ -320,7 +320,7 @@ add_host (const SpEstimateContext *e, SpSlotTime *slot)
 static void
 add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolean sends, SpSlotTime *slot)
 {
-  double seconds = receives || sends ? sp_cost_op (e->cost, &e->pipe[variant]) : 0;
+  double seconds = receives || sends ? sp_cost_op (e->cost, e->pipe[variant]) : 0;
 
   /* A message shares the sender's links with the communication of its next slots, and either delays the other: it is
    * late at its receiver; and the sender is, along a chain on every place. */
@@ -328,8 +328,8 @@ add_pipe (const SpEstimateContext *e, gint32 variant, gboolean receives, gboolea
   if (!receives)
     return;
   add_wait (slot, SP_AXIS_PIPELINE, seconds);
-  if (e->pipe_gather[variant].group != SP_GROUP_NONE)
-    add_wait (slot, (SpAxis) e->pipe_gather[variant].axis, sp_cost_op (e->cost, &e->pipe_gather[variant]));
+  if (e->pipe_gather[variant] != NULL)
+    add_wait (slot, (SpAxis) e->pipe_gather[variant]->axis, sp_cost_op (e->cost, e->pipe_gather[variant]));
 }
 
 /* The most by which the step's gradient reduction delays what a chunk's last backward sends on. Ops of its lists that
@@ -339,9 +339,9 @@ static double
 held_up (const SpEstimateContext *e, const SpPartTime *part)
 {
   static const guint8 groups[] = { SP_GROUP_ZERO, SP_GROUP_EXPERT_DATA, SP_GROUP_REPLICA };
-  gint32 variant = e->program->n_variants - 1, crowd = 1;
+  gint32 variant = sp_program_last_variant (e->program), crowd = 1;
   const SpSlotTime *slot = &part->slots[variant][SP_SLOT_BACKWARD];
-  double beside = 0, blocks = 0, others = sp_cost_op (e->cost, &e->pipe[variant]);
+  double beside = 0, blocks = 0, others = sp_cost_op (e->cost, e->pipe[variant]);
 
   for (guint b = 0; b < e->program->n_blocks; b++) {
     const SpListTime *sync = &e->state[b].sync_once;

@@ -122,14 +122,14 @@ static double
 split_runs (const SpProgram *program, gint32 stage, gint32 chunk)
 {
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, FALSE };
+  SpPipeline pipeline = sp_program_pipeline (program);
   double n = 0;
 
   if (!schedule->splits || sp_program_is_one_layer (program))
     return 0;
   /* With more micro-batches whole backwards are added, where there are any at all. */
   if (schedule->mirrored)
-    pipeline.micro_batches = MIN (pipeline.micro_batches, schedule->steady * pipeline.stages);
+    pipeline.micro_batches = MIN (pipeline.micro_batches, sp_schedule_steady (schedule, &pipeline));
   else
     return program->micro_batches;
   SpSlot *slots = g_newa (SpSlot, sp_schedule_most_slots (&pipeline)); /* of at most 4 p micro-batches */
@@ -163,10 +163,13 @@ total_of (const SpProgram *program, SpStageTime *stage)
     }
     /* Whole backwards are added to a mirrored schedule, to half of the micro-batches' in each chunk. */
     const SpSlotTime *slots = part->slots[0];
-    const SpFigures forward = sp_figures_of (&slots[SP_SLOT_FORWARD]);
-    const SpFigures backward = sp_figures_of (&slots[splits && !mirrored ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD]);
-    for (guint f = 0; f < SP_N_FIGURES; f++)
-      stage->pace.of[f] += (forward.of[f] + backward.of[f]) * (mirrored ? 0.5 : 1);
+    for (gint32 v = 0; v < sp_program_slices (program); v++) {
+      const SpSlotTime *of = part->slots[v];
+      const SpFigures forward = sp_figures_of (&of[SP_SLOT_FORWARD]);
+      const SpFigures backward = sp_figures_of (&of[splits && !mirrored ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD]);
+      for (guint f = 0; f < SP_N_FIGURES; f++)
+        stage->pace.of[f] += (forward.of[f] + backward.of[f]) * (mirrored ? 0.5 : 1);
+    }
     if (splits && !mirrored) {
       const SpFigures weight = sp_figures_of (&slots[SP_SLOT_BACKWARD_WEIGHT]);
       for (guint f = 0; f < SP_N_FIGURES; f++)
@@ -209,7 +212,7 @@ lowest (const SpEstimateContext *e, const SpStageTime *const *stages)
   gboolean splits = sp_estimate_schedule (program)->splits && !sp_program_is_one_layer (program);
   SpSlotKind backward = splits ? SP_SLOT_BACKWARD_INPUT : SP_SLOT_BACKWARD;
   double low = 0, path = 0;
-  gint32 v = program->n_variants - 1;
+  gint32 v = sp_program_last_variant (program);
 
   for (gint32 s = 0; s < program->stages; s++) {
     low = MAX (low, stages[s]->total.kernels);
@@ -278,8 +281,17 @@ issue_beyond (const SpProgram *program, const SpStageTime *const *stages, double
   return most > step ? most - step : 0;
 }
 
+/* Room for the slots of all parts. */
+static gsize
+slots_bytes (const SpProgram *program)
+{
+  return (gsize) sp_program_virtual_stages (program) * (gsize) program->n_variants *
+         sizeof (SpSlotTime[SP_N_SLOT_KINDS]);
+}
+
 static guint
-estimate_parts (const SpEstimateContext *e, SpPartTime *own, const SpPartTime **parts)
+estimate_parts (const SpEstimateContext *e, SpSlotTime (*slots)[SP_N_SLOT_KINDS], SpPartTime *own,
+                const SpPartTime **parts)
 {
   const SpProgram *program = e->program;
   guint n = 0;
@@ -288,6 +300,7 @@ estimate_parts (const SpEstimateContext *e, SpPartTime *own, const SpPartTime **
     if (at > 0 && sp_estimate_are_alike (program, at, at - 1))
       parts[at] = parts[at - 1];
     else {
+      own[n].slots = slots + n * (guint) program->n_variants;
       sp_part_estimate (e, at, &own[n]);
       parts[at] = &own[n++];
     }
@@ -308,7 +321,7 @@ estimate_stages (const SpEstimateContext *e, const SpPartTime *const *parts, SpS
     }
     own[n].parts = parts;
     own[n].number = s;
-    tail_of (e, &own[n], program->n_variants - 1);
+    tail_of (e, &own[n], sp_program_last_variant (program));
     meeting_of (e, &own[n]);
     total_of (program, &own[n]);
     stages[s] = &own[n++];
@@ -324,9 +337,12 @@ sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret)
   SpPartTime own_parts[SP_MAX_VIRTUAL_STAGES];
   SpStageTime own[SP_MAX_STAGES];
   SpFigures ends[SP_MAX_STAGES];
+  g_autofree gpointer memory = NULL;
 
   g_assert (program->stages <= SP_MAX_STAGES && sp_program_virtual_stages (program) <= SP_MAX_VIRTUAL_STAGES);
-  estimate_parts (e, own_parts, parts);
+  gsize bytes = slots_bytes (program);
+  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts,
+                  parts);
   estimate_stages (e, parts, own, stages);
   sp_schedule_ends (program, parts, stages, ends);
   add_hold_ups (program, parts, ends);
@@ -352,8 +368,11 @@ estimate_floor (const SpEstimateContext *e,
   SpPartTime own_parts[SP_MAX_VIRTUAL_STAGES];
   SpStageTime own[SP_MAX_STAGES];
   SpFigures ends[SP_MAX_STAGES];
+  g_autofree gpointer memory = NULL;
 
-  estimate_parts (e, own_parts, parts);
+  gsize bytes = slots_bytes (program);
+  estimate_parts (e, bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes)), own_parts,
+                  parts);
   estimate_stages (e, parts, own, stages);
   least (program, parts, stages, ends);
   const SpFigures end = step_end (program, stages, ends);

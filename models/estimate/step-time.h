@@ -39,7 +39,8 @@ sp_figures_of (const SpSlotTime *slot)
 
 /* A virtual stage. */
 typedef struct {
-  SpSlotTime slots[2][SP_N_SLOT_KINDS]; /* of each variant; BACKWARD_INPUT and WEIGHT where the schedule splits */
+  /* Of each variant; BACKWARD_INPUT and WEIGHT where the schedule splits. Memory of whoever asks for it. */
+  SpSlotTime (*slots)[SP_N_SLOT_KINDS];
   gint32 counts[SP_MAX_BLOCKS];
   double held_up; /* at most, what a reduction beside the last backward takes from the rest of its communication */
 } SpPartTime;

@@ -180,13 +180,13 @@ count_pipe (const SpProgram *program, gint32 stage, gboolean sends)
 
 /* `n` times a micro-batch. */
 static void
-add_pipe (const SpEstimateContext *e, const SpOp *ops, gint32 n, SpBlockVolume *sum)
+add_pipe (const SpEstimateContext *e, const SpOp *const *ops, gint32 n, SpBlockVolume *sum)
 {
   const SpProgram *program = e->program;
   gint32 unused;
 
   for (gint32 v = 0; v < program->n_variants && program->stages > 1; v++)
-    count_message (e->cost, program, &ops[v], sp_estimate_runs (program, v) * n, sum, &unused);
+    count_message (e->cost, program, ops[v], sp_estimate_runs (program, v) * n, sum, &unused);
 }
 
 static void
@@ -215,7 +215,7 @@ sum_stage (const SpEstimateContext *e, guint axis, gint32 stage, const gint32 *c
   }
   if (axis == SP_AXIS_PIPELINE)
     add_pipe (e, e->pipe, count_pipe (program, stage, TRUE), sum);
-  if (e->pipe_gather[0].group != SP_GROUP_NONE && e->pipe_gather[0].axis == axis)
+  if (e->pipe_gather[0] != NULL && e->pipe_gather[0]->axis == axis)
     add_pipe (e, e->pipe_gather, count_pipe (program, stage, FALSE), sum);
 }
 

@@ -200,6 +200,8 @@ list (const SpCost *cost, const SpProgram *program, const SpBlock *block, SpPhas
 static void
 blocks (const SpCost *cost, const SpProgram *program, GString *out)
 {
+  if (program->slices > 0)
+    g_string_append_printf (out, "Of %d slices the first, which keeps the keys and values of all:\n", program->slices);
   for (guint b = 0; b < program->n_blocks; b++) {
     const SpBlock *block = &program->variants[0].blocks[b];
     guint times = b == 0 || b == program->n_blocks - 1;
@@ -237,16 +239,20 @@ static void
 schedule (const SpProgram *program, GString *out)
 {
   const SpSchedule *schedule = sp_schedule_get (program->schedule);
-  const SpPipeline pipeline = { program->stages, program->chunks, program->micro_batches, program->n_variants > 1 };
+  const SpPipeline pipeline = sp_program_pipeline (program);
 
   g_string_append_printf (out, "Step: %d stage%s", program->stages, sp_plural (program->stages));
   if (program->chunks > 1)
     g_string_append_printf (out, " of %d chunks", program->chunks);
-  g_string_append_printf (out, ", %d micro-batch%s, schedule %s", program->micro_batches,
-                          program->micro_batches == 1 ? "" : "es", schedule->name);
+  g_string_append_printf (out, ", %d micro-batch%s", program->micro_batches, program->micro_batches == 1 ? "" : "es");
+  if (program->slices > 0)
+    g_string_append_printf (out, " of %d slices", program->slices);
+  g_string_append_printf (out, ", schedule %s", schedule->name);
   if (schedule->bubble != NULL)
-    g_string_append_printf (out, " (bubble %.4g with equal %s)", schedule->bubble (&pipeline, 1, 1, 1),
-                            schedule->splits ? "stages and parts" : "stages");
+    g_string_append_printf (out, " (bubble %.4g with equal stages%s)", schedule->bubble (&pipeline, 1, 1, 1),
+                            program->slices > 0  ? " and slices"
+                            : schedule->splits ? " and parts"
+                                                 : "");
   g_string_append_c (out, '\n');
 }
 
@@ -299,7 +305,10 @@ static void
 note_logits (const SpEstimator *e, const SpLayout *layout, const SpRun *run, GPtrArray *notes)
 {
   gint32 split = layout->loss == SP_LOSS_FULL ? 1 : layout->tensor;
-  gint64 rows = run->sequence / sp_layout_sequence_ranks (layout, e->arch) * run->micro_batch;
+  gint64 tokens = 0;
+  for (gint32 i = 0; i < layout->slices; i++)
+    tokens = MAX (tokens, sp_layout_slice_tokens (layout, run, i));
+  gint64 rows = tokens / sp_layout_sequence_ranks (layout, e->arch) * run->micro_batch;
   gint64 columns = (e->arch->vocabulary + split - 1) / split;
   guint size = e->framework->fp32_logits ? 4 : sp_dtype_bytes (run->precision);
   double bytes = (double) rows * (double) columns * size;

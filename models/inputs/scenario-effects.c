@@ -67,6 +67,13 @@ has_stages (const SpScenario *s, GString *why)
                   "it is about pipeline stages, and pipeline = 1; with pipeline = 2 or more it counts");
 }
 
+/* Slices are put in order on one stage too. */
+static gboolean
+has_slots (const SpScenario *s, GString *why)
+{
+  return s->layout.slices > 1 || has_stages (s, why);
+}
+
 static gboolean
 has_tensor (const SpScenario *s, GString *why)
 {
@@ -216,7 +223,7 @@ static const struct {
   { "layout", "ring-keep", has_ring, TRUE },
   { "layout", "ring-kind", has_ring, TRUE },
   { "layout", "ring-split", has_ring, FALSE },
-  { "layout", "schedule", has_stages, TRUE },
+  { "layout", "schedule", has_slots, TRUE },
   { "layout", "sequence-regions", has_tensor, FALSE },
   { "layout", "stage-split", has_stages, TRUE },
   { "layout", "virtual-stages", has_stages, TRUE },

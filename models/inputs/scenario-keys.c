@@ -56,6 +56,7 @@ static const SpKey keys[] = {
   { "layout", "schedule", KEY_SPECIAL, .read = sp_key_read_schedule, .write = sp_key_write_schedule },
   { "layout", "virtual-stages", KEY_INT, .min = 1, .max = SP_MAX_CHUNKS, FIELD (layout.virtual_stages) },
   { "layout", "stage-split", KEY_SPECIAL, .read = sp_key_read_split, .write = sp_key_write_split },
+  { "layout", "slices", KEY_SPECIAL, .read = sp_key_read_slices, .write = sp_key_write_slices },
   { "layout", "order", KEY_SPECIAL, .read = sp_key_read_order, .write = sp_key_write_order },
   { "run", "sequence", KEY_TOKENS, SP_INI_REQUIRED, 1, 1 << 30, FIELD (run.sequence) },
   { "run", "micro-batch", KEY_INT, .min = 1, .max = 1 << 16, FIELD (run.micro_batch) },

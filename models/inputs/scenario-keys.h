@@ -95,6 +95,7 @@ SPECIAL (precision);
 SPECIAL (recompute);
 SPECIAL (schedule);
 SPECIAL (split);
+SPECIAL (slices);
 SPECIAL (targets);
 SPECIAL (tiles);
 SPECIAL (zero_group);

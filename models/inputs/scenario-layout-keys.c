@@ -150,6 +150,70 @@ sp_key_write_split (const SpValues *values, GString *out)
     g_string_append_printf (out, "%s%d", i > 0 ? "," : "", split[i]);
 }
 
+#define SLICES_EXPECTED "expected a number of slices from 1 to %d, or the tokens of each, such as 640,512,512,384 or 120*4,112*6"
+
+/* Tokens, or tokens*times. */
+static gboolean
+read_slice_run (const char *text, gint32 *ret_tokens, gint32 *ret_times)
+{
+  g_auto (GStrv) parts = g_strsplit (text, "*", 2);
+  double tokens, times = 1;
+  g_autofree char *problem = sp_quantity_problem (g_strstrip (parts[0]), SP_UNIT_TOKENS, 1, 1 << 30, &tokens);
+  g_autofree char *other =
+      parts[1] != NULL ? sp_quantity_problem (g_strstrip (parts[1]), SP_UNIT_COUNT, 1, SP_MAX_SLICES, &times) : NULL;
+  if (problem != NULL || other != NULL)
+    return FALSE;
+  *ret_tokens = (gint32) tokens;
+  *ret_times = (gint32) times;
+  return TRUE;
+}
+
+/* A number of slices, or their tokens. Whether they add up is a matter of legality. */
+gboolean
+sp_key_read_slices (SpIni *ini, const SpKey *key, SpValues *values, GError **error)
+{
+  SpLayout *layout = &values->layout;
+  g_autofree char *text = NULL;
+  double slices;
+  if (!sp_ini_string (ini, key->group, key->name, SP_INI_OPTIONAL, &text, error))
+    return FALSE;
+  if (text == NULL)
+    return TRUE;
+  memset (layout->slice_split, 0, sizeof layout->slice_split);
+  if (strpbrk (text, ",*") == NULL) {
+    g_autofree char *problem = sp_quantity_problem (text, SP_UNIT_COUNT, 1, SP_MAX_SLICES, &slices);
+    if (problem != NULL)
+      return sp_ini_refuse (ini, key->group, key->name, error, SLICES_EXPECTED, SP_MAX_SLICES);
+    layout->slices = (gint32) slices;
+    return TRUE;
+  }
+  g_auto (GStrv) runs = g_strsplit (text, ",", -1);
+  layout->slices = 0;
+  for (guint i = 0; runs[i] != NULL; i++) {
+    gint32 tokens, times;
+    if (!read_slice_run (runs[i], &tokens, &times) || layout->slices + times > SP_MAX_SLICES)
+      return sp_ini_refuse (ini, key->group, key->name, error, SLICES_EXPECTED, SP_MAX_SLICES);
+    while (times-- > 0)
+      layout->slice_split[layout->slices++] = tokens;
+  }
+  return TRUE;
+}
+
+void
+sp_key_write_slices (const SpValues *values, GString *out)
+{
+  const SpLayout *layout = &values->layout;
+  if (layout->slice_split[0] == 0)
+    g_string_append_printf (out, "%d", layout->slices);
+  for (gint32 i = 0, times; i < layout->slices && layout->slice_split[0] > 0; i += times) {
+    for (times = 1; i + times < layout->slices && layout->slice_split[i + times] == layout->slice_split[i];)
+      times++;
+    g_string_append_printf (out, "%s%d", i > 0 ? "," : "", layout->slice_split[i]);
+    if (times > 1)
+      g_string_append_printf (out, "*%d", times);
+  }
+}
+
 /* Of a sequence's tokens: as many as a degree can be. */
 #define MOST_PARTS (1 << 20)
 

@@ -146,7 +146,8 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   gint64 keys = (gint64) w->rows * q_width (w), values = (gint64) w->rows * out_width (w);
   guint8 shared, q_up = write_queries (w, a, port), kv_up = write_keys (w, a, port, &shared);
 
-  guint8 q = sp_ulysses_operand (w, keys), k = sp_ulysses_operand (w, keys), v = sp_ulysses_operand (w, values);
+  guint8 q = sp_ulysses_operand (w, keys), k = sp_ulysses_key_operand (w, 0, keys);
+  guint8 v = sp_ulysses_key_operand (w, 1, values);
   SpOp *op = heads_op (w, SP_OP_LATENT);
   op->in[0] = q_up;
   op->in[1] = kv_up;

@@ -96,8 +96,8 @@ write_forward (SpWriter *w, gpointer self, SpPort *port)
   sp_write_linear (w, w->rows, qkv_width (w), w->hidden, whole, a->qkv, a->qkv_bias.value, a->qkv_rows);
 
   guint8 q = sp_ulysses_operand (w, rows * w->heads * head);
-  guint8 k = sp_ulysses_operand (w, rows * w->kv_heads * head);
-  guint8 v = sp_ulysses_operand (w, rows * w->kv_heads * head);
+  guint8 k = sp_ulysses_key_operand (w, 0, rows * w->kv_heads * head);
+  guint8 v = sp_ulysses_key_operand (w, 1, rows * w->kv_heads * head);
   write_rope (w, a, q, k, v);
 
   w->slots.sinks = a->sinks;

@@ -108,11 +108,13 @@ add_list_floor (const SpCost *cost, const SpProgram *program, const SpBlock *blo
 static void
 add_block_floor (const SpCost *cost, const SpProgram *program, guint b, double *step, double *low)
 {
-  const SpBlock *block = &program->variants[0].blocks[b];
   double layers = layers_of (program, b);
 
-  add_list_floor (cost, program, block, SP_PHASE_FORWARD, layers, step, low);
-  add_list_floor (cost, program, block, SP_PHASE_BACKWARD, layers, step, low);
+  for (gint32 v = 0; v < sp_program_slices (program); v++) {
+    const SpBlock *block = &program->variants[v].blocks[b];
+    add_list_floor (cost, program, block, SP_PHASE_FORWARD, layers, step, low);
+    add_list_floor (cost, program, block, SP_PHASE_BACKWARD, layers, step, low);
+  }
 }
 
 void
@@ -216,14 +218,16 @@ sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framew
 
   for (guint b = 0; b < e->program->n_blocks; b++)
     counts[b] = (gint32) layers_of (e->program, b);
-  const SlotSeconds s = slots_of (e, 0, counts, figure);
-  ret->step_s = s.forward.step + s.backward.step;
-  ret->low_s = s.forward.low + s.backward.low;
-  ret->forward_share = least_forward (e, counts, figure);
   only_head[e->program->n_blocks - 1] = 1;
-  const SlotSeconds head = slots_of (e, 0, only_head, figure);
-  ret->head_s = head.forward.step + head.backward.step;
-  ret->head_low_s = head.forward.low + head.backward.low;
+  ret->step_s = ret->low_s = ret->head_s = ret->head_low_s = 0;
+  for (gint32 v = 0; v < sp_program_slices (e->program); v++) {
+    const SlotSeconds s = slots_of (e, v, counts, figure), head = slots_of (e, v, only_head, figure);
+    ret->step_s += s.forward.step + s.backward.step;
+    ret->low_s += s.forward.low + s.backward.low;
+    ret->head_s += head.forward.step + head.backward.step;
+    ret->head_low_s += head.forward.low + head.backward.low;
+  }
+  ret->forward_share = least_forward (e, counts, figure);
   /* Some stage has its part of the layers, and in the forward of the last of them what the others keep. */
   for (guint b = 1; b + 1 < e->program->n_blocks; b++) {
     stash = MIN (stash, (double) e->work[0][b].stash_bytes);
@@ -236,8 +240,9 @@ sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framew
 
 /* Of a virtual stage, in each variant; neighbours that are alike are summed up once. */
 typedef struct {
-  SlotSeconds slots[2];
+  SlotSeconds slots[SP_MAX_VARIANTS];
   gint64 stash_bytes, beyond_bytes; /* beyond: what the list of its last block has over its stash */
+  gint64 least_stash_bytes;         /* of the slice that keeps least; that of whole micro-batches */
 } Part;
 
 static void
@@ -249,7 +254,13 @@ part_of (const SpEstimateContext *e, gint32 at, SpPlanFigure figure, Part *ret)
   for (gint32 v = 0; v < e->program->n_variants; v++)
     ret->slots[v] = slots_of (e, v, counts, figure);
   ret->stash_bytes = 0;
-  ret->beyond_bytes = G_MAXINT64;
+  ret->beyond_bytes = ret->least_stash_bytes = G_MAXINT64;
+  for (gint32 v = 0; v < sp_program_slices (e->program); v++) {
+    gint64 stash = 0;
+    for (guint b = 0; b < e->program->n_blocks; b++)
+      stash += counts[b] * e->work[v][b].stash_bytes;
+    ret->least_stash_bytes = MIN (ret->least_stash_bytes, stash);
+  }
   for (guint b = 0; b < e->program->n_blocks; b++)
     if (counts[b] > 0) {
       const SpBlockWork *work = &e->work[0][b];
@@ -299,10 +310,14 @@ static double
 stage_bytes (const SpProgram *program, const Part *const *parts, gint32 stage)
 {
   const SpSchedule *schedule = sp_estimate_schedule (program);
-  const SpPipeline pipeline = { program->stages, 1, program->micro_batches, FALSE };
+  const SpPipeline pipeline = sp_program_pipeline (program);
   gint32 others = schedule->in_flight != NULL ? schedule->in_flight (&pipeline, stage) - 1 : 0;
   double bytes = 0;
 
+  /* With slices the fullest is no earlier than a sequence's first, which has others beside it or not. */
+  if (program->slices > 0)
+    return (double) MAX (others * parts[stage]->least_stash_bytes,
+                         parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
   if (program->chunks == 1)
     return (double) (others * parts[stage]->stash_bytes + parts[stage]->stash_bytes + parts[stage]->beyond_bytes);
   for (gint32 c = 0; c < program->chunks; c++) {
@@ -339,7 +354,7 @@ sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, Sp
     if (schedule->mirrored)
       continue;
     /* The first micro-batch is a whole one, where there are any. */
-    const Seconds forward = parts[s]->slots[program->micro_batches > 1 ? 0 : program->n_variants - 1].forward;
+    const Seconds forward = parts[s]->slots[sp_program_variant_of (program, 0)].forward;
     fill.step += forward.step;
     fill.low += forward.low;
     if (schedule->splits)
@@ -363,7 +378,7 @@ sp_plan_least_stage (const SpPlanSpace *space, const SpPlanPlacement *placement,
   gboolean is_even = space->question->global_batch % placement->data == 0 && each % micro_batch == 0;
   double f = is_even && !schedule->splits ? 1 : forward_share;
 
-  if (placement->pipeline == 1 || m == 0 || schedule->mirrored || schedule->chunked)
+  if (placement->pipeline == 1 || m == 0 || schedule->mirrored || schedule->chunked || space->question->base.slices > 1)
     return sp_plan_share (space, placement, micro_batch);
   return f / (1 - pow (1 - f / m, placement->pipeline));
 }

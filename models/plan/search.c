@@ -551,7 +551,9 @@ sp_plan_unit_bound (SpPlanWorker *worker, const SpPlanSpace *space, double core_
   }
   sp_program_write (worker->program, estimator->arch, estimator->framework, &point.layout, &point.run);
   sp_cost_set_work_paths (&worker->estimator.cost, estimator->cluster, worker->program);
-  sp_plan_unit_floor (&estimator->cost, worker->program, core_s * point.run.micro_batch / ranks, &unit->step_s,
+  /* Score matrices of slices have no columns of later ones. */
+  double core = point.layout.slices > 1 && !estimator->framework->fused_attention ? 0 : core_s;
+  sp_plan_unit_floor (&estimator->cost, worker->program, core * point.run.micro_batch / ranks, &unit->step_s,
                       &unit->low_s);
   bound_chunks (worker, space, &point, unit);
   unit->step_s *= unit->least_share;

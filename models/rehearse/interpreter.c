@@ -84,6 +84,7 @@ sp_rank_where (const SpInterpreter *in, const SpRank *rank)
 {
   const SpItem *item;
   const SpPosition *position;
+  g_autoptr (GString) number = g_string_new (NULL);
   SpCall call;
   char *where;
 
@@ -92,8 +93,9 @@ sp_rank_where (const SpInterpreter *in, const SpRank *rank)
   item = &g_array_index (rank->agenda->items, SpItem, rank->item);
   position = &rank->agenda->positions[item->position];
   sp_call_open ((SpInterpreter *) in, (SpRank *) rank, &call);
-  where = g_strdup_printf ("rank %d, layer %d (%s), micro-batch %d, %s op %u, step %d: %s over %s", rank->number,
-                           position->layer, sp_block_name (call.block->kind), item->micro_batch,
+  sp_program_append_number (in->program, item->micro_batch, number);
+  where = g_strdup_printf ("rank %d, layer %d (%s), %s, %s op %u, step %d: %s over %s", rank->number, position->layer,
+                           sp_block_name (call.block->kind), number->str,
                            item->kind == SP_ITEM_LIST ? sp_phase_name (item->phase) : "pipeline", rank->op, rank->step,
                            sp_op_name (call.op->kind), sp_group_name (call.op->group));
   sp_call_close (&call);
@@ -270,7 +272,7 @@ sp_interpreter_init (SpInterpreter *in, const SpProgram *program, guint64 seed, 
     rank->number = i;
     rank->stage = sp_program_place (program, SP_GROUP_PIPELINE, i);
     rank->agenda = &in->agendas[rank->stage];
-    rank->frames = g_new0 (SpFrame *, (1 + program->micro_batches) * rank->agenda->n_positions);
+    rank->frames = g_new0 (SpFrame *, (1 + sp_program_runs (program)) * rank->agenda->n_positions);
     rank->held = -1;
     rank->gradients = g_new0 (double *, SP_MAX_FLATS * rank->agenda->n_positions);
     rank->report = &reports[i];
@@ -290,6 +292,7 @@ sp_interpreter_clear (SpInterpreter *in)
     sp_agenda_clear (&in->agendas[stage]);
   g_free (in->ranks);
   g_free (in->agendas);
+  g_free (in->uses);
   sp_walk_plan_free (in->walks);
   g_clear_pointer (&in->mail, g_hash_table_unref);
 }

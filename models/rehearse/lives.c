@@ -104,6 +104,7 @@ plan_block (const SpProgram *program, const SpBlock *block, SpUses *uses)
 gboolean
 sp_memory_plan (SpInterpreter *in)
 {
+  in->uses = g_new0 (SpUses, (guint) in->program->n_variants * in->program->n_blocks);
   for (gint32 i = 0; i < in->program->n_variants; i++)
     for (guint j = 0; j < in->program->n_blocks; j++) {
       const SpBlock *block = &in->program->variants[i].blocks[j];
@@ -113,7 +114,7 @@ sp_memory_plan (SpInterpreter *in)
                      "block %u: Y or DX is a view, and cannot be handed over", j);
         return FALSE;
       }
-      plan_block (in->program, block, &in->uses[i][j]);
+      plan_block (in->program, block, &in->uses[(guint) i * in->program->n_blocks + j]);
     }
   return TRUE;
 }
@@ -121,9 +122,9 @@ sp_memory_plan (SpInterpreter *in)
 static const SpUses *
 uses_of (const SpInterpreter *in, const SpRank *rank, const SpItem *item)
 {
-  const SpVariant *variant = sp_item_variant (in, item);
+  guint variant = (guint) sp_program_variant_of (in->program, item->micro_batch);
 
-  return &in->uses[variant - in->program->variants][rank->agenda->positions[item->position].block];
+  return &in->uses[variant * in->program->n_blocks + rank->agenda->positions[item->position].block];
 }
 
 /* What the list of an item has of a block's uses: BACKWARD may be run in parts. */
@@ -282,6 +283,17 @@ release_summed (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpI
   rank->held = item->position;
 }
 
+/* What slices add up, when the sequence's first has been back. */
+static void
+release_accumulated (SpRank *rank, const SpBlock *block, const SpItem *item)
+{
+  SpFrame *frame = sp_rank_frame (rank, item->position, -1);
+
+  for (guint slot = 1; slot < block->n_buffers; slot++)
+    if (block->buffers[slot].life == SP_LIFE_ACCUMULATED)
+      sp_storage_release (rank, &frame->slots[slot]);
+}
+
 static gboolean
 is_last_of_slot (const SpRank *rank, const SpItem *item)
 {
@@ -299,6 +311,8 @@ end_list (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpVariant
   if ((item->phase == SP_PHASE_BACKWARD && part_of (item) != SP_USES_WEIGHT) ||
       (item->phase == SP_PHASE_FORWARD && block->regather))
     claim_gathered (in, rank, variant, block, item, -1);
+  if (item->phase == SP_PHASE_BACKWARD && variant->first == 0)
+    release_accumulated (rank, block, item);
   if (item->phase == SP_PHASE_BACKWARD && sp_block_sums (block))
     release_held (in, rank);
   if (item->phase == SP_PHASE_SYNC)

@@ -73,7 +73,7 @@ sp_rank_frame (SpRank *rank, gint32 position, gint32 micro_batch)
 void
 sp_memory_free_rank (SpInterpreter *in, SpRank *rank)
 {
-  guint n = (1 + in->program->micro_batches) * rank->agenda->n_positions;
+  guint n = (1 + sp_program_runs (in->program)) * rank->agenda->n_positions;
 
   for (guint i = 0; i < n; i++) {
     for (guint slot = 0; rank->frames[i] != NULL && slot < SP_MAX_SLOTS; slot++)
@@ -117,6 +117,17 @@ sp_life_is_of_micro_batch (guint8 life)
   return life == SP_LIFE_SEGMENT || life == SP_LIFE_STASH || life == SP_LIFE_REBUILT || life == SP_LIFE_HANDOFF;
 }
 
+/* Whose frame a buffer of that life lies in: a micro-batch's, or a slice's; its sequence's first slice's; the step's. */
+static gint32
+frame_of (const SpCall *call, guint8 life)
+{
+  gint32 number = call->item->micro_batch;
+
+  if (life == SP_LIFE_SEQUENCE)
+    return number - sp_program_slice_of (call->in->program, number);
+  return sp_life_is_of_micro_batch (life) ? number : -1;
+}
+
 static Place
 locate (const SpCall *call, guint8 slot)
 {
@@ -138,8 +149,7 @@ locate (const SpCall *call, guint8 slot)
       break;
   }
 
-  SpFrame *frame = sp_rank_frame (call->rank, place.position,
-                                  sp_life_is_of_micro_batch (buffer->life) ? call->item->micro_batch : -1);
+  SpFrame *frame = sp_rank_frame (call->rank, place.position, frame_of (call, buffer->life));
   place.at = &frame->slots[place.root];
   return place;
 }

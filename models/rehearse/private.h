@@ -81,7 +81,7 @@ typedef struct {
   SpAgenda *agendas; /* [stages] */
   SpRank *ranks;     /* [world] */
   GHashTable *mail;  /* gint64 key -> GQueue of messages */
-  SpUses uses[2][SP_MAX_BLOCKS];
+  SpUses *uses;      /* [variant][block] */
   GError *error;
 } SpInterpreter;
 

@@ -92,7 +92,7 @@ check_size (SpInterpreter *in)
           bytes += (double) block->buffers[slot].elements * sizeof (double);
       for (SpPhase phase = 0; phase < SP_N_PHASES; phase++)
         for (guint op = 0; op < block->segments[phase].n; op++)
-          flops += (double) program->ops[block->segments[phase].first + op].flops * program->micro_batches;
+          flops += (double) program->ops[block->segments[phase].first + op].flops * sp_program_runs (program);
     }
   if (bytes <= MOST_BYTES && flops <= MOST_FLOPS)
     return TRUE;

@@ -4,7 +4,7 @@
 /*
  * Which tokens, heads and columns an op's operands stand for.
  *
- * A rank of the sequence group has local_sequence rows of each sequence. An op sees, by its number of rows: these; or,
+ * A rank of the sequence group has local_sequence rows of each sequence, or an equal part of each slice. An op sees, by its number of rows: these; or,
  * with sequence regions, the part of them that is this tensor rank's; or, after an exchange of heads, those of all
  * members of its exchange group in order of place. In a loop over tiles it sees, at each step, one of as many equal
  * parts of these.
@@ -41,20 +41,22 @@ place_of (const SpCall *call, SpGroupId group)
 /* --- positions ---------------------------------------------------------------------------------------------------- */
 
 static void
-put_positions (const SpProgram *program, gint32 rank, gint64 first, gint64 n, gint64 *out)
+put_positions (const SpCall *call, gint32 rank, gint64 first, gint64 n, gint64 *out)
 {
+  const SpProgram *program = call->in->program;
   gint32 place = sp_program_place (program, SP_GROUP_SEQUENCE, rank);
 
   for (gint64 i = 0; i < n; i++)
-    out[i] = sp_program_position (program, place, first + i);
+    out[i] = sp_program_variant_position (program, call->variant, place, first + i);
 }
 
 static gboolean
-is_region (const SpProgram *program, gint64 tokens)
+is_region (const SpCall *call, gint64 tokens)
 {
+  const SpProgram *program = call->in->program;
   gint32 tensor = MAX (program->groups[SP_GROUP_TENSOR].size, 1);
 
-  return program->sequence_regions && tensor > 1 && tokens * tensor == program->local_sequence;
+  return program->sequence_regions && tensor > 1 && tokens * tensor == sp_program_local_tokens (program, call->variant);
 }
 
 /* Of a loop over tiles, its steps; else 1. */
@@ -71,15 +73,15 @@ positions_of (SpCall *call, gint32 rank, gint64 tokens, gint64 *out)
   const SpProgram *program = call->in->program;
   SpGroupId exchange = exchange_group (call);
   gint32 members = group_size (call, exchange);
-  gint64 local = program->local_sequence;
+  gint64 local = sp_program_local_tokens (program, call->variant);
 
   if (tokens == local)
-    put_positions (program, rank, 0, local, out);
-  else if (is_region (program, tokens))
-    put_positions (program, rank, sp_program_place (program, SP_GROUP_TENSOR, rank) * tokens, tokens, out);
+    put_positions (call, rank, 0, local, out);
+  else if (is_region (call, tokens))
+    put_positions (call, rank, sp_program_place (program, SP_GROUP_TENSOR, rank) * tokens, tokens, out);
   else if (tokens == local * members)
     for (gint32 i = 0; i < members; i++)
-      put_positions (program, sp_program_member (program, exchange, rank, i), 0, local, out + i * local);
+      put_positions (call, sp_program_member (program, exchange, rank, i), 0, local, out + i * local);
   else
     sp_call_fail (call, SP_REHEARSE_ERROR_PROGRAM, "sees %" G_GINT64_FORMAT " tokens of a sequence", tokens);
 }
@@ -135,6 +137,9 @@ sp_call_key_positions (SpCall *call, gint64 tokens, gint64 own)
   positions = sp_call_temporary (call, tokens * sizeof *positions);
   if (call->loop != NULL && tokens == own)
     positions_of (call, visitor (call), own, positions);
+  else if (call->variant->tokens > 0 && tokens == call->variant->first + own)
+    for (gint64 i = 0; i < tokens; i++)
+      positions[i] = i; /* the slices so far */
   else if (tokens == own)
     positions_of (call, number, own, positions);
   else if (tokens == own * ring)
@@ -174,7 +179,8 @@ static gint64
 sequence_of (const SpCall *call, gint64 b)
 {
   const SpProgram *program = call->in->program;
-  gint64 before = (gint64) call->item->micro_batch * group_size (call, SP_GROUP_DATA) * program->variants[0].batch;
+  gint64 micro_batch = sp_program_micro_batch_of (program, call->item->micro_batch);
+  gint64 before = micro_batch * group_size (call, SP_GROUP_DATA) * program->variants[0].batch;
 
   return before + (gint64) place_of (call, SP_GROUP_DATA) * call->variant->batch + b;
 }
@@ -216,7 +222,7 @@ sp_call_documents (SpCall *call, gint64 tokens, const gint64 *positions, const g
 gboolean
 sp_call_rows_are_shared (const SpCall *call, gint64 m)
 {
-  return !is_region (call->in->program, tiles_of (call) * m / call->variant->batch);
+  return !is_region (call, tiles_of (call) * m / call->variant->batch);
 }
 
 void

@@ -54,7 +54,9 @@ sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpPro
   g_autofree double *clocks = sp_clock_of_ops (cost, program);
   SpCost at = *cost;
 
-  *prices = (SpProgramPrices){ .ops = g_new (SpOpPrice, program->n_ops), .algorithms = g_new (guint8, program->n_ops) };
+  *prices = (SpProgramPrices){ .ops = g_new (SpOpPrice, program->n_ops),
+                               .pipe = g_new (SpOpPrice, program->n_variants),
+                               .algorithms = g_new (guint8, program->n_ops) };
   for (guint i = 0; i < program->n_ops; i++) {
     at.clock = clocks[i];
     prices->ops[i] = price_of (&at, &program->ops[i]);
@@ -63,7 +65,7 @@ sp_program_prices_init (SpProgramPrices *prices, const SpCost *cost, const SpPro
   for (gint32 v = 0; v < program->n_variants; v++)
     prices->pipe[v] = price_of (cost, &program->variants[v].pipe_send);
   prices->prices = (SpPrices){ .ops = prices->ops,
-                               .pipe = { prices->pipe[0], prices->pipe[1] },
+                               .pipe = prices->pipe,
                                .slows = cost->most_slowdown > 0,
                                .host_launch = sp_time_from_s (cost->host_launch_s),
                                .host_gather = sp_time_from_s (cost->host_gather_s),
@@ -74,5 +76,6 @@ void
 sp_program_prices_clear (SpProgramPrices *prices)
 {
   g_clear_pointer (&prices->ops, g_free);
+  g_clear_pointer (&prices->pipe, g_free);
   g_clear_pointer (&prices->algorithms, g_free);
 }

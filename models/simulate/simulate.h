@@ -76,7 +76,7 @@ gboolean sp_scenario_price (const SpScenario *scenario, SpEstimator *estimator, 
 /* What the ops of a program take, for the engine. */
 typedef struct {
   SpPrices prices;
-  SpOpPrice *ops, pipe[2];
+  SpOpPrice *ops, *pipe;
   guint8 *algorithms; /* [n_ops] SpAlgorithm */
 } SpProgramPrices;
 

@@ -54,8 +54,8 @@ static void
 set_keys (const SpWriter *w, SpOp *op, guint8 k)
 {
   op->n = (gint32) (w->block->buffers[k].elements / ((gint64) op->batch * op->kv_heads * op->k));
-  if (op->n > op->m && sp_core_is_causal (w) && op->window == 0 && w->program->token_split == SP_TOKENS_CONTIGUOUS &&
-      w->run->packing == NULL)
+  if (op->n > op->m && op->group == SP_GROUP_RING && sp_core_is_causal (w) && op->window == 0 &&
+      w->program->token_split == SP_TOKENS_CONTIGUOUS && w->run->packing == NULL)
     op->flags |= SP_OP_BY_PLACE;
 }
 
@@ -172,6 +172,13 @@ sp_core_packed_pairs (const SpWriter *w, SpPackedPairs *ret)
   return TRUE;
 }
 
+/* Of the sequence's first tokens. */
+static double
+first_pairs (const SpWriter *w, double tokens)
+{
+  return sp_attention_pairs (SP_TOKENS_CONTIGUOUS, 1, 0, 0, tokens, TRUE, sp_core_window (w));
+}
+
 double
 sp_core_pairs (const SpWriter *w, const SpCoreSlots *c)
 {
@@ -179,6 +186,8 @@ sp_core_pairs (const SpWriter *w, const SpCoreSlots *c)
 
   if (sp_core_packed_pairs (w, &packed))
     return packed.all;
+  if (sp_slices_are (w))
+    return first_pairs (w, (double) (w->variant->first + c->tokens)) - first_pairs (w, (double) w->variant->first);
   return sp_attention_pairs (SP_TOKENS_CONTIGUOUS, 1, 0, 0, c->tokens, sp_core_is_causal (w), sp_core_window (w));
 }
 
@@ -266,13 +275,6 @@ sp_core_ring_pairs (const SpWriter *w, const SpCoreSlots *c)
   return packed_ring_pairs (w, &packed) ? packed.slowest : sp_core_home_pairs (w, c) + sp_core_away_pairs (w, c);
 }
 
-/* Of the sequence's first tokens. */
-static double
-first_pairs (const SpWriter *w, double tokens)
-{
-  return sp_attention_pairs (SP_TOKENS_CONTIGUOUS, 1, 0, 0, tokens, TRUE, sp_core_window (w));
-}
-
 /* The last place has the last tokens, or in zigzag those in the middle: all pairs of these but those at home. */
 double
 sp_core_away_pairs (const SpWriter *w, const SpCoreSlots *c)
@@ -295,6 +297,47 @@ sp_core_away_pairs (const SpWriter *w, const SpCoreSlots *c)
   return first_pairs (w, end) - first_pairs (w, end - tokens) - sp_core_home_pairs (w, c);
 }
 
+/* --- keys that the queries see ------------------------------------------------------------------------------------ */
+
+/* Those of a sequence's slices up to this one, or the queries' own. */
+static guint8
+keys_of (const SpCoreSlots *c)
+{
+  return c->all[0] ? c->all[0] : c->k;
+}
+
+static guint8
+values_of (const SpCoreSlots *c)
+{
+  return c->all[1] ? c->all[1] : c->v;
+}
+
+static gint32
+count_keys (const SpWriter *w, const SpCoreSlots *c)
+{
+  return (gint32) (c->tokens + (sp_slices_are (w) ? w->variant->first : 0));
+}
+
+/* Of their gradients, what the core writes: dk and dv; and, once it has, what is of the queries' own tokens. */
+typedef struct {
+  SpSliceGradient dk, dv;
+} KeyGradients;
+
+static guint8
+begin_gradient (SpWriter *w, SpSliceGradient *g, gint64 own)
+{
+  return sp_slices_are (w) ? sp_slices_gradient (w, g, own) : sp_write_temporary (w, own);
+}
+
+static void
+end_key_gradients (SpWriter *w, SpCoreSlots *c, const KeyGradients *g)
+{
+  if (!sp_slices_are (w))
+    return;
+  c->dk = sp_slices_add (w, &g->dk, c->kv_heads * w->head_size);
+  c->dv = sp_slices_add (w, &g->dv, c->kv_heads * w->value_size);
+}
+
 /* --- fused -------------------------------------------------------------------------------------------------------- */
 
 static gboolean
@@ -307,7 +350,7 @@ static void
 fused_forward (SpWriter *w, SpCoreSlots *c)
 {
   sp_write_attention_outputs (w, c);
-  sp_write_attention (w, c, c->k, c->v, sp_core_pairs (w, c), 0);
+  sp_write_attention (w, c, keys_of (c), values_of (c), sp_core_pairs (w, c), 0);
   sp_write_attention_sink (w, c);
 }
 
@@ -315,12 +358,14 @@ static void
 fused_backward (SpWriter *w, SpCoreSlots *c)
 {
   guint8 delta = sp_write_attention_delta (w, c);
+  KeyGradients gradients;
 
   c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
-  c->dk = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
-  c->dv = sp_write_temporary (w, sp_core_values (w, c, c->kv_heads));
+  c->dk = begin_gradient (w, &gradients.dk, sp_core_elements (w, c, c->kv_heads));
+  c->dv = begin_gradient (w, &gradients.dv, sp_core_values (w, c, c->kv_heads));
   sp_write_attention_sink_backward (w, c, delta);
-  sp_write_attention_backward (w, c, c->k, c->v, delta, c->dk, c->dv, sp_core_pairs (w, c), 0);
+  sp_write_attention_backward (w, c, keys_of (c), values_of (c), delta, c->dk, c->dv, sp_core_pairs (w, c), 0);
+  end_key_gradients (w, c, &gradients);
 }
 
 static const SpCore fused = { "fused", SP_BLOCK_SOFTMAX, fused_serves, fused_forward, fused_backward };
@@ -344,20 +389,21 @@ scores_op (SpWriter *w, SpOpKind kind, const SpCoreSlots *c, guint8 in0, guint8 
   gboolean backward = kind == SP_OP_SCORES_BWD || kind == SP_OP_CONTEXT_BWD;
   gboolean gemm = backward || kind == SP_OP_SCORES || kind == SP_OP_CONTEXT;
 
+  op->n = count_keys (w, c);
   op->in[0] = in0;
   op->in[1] = in1;
   op->in[2] = in2;
   op->out[0] = out0;
   op->out[1] = out1;
   if (gemm)
-    op->flops = (backward ? 4.0 : 2.0) * c->tokens * c->tokens * features * c->heads * w->batch;
+    op->flops = (backward ? 4.0 : 2.0) * op->m * op->n * features * c->heads * w->batch;
   sp_write_op_done (w, op);
 }
 
 static gint64
 score_elements (const SpWriter *w, const SpCoreSlots *c)
 {
-  return (gint64) c->tokens * c->tokens * c->heads * w->batch;
+  return (gint64) c->tokens * count_keys (w, c) * c->heads * w->batch;
 }
 
 static void
@@ -366,7 +412,7 @@ unfused_forward (SpWriter *w, SpCoreSlots *c)
   gint64 n = score_elements (w, c);
   guint8 raw = sp_write_temporary (w, n);
 
-  scores_op (w, SP_OP_SCORES, c, c->q, c->k, 0, raw, 0);
+  scores_op (w, SP_OP_SCORES, c, c->q, keys_of (c), 0, raw, 0);
   c->scores[0] = c->scores[2] = sp_write_stash (w, SP_TIER_SCORES, n);
   scores_op (w, SP_OP_SOFTMAX, c, raw, c->sinks.value, 0, c->scores[0], 0);
   if (w->arch->dropout > 0) {
@@ -375,7 +421,7 @@ unfused_forward (SpWriter *w, SpCoreSlots *c)
     scores_op (w, SP_OP_DROPOUT, c, c->scores[0], 0, 0, c->scores[2], c->scores[1]);
   }
   c->o = sp_ulysses_operand (w, sp_core_values (w, c, c->heads));
-  scores_op (w, SP_OP_CONTEXT, c, c->scores[2], c->v, 0, c->o, 0);
+  scores_op (w, SP_OP_CONTEXT, c, c->scores[2], values_of (c), 0, c->o, 0);
 }
 
 static void
@@ -383,9 +429,10 @@ unfused_backward (SpWriter *w, SpCoreSlots *c)
 {
   gint64 n = score_elements (w, c);
   guint8 d_dropped = sp_write_temporary (w, n), d_probabilities = d_dropped;
+  KeyGradients gradients;
 
-  c->dv = sp_write_temporary (w, sp_core_values (w, c, c->kv_heads));
-  scores_op (w, SP_OP_CONTEXT_BWD, c, c->scores[2], c->v, c->d_o, d_dropped, c->dv);
+  c->dv = begin_gradient (w, &gradients.dv, sp_core_values (w, c, c->kv_heads));
+  scores_op (w, SP_OP_CONTEXT_BWD, c, c->scores[2], values_of (c), c->d_o, d_dropped, c->dv);
   if (w->arch->dropout > 0) {
     d_probabilities = sp_write_temporary (w, n);
     scores_op (w, SP_OP_DROPOUT_BWD, c, d_dropped, c->scores[1], 0, d_probabilities, 0);
@@ -393,8 +440,9 @@ unfused_backward (SpWriter *w, SpCoreSlots *c)
   guint8 d_scores = sp_write_temporary (w, n);
   scores_op (w, SP_OP_SOFTMAX_BWD, c, c->scores[0], d_probabilities, 0, d_scores, c->sinks.grad);
   c->dq = sp_write_temporary (w, sp_core_elements (w, c, c->heads));
-  c->dk = sp_write_temporary (w, sp_core_elements (w, c, c->kv_heads));
-  scores_op (w, SP_OP_SCORES_BWD, c, c->q, c->k, d_scores, c->dq, c->dk);
+  c->dk = begin_gradient (w, &gradients.dk, sp_core_elements (w, c, c->kv_heads));
+  scores_op (w, SP_OP_SCORES_BWD, c, c->q, keys_of (c), d_scores, c->dq, c->dk);
+  end_key_gradients (w, c, &gradients);
 }
 
 static const SpCore unfused = { "unfused", SP_BLOCK_SOFTMAX, unfused_serves, unfused_forward, unfused_backward };

@@ -131,6 +131,7 @@ pipeline_of (const SpCase *c)
   return (SpPipeline){ .stages = c->layout->pipeline,
                        .chunks = sp_layout_chunks (c->layout),
                        .micro_batches = sp_layout_micro_batches (c->layout, c->run),
+                       .slices = c->layout->slices,
                        .uneven =
                            (c->run->global_batch + c->layout->data - 1) / c->layout->data % c->run->micro_batch != 0 };
 }

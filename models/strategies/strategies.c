@@ -7,7 +7,7 @@ static const SpStrategy *const strategies[] = {
   &sp_strategy_tensor, &sp_strategy_ulysses, &sp_strategy_ring,   &sp_strategy_ring_gather,
   &sp_strategy_rsa,    &sp_strategy_lasp,    &sp_strategy_expert, &sp_strategy_pipeline,
   &sp_strategy_zero,   &sp_strategy_muon,    &sp_strategy_offload, &sp_strategy_data,
-  &sp_strategy_frozen,
+  &sp_strategy_frozen, &sp_strategy_slices,
   &sp_strategy_local,
 };
 

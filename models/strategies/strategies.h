@@ -14,6 +14,7 @@
  *   muon      in OPTIMIZER, on the flats of the layers' matrices
  *   frozen    nowhere by itself: rules on what is not trained (frozen flats, layers/lora.c)
  *   pipeline  between stages
+ *   slices    on keys and values of softmax cores that have all of them (local.c), where they and their gradients lie
  */
 
 #include "models/writer.h"
@@ -54,7 +55,7 @@ const SpCore *sp_strategy_core (const SpWriter *w);
 
 extern const SpStrategy sp_strategy_local, sp_strategy_data, sp_strategy_tensor, sp_strategy_expert, sp_strategy_pipeline,
     sp_strategy_ulysses, sp_strategy_ring, sp_strategy_lasp, sp_strategy_zero, sp_strategy_offload,
-    sp_strategy_frozen;
+    sp_strategy_frozen, sp_strategy_slices;
 extern const SpStrategy sp_strategy_ring_gather, sp_strategy_rsa, sp_strategy_muon;
 
 /* The least sequence from the one asked for on that all rules about its parts accept. */
@@ -101,6 +102,8 @@ void sp_ulysses_shape (SpWriter *w, gint32 heads, gint32 kv_heads);
 /* A core's q, k, v, or its output where the core's own backward does not read it: stashed where no exchange follows,
  * else a temporary that the exchange reads. */
 guint8 sp_ulysses_operand (SpWriter *w, gint64 elements);
+/* The same of keys (0) or values (1) of softmax layers. */
+guint8 sp_ulysses_key_operand (SpWriter *w, guint which, gint64 elements);
 
 /* --- zero and gradients ------------------------------------------------------------------------------------------- */
 
@@ -132,6 +135,24 @@ void sp_zero_write_copies (SpWriter *w);
 void sp_offload_begin_block (SpWriter *w);
 void sp_offload_input (SpWriter *w);
 guint sp_offload_fetch_input (SpWriter *w);
+
+/* --- slices ------------------------------------------------------------------------------------------------------- */
+
+/* Whether what is written is a slice of a sequence. */
+gboolean sp_slices_are (const SpWriter *w);
+/* Keys (0) or values (1) of the slice, `own` elements, as a part of the sequence's; w->slots.all[which] is then the part
+ * up to the slice's end. */
+guint8 sp_slices_operand (SpWriter *w, guint which, gint64 own);
+
+/* Gradients of the keys, or values, so far: what the core's backward writes, and, once that is added to what later slices
+ * have left, the slice's own, of `features` a token and sequence. */
+typedef struct {
+  guint8 sum, sum_so_far, own; /* of the sequence, and parts of that */
+  guint8 part;                 /* this slice's summand; of the last slice, none */
+} SpSliceGradient;
+
+guint8 sp_slices_gradient (SpWriter *w, SpSliceGradient *gradient, gint64 own);
+guint8 sp_slices_add (SpWriter *w, const SpSliceGradient *gradient, gint32 features);
 
 /* --- pipeline ----------------------------------------------------------------------------------------------------- */
 

@@ -56,15 +56,33 @@ result_of (SpWriter *w, guint8 in, gint64 elements, gboolean keep)
 }
 
 /* [rows, heads] -> [rows x degree, heads / degree]. */
+static void
+heads_out (SpWriter *w, gint32 heads, gint32 size, guint8 in, guint8 out)
+{
+  guint8 packed = result_of (w, in, exchanged_elements (w, heads, size), FALSE);
+
+  pack (w, SP_OP_PACK, heads, size, in, packed);
+  all_to_all (w, packed, out);
+}
+
 guint8
 sp_ulysses_heads_out (SpWriter *w, gint32 heads, gint32 size, guint8 in, gboolean keep)
 {
   if (degree (w) == 1)
     return in;
-  gint64 n = exchanged_elements (w, heads, size);
-  guint8 out = result_of (w, in, n, keep), packed = result_of (w, in, n, FALSE);
-  pack (w, SP_OP_PACK, heads, size, in, packed);
-  all_to_all (w, packed, out);
+  guint8 out = result_of (w, in, exchanged_elements (w, heads, size), keep);
+  heads_out (w, heads, size, in, out);
+  return out;
+}
+
+/* Of keys or values, which a slice has among its sequence's. */
+static guint8
+keys_out (SpWriter *w, guint which, gint32 heads, gint32 size, guint8 in)
+{
+  if (degree (w) == 1 || !sp_slices_are (w))
+    return sp_ulysses_heads_out (w, heads, size, in, TRUE);
+  guint8 out = sp_slices_operand (w, which, exchanged_elements (w, heads, size));
+  heads_out (w, heads, size, in, out);
   return out;
 }
 
@@ -84,6 +102,14 @@ guint8
 sp_ulysses_operand (SpWriter *w, gint64 elements)
 {
   return degree (w) > 1 ? sp_write_temporary (w, elements) : sp_write_stash (w, SP_TIER_KEEP, elements);
+}
+
+guint8
+sp_ulysses_key_operand (SpWriter *w, guint which, gint64 elements)
+{
+  if (degree (w) == 1 && sp_slices_are (w))
+    return sp_slices_operand (w, which, elements);
+  return sp_ulysses_operand (w, elements);
 }
 
 static gint32
@@ -110,8 +136,8 @@ sp_ulysses_enter (SpWriter *w, guint8 q, guint8 k, guint8 v)
   c->key_size = w->head_size;
   c->value_size = w->value_size;
   c->q = sp_ulysses_heads_out (w, w->heads, w->head_size, q, TRUE);
-  c->k = sp_ulysses_heads_out (w, kv, w->head_size, k, TRUE);
-  c->v = sp_ulysses_heads_out (w, kv, w->value_size, v, TRUE);
+  c->k = keys_out (w, 0, kv, w->head_size, k);
+  c->v = keys_out (w, 1, kv, w->value_size, v);
 }
 
 guint8

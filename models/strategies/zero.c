@@ -116,7 +116,7 @@ sp_zero_begin_block (SpWriter *w)
 static gboolean
 frees_gradients (const SpWriter *w)
 {
-  return w->framework->frees_gradients && w->program->micro_batches == 1 && w->layout->offload == 0;
+  return w->framework->frees_gradients && sp_program_runs (w->program) == 1 && w->layout->offload == 0;
 }
 
 static void
