@@ -27,7 +27,7 @@
  * sim/walk.h goes through it. A chunk is one of the virtual stages that a stage holds (sim/schedules.h), plainly the
  * only one; first and last in the lines above are the model's order.
  * Once-a-step lists (OPTIMIZER, and the ops of SYNC not flagged) are variant 0's. Parameters that ZeRO-3 keeps gathered
- * are gathered for each micro-batch all the same, as FSDP does.
+ * are gathered for each micro-batch all the same, as FSDP does; and for each slice of one, though they are there.
  * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
  * is flagged, so that a schedule that splits them runs the list twice, filtered: the first time with GATHER, RECOMPUTE
  * and the pipeline's ops, the second time with SYNC.
