@@ -71,7 +71,10 @@ sp_cli_parse (char **args, const GOptionEntry *entries, const char *text, GStrin
     const char *near = g_error_matches (cause, G_OPTION_ERROR, G_OPTION_ERROR_UNKNOWN_OPTION)
                            ? nearest_option (cause->message, entries)
                            : NULL;
-    sp_cli_usage (error, "%s%s%s%s", cause->message, near ? "; did you mean --" : "", near ? near : "",
+    if (cause->domain == G_CONVERT_ERROR)
+      sp_cli_usage (error, "the value of an option that is neither a file nor --set: expected ASCII characters");
+    else
+      sp_cli_usage (error, "%s%s%s%s", cause->message, near ? "; did you mean --" : "", near ? near : "",
                   near ? "?" : "");
     return SP_PARSED_ERROR;
   }

@@ -92,7 +92,11 @@ read_number (const char *option, const char *text, SpUnit unit, double min, doub
 static gboolean
 read_slices (const SpPlanOptions *o, SpPlanInput *q, GError **error)
 {
-  g_auto (GStrv) words = g_strsplit (o->slices != NULL ? o->slices : "", ",", -1);
+  if (o->slices == NULL)
+    return TRUE;
+  if (*o->slices == '\0')
+    return sp_cli_usage (error, "--slices \"\": expected numbers of slices, such as 1,4,8,16");
+  g_auto (GStrv) words = g_strsplit (o->slices, ",", -1);
   for (guint i = 0; words[i] != NULL; i++) {
     double slices;
     if (!read_number ("--slices", g_strstrip (words[i]), SP_UNIT_COUNT, 1, SP_MAX_SLICES, &slices, error))
@@ -270,6 +274,8 @@ check_question (const SpPlanInput *q, GError **error)
   const SpLayout *base = &q->question.base;
   const SpDevice *device = q->cluster->device;
 
+  if (q->n_slices > 0 && base->slices > 1)
+    return sp_cli_usage (error, "--slices says which numbers of them are searched: --set slices does not go with it");
   if (base->virtual_stages > 1 && !sp_schedule_get (base->schedule)->chunked)
     return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
                         "--set virtual-stages=%d: no layout of schedule = %s has more than 1; with "

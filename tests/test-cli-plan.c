@@ -46,6 +46,10 @@ static const Refusal refusals[] = {
   { "slices-text", { AT, "--slices", "1,many" }, { "--slices \"many\"" } },
   { "slices-many", { AT, "--slices", "500" }, { "--slices \"500\"", "128" } },
   { "slices-twice", { AT, "--slices", "1,2,1" }, { "1 stands twice" } },
+  { "slices-empty", { AT, "--slices", "" }, { "--slices \"\": expected numbers of slices" } },
+  { "slices-hole", { AT, "--slices", "1,,4" }, { "--slices \"\"" } },
+  { "slices-set", { AT, "--slices", "1,2", "--set", "slices=4" }, { "--slices", "--set slices does not go with it" } },
+  { "slices-foreign", { AT, "--slices", "\u0664" }, { "neither a file nor --set", "expected ASCII characters" } },
 };
 
 static void

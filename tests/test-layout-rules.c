@@ -174,6 +174,8 @@ static const RuleCase rule_cases[] = {
     .legal = LAYOUT (.pipeline = 2) },
   { "slices-causal", SMALL_BERT, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .slices = 2), { "slices = 2", "looks both ways", "use slices = 1" },
     .legal = LAYOUT (.pipeline = 2) },
+  { "slices-causal", SMALL_BERT, 0, 32, 2, 1, 4, LAYOUT (.ring = 2, .pipeline = 2, .slices = 3), { "looks both ways", "use slices = 1" },
+    .legal = LAYOUT (.ring = 2, .pipeline = 2) },
   { "slices-packing", SMALL_GQA, 0, 32, 2, 1, 2, LAYOUT (.pipeline = 2, .slices = 2), { "slices = 2", "packing = none" },
     .legal = LAYOUT (.pipeline = 2), .packing = "8" },
   { "slices-scope", SMALL_GQA, 0, 32, 2, 1, 1, LAYOUT (.slices = 2), { "scope = attention", "slices = 2", "use slices = 1" },

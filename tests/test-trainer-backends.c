@@ -69,6 +69,10 @@ test_swift_config (void)
   input_file_remove (g_steal_pointer (&config));
   g_assert_null (sp_run_file_read (run, command, strlen (command), &error));
   g_assert_nonnull (strstr (error->message, "--config: "));
+  g_clear_error (&error);
+  g_autoptr (SpScenario) bare = load_text ("swift sft --config\n", &error);
+  g_assert_null (bare);
+  g_assert_nonnull (strstr (error->message, "--config: expected --config FILE.yaml"));
 }
 
 int

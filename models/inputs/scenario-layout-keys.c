@@ -158,6 +158,8 @@ read_slice_run (const char *text, gint32 *ret_tokens, gint32 *ret_times)
 {
   g_auto (GStrv) parts = g_strsplit (text, "*", 2);
   double tokens, times = 1;
+  if (parts[0] == NULL)
+    return FALSE;
   g_autofree char *problem = sp_quantity_problem (g_strstrip (parts[0]), SP_UNIT_TOKENS, 1, 1 << 30, &tokens);
   g_autofree char *other =
       parts[1] != NULL ? sp_quantity_problem (g_strstrip (parts[1]), SP_UNIT_COUNT, 1, SP_MAX_SLICES, &times) : NULL;

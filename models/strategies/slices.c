@@ -306,10 +306,11 @@ explain_tiles (const SpCase *c, GString *out)
       c->layout->slices, tiles_of (c));
 }
 
+/* What no other layout of the model and run would change comes first: it is the reason that helps. */
 static const SpRule rules[] = {
-  { "slices-tokens", slices_add_up, explain_sum },     { "slices-ring", ring_is_one, explain_ring },
   { "slices-linear", is_softmax, explain_softmax },    { "slices-causal", is_causal, explain_causal },
-  { "slices-packing", is_unpacked, explain_unpacked }, { "slices-frozen", layers_go_back, explain_frozen },
+  { "slices-packing", is_unpacked, explain_unpacked }, { "slices-tokens", slices_add_up, explain_sum },
+  { "slices-ring", ring_is_one, explain_ring },        { "slices-frozen", layers_go_back, explain_frozen },
   { "slices-scope", scope_is_whole, explain_scope },   { "slices-offload", inputs_stay, explain_inputs },
   { "slices-tiles", tiles_divide, explain_tiles },
 };

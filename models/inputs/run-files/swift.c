@@ -170,6 +170,8 @@ check_config (const SpRunFile *file, GError **error)
 
   if (config == NULL)
     return TRUE;
+  if (g_str_equal (config, "true"))
+    return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: --config: expected --config FILE.yaml", file->name);
   g_autofree char *shown = sp_shown (config);
   return sp_input_fail (error, SP_INPUT_ERROR_VALUE, "%s: --config = \"%s\": expected its arguments as flags",
                         file->name, shown);
