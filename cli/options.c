@@ -75,7 +75,7 @@ sp_cli_parse (char **args, const GOptionEntry *entries, const char *text, GStrin
       sp_cli_usage (error, "the value of an option that is neither a file nor --set: expected ASCII characters");
     else
       sp_cli_usage (error, "%s%s%s%s", cause->message, near ? "; did you mean --" : "", near ? near : "",
-                  near ? "?" : "");
+                    near ? "?" : "");
     return SP_PARSED_ERROR;
   }
   if (!help)
