@@ -351,4 +351,27 @@ typedef struct {
 
 G_STATIC_ASSERT (sizeof (SpOp) == 80);
 
+/* Whether an op runs at a place of its group of `size`, in a step of its loop of `steps` (outside: step 0 of 1): as far
+ * as its guard says it alone, as far as its reach does, and both. */
+static inline gboolean
+sp_guard_holds (guint guard, gint32 place, gint32 size, gint32 step, gint32 steps)
+{
+  return !((guard & SP_GUARD_NOT_FIRST && place == 0) || (guard & SP_GUARD_NOT_LAST && place >= size - 1) ||
+           (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
+           (guard & SP_GUARD_NOT_LAST_STEP && step == steps - 1) || (guard & SP_GUARD_VISIBLE && step > place));
+}
+
+static inline gboolean
+sp_op_in_reach (const SpOp *op, gint32 step, gint32 steps)
+{
+  return !(op->guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS)) || step <= op->reach ||
+         (op->guard & SP_GUARD_NEAR_ENDS && step >= steps - op->reach);
+}
+
+static inline gboolean
+sp_op_holds (const SpOp *op, gint32 place, gint32 size, gint32 step, gint32 steps)
+{
+  return sp_guard_holds (op->guard, place, size, step, steps) && sp_op_in_reach (op, step, steps);
+}
+
 G_END_DECLS

@@ -27,7 +27,7 @@
  * sim/walk.h goes through it. A chunk is one of the virtual stages that a stage holds (sim/schedules.h), plainly the
  * only one; first and last in the lines above are the model's order.
  * Once-a-step lists (OPTIMIZER, and the ops of SYNC not flagged) are variant 0's. Parameters that ZeRO-3 keeps gathered
- * are gathered for each micro-batch all the same, as FSDP does.
+ * are gathered for each micro-batch all the same, as FSDP does; and for each slice of one, though they are there.
  * The backward list mixes backward-input and backward-weight ops in the order an eager framework issues them; each op
  * is flagged, so that a schedule that splits them runs the list twice, filtered: the first time with GATHER, RECOMPUTE
  * and the pipeline's ops, the second time with SYNC.
@@ -557,29 +557,6 @@ static inline guint
 sp_program_scope_flags (const SpProgram *program)
 {
   return program->scope >= SP_SCOPE_ATTENTION ? SP_OP_CORE : 0;
-}
-
-/* Whether an op runs at a place of its group of `size`, in a step of its loop of `steps` (outside: step 0 of 1): as far
- * as its guard says it alone, as far as its reach does, and both. */
-static inline gboolean
-sp_guard_holds (guint guard, gint32 place, gint32 size, gint32 step, gint32 steps)
-{
-  return !((guard & SP_GUARD_NOT_FIRST && place == 0) || (guard & SP_GUARD_NOT_LAST && place >= size - 1) ||
-           (guard & SP_GUARD_FIRST_STEP && step != 0) || (guard & SP_GUARD_NOT_FIRST_STEP && step == 0) ||
-           (guard & SP_GUARD_NOT_LAST_STEP && step == steps - 1) || (guard & SP_GUARD_VISIBLE && step > place));
-}
-
-static inline gboolean
-sp_op_in_reach (const SpOp *op, gint32 step, gint32 steps)
-{
-  return !(op->guard & (SP_GUARD_NEAR | SP_GUARD_NEAR_ENDS)) || step <= op->reach ||
-         (op->guard & SP_GUARD_NEAR_ENDS && step >= steps - op->reach);
-}
-
-static inline gboolean
-sp_op_holds (const SpOp *op, gint32 place, gint32 size, gint32 step, gint32 steps)
-{
-  return sp_guard_holds (op->guard, place, size, step, steps) && sp_op_in_reach (op, step, steps);
 }
 
 /* Place of `rank` in a group, and the rank of a member. */

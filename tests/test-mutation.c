@@ -176,13 +176,49 @@ is_there_already (const Site *site)
          site->block->buffers[site->op->out[0]].life == SP_LIFE_STASH;
 }
 
+/* What is kept gathered is there when the second slice's forward gathers it. */
+static gboolean
+is_gathered_before (const Trial *trial, const Site *site)
+{
+  return trial->program->slices > 0 && site->phase == SP_PHASE_GATHER && site->block != NULL &&
+         site->variant % sp_program_slices (trial->program) > 0 && !sp_block_gathers_again (site->block);
+}
+
+/* Whether `op` reads `slot`. */
+static gboolean
+reads (const SpOp *op, guint8 slot)
+{
+  for (guint i = 0; i < SP_MAX_IN; i++)
+    if (op->in[i] == slot)
+      return TRUE;
+  return FALSE;
+}
+
+/* A sum that is computed again for the mask of a dropout alone, which does not depend on what it masks. */
+static gboolean
+is_for_mask (const Trial *trial, const Site *site)
+{
+  guint n, readers = 0, masks = 0;
+
+  if (site->block == NULL || site->phase != SP_PHASE_RECOMPUTE)
+    return FALSE;
+  const SpOp *ops = sp_program_segment (trial->program, site->block, SP_PHASE_RECOMPUTE, &n);
+  for (guint i = site->index + 1; i < n; i++)
+    if (reads (&ops[i], site->op->out[0])) {
+      readers++;
+      masks += ops[i].kind == SP_OP_DROPOUT && i + 1 == n;
+    }
+  return readers > 0 && masks == readers;
+}
+
 /* A guard that never holds; outside a loop the step is 0. */
 static void
 try_removal (Trial *trial, const Site *site)
 {
   SpOp mutant = *site->op;
 
-  if (is_cast_of_other (trial, site) || is_copy_in_place (site) || is_there_already (site))
+  if (is_cast_of_other (trial, site) || is_copy_in_place (site) || is_there_already (site) ||
+      is_gathered_before (trial, site) || is_for_mask (trial, site))
     return;
   mutant.guard = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP;
   try_mutant (trial, site, mutant, "removed");
