@@ -229,7 +229,8 @@ sp_block_last_beside (const SpProgram *program, const SpBlock *block, SpPhase ph
       break;
     last = i;
   }
-  return last;
+  /* Steps go over the ops of another loop again. */
+  return ops[last].loop != op->loop && ops[last].loop != 0 ? block->loops[ops[last].loop - 1].end - 1u : last;
 }
 
 /* --- names ---------------------------------------------------------------------------------------------------- */

@@ -485,8 +485,9 @@ gboolean sp_block_holds_over (const SpProgram *program, const SpBlock *block, gu
 
 /* The last op of its list that may run beside async op `index` of it, counted among those for which
  * (flags & mask) == wanted: what the op reads and writes lives until then. It is over where an op that runs at all
- * places waits for it, at the end of its loop's step (on the outer stream, of its list) or of the list: sim/engine.h. Of
- * an op that is not async, or is on a stream that lists do not wait for at their end, `index`. */
+ * places waits for it, at the end of its loop's step (on the outer stream, of its list) or of the list: sim/engine.h; if
+ * that is in a loop that it is not in itself, the last op of that loop. Of an op that is not async, or is on a stream that
+ * lists do not wait for at their end, `index`. */
 guint sp_block_last_beside (const SpProgram *program, const SpBlock *block, SpPhase phase, guint index, guint wanted,
                             guint mask);
 

@@ -133,7 +133,7 @@ is_exact (const Draw *draw, const SpProgram *program)
 {
   gboolean head_alone = draw->run.frozen & SP_FREEZE_EMBEDDING && draw->run.frozen_layers == draw->arch->layers;
 
-  return program->n_variants == 1 && !head_alone &&
+  return program->n_variants == sp_program_slices (program) && !head_alone &&
          !(program->zero_stage >= 2 && draw->layout.recompute != SP_RECOMPUTE_NONE);
 }
 
@@ -173,20 +173,41 @@ check_draw (const Draw *draw, guint *exact)
 }
 
 static void
-test_random (gconstpointer data)
+check_draws (GRand *rand, const DrawLimits *limits)
 {
-  g_autoptr (GRand) rand = draw_rand_new ();
   guint exact = 0;
   enum { N = 1500 };
 
   for (guint i = 0; i < N; i++) {
     Draw draw;
-    draw_case (rand, data, &draw);
+    draw_case (rand, limits, &draw);
     check_draw (&draw, &exact);
     draw_clear (&draw);
   }
   g_test_message ("%u of %d are equal", exact, N);
   g_assert_cmpuint (exact, >, N / 10);
+}
+
+static void
+test_random (gconstpointer data)
+{
+  g_autoptr (GRand) rand = draw_rand_new ();
+
+  check_draws (rand, data);
+}
+
+/* Seeds whose draws were below or not equal: an outer hop's operands, which end in the next round's loop; what slices of a
+ * whole sequence add up, beside the forward of a smaller last one; that, and a gradient that a frozen embedding does not
+ * take. */
+static void
+test_found (gconstpointer data)
+{
+  static const guint32 seeds[] = { 4114518133, 3913340084, 1362420852 };
+
+  for (guint i = 0; i < G_N_ELEMENTS (seeds); i++) {
+    g_autoptr (GRand) rand = g_rand_new_with_seed (seeds[i]);
+    check_draws (rand, data);
+  }
 }
 
 int
@@ -216,6 +237,7 @@ main (int argc, char **argv)
 
   g_test_init (&argc, &argv, NULL);
   g_test_set_nonfatal_assertions ();
+  g_test_add_data_func ("/memory-bound/found", &plain, test_found);
   g_test_add_data_func ("/memory-bound/experts", &plain, test_random);
   g_test_add_data_func ("/memory-bound/schedules", &scheduled, test_random);
   return g_test_run ();

@@ -133,11 +133,14 @@ beside (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryFu
   return sum;
 }
 
-/* What slices add up in other blocks than the list's, and in a forward in that one too. */
+/* What slices add up in other blocks than the list's, and in a forward in that one too: there it is an earlier
+ * sequence's, and only the last is smaller. */
 static gint64
 accumulated_at (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemoryFullest *at,
                 const SpMemoryHeld *held)
 {
+  gboolean forward = at->list == SP_LIST_FORWARD;
+  const SpBlockWork *work = e->work[forward ? 0 : held->variant];
   gint64 sum = 0;
 
   if (held->sums == SP_MEMORY_SUMS_NONE)
@@ -148,7 +151,7 @@ accumulated_at (const SpEstimateContext *e, const SpMemoryChunk *chunk, const Sp
       blocks += at->before[b];
     if (held->sums != SP_MEMORY_SUMS_END)
       blocks += after;
-    sum += (blocks + (at->list == SP_LIST_FORWARD ? own : 0)) * e->work[held->variant][b].accumulated;
+    sum += (blocks + (forward ? own : 0)) * work[b].accumulated;
   }
   return sum;
 }
@@ -164,11 +167,14 @@ reduced_at (const SpEstimateContext *e, const SpMemoryChunk *chunk, const SpMemo
   return sum;
 }
 
-/* What the backward leaves to the block before, once its gradients are reduced. Its second part leaves nothing. */
+/* What the backward leaves to the block before, once its gradients are reduced, if that takes it. Its second part leaves
+ * nothing. */
 static gint64
 handed_by (const SpEstimateContext *e, const SpMemoryFullest *at, const SpMemoryHeld *held)
 {
-  return at->list == SP_LIST_BACKWARD ? e->work[held->variant][at->block].handed_bytes : 0;
+  gboolean is_taken = at->next < 0 || has_list (e, (guint) at->next, at->list);
+
+  return at->list == SP_LIST_BACKWARD && is_taken ? e->work[held->variant][at->block].handed_bytes : 0;
 }
 
 static void
