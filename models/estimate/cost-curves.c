@@ -280,6 +280,6 @@ set_group_curves (SpCost *cost, const SpCluster *cluster, SpGroupId group)
 void
 sp_cost_set_group_curves (SpCost *cost, const SpCluster *cluster)
 {
-  for (guint group = 0; group < SP_N_GROUPS; group++)
+  for (guint group = 0; cost->fitted && group < SP_N_GROUPS; group++)
     set_group_curves (cost, cluster, (SpGroupId) group);
 }

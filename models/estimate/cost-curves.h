@@ -9,7 +9,7 @@
 G_BEGIN_DECLS
 
 void sp_cost_set_profile (SpCost *cost, const SpProfile *profile, const char *library);
-/* For the groups of cost->paths. */
+/* For the groups of cost->paths, if a profile was set. */
 void sp_cost_set_group_curves (SpCost *cost, const SpCluster *cluster);
 
 /* Seconds by the curve of the op's form, else of the nearest form of its kind; cost->kernels of it is not NULL. Of

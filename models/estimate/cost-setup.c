@@ -182,8 +182,7 @@ sp_cost_set_paths (SpCost *cost, const SpCluster *cluster, const SpProgram *prog
 {
   set_host (cost, cluster, program);
   sp_paths_set (cost, cluster, program);
-  if (cost->fitted)
-    sp_cost_set_group_curves (cost, cluster);
+  sp_cost_set_group_curves (cost, cluster);
 }
 
 void
@@ -191,16 +190,14 @@ sp_cost_set_work_paths (SpCost *cost, const SpCluster *cluster, const SpProgram 
 {
   set_host (cost, cluster, program);
   sp_paths_set_work (cost, cluster, program);
-  if (cost->fitted)
-    sp_cost_set_group_curves (cost, cluster);
+  sp_cost_set_group_curves (cost, cluster);
 }
 
 void
 sp_cost_set_pipeline_path (SpCost *cost, const SpCluster *cluster, const SpProgram *program)
 {
   sp_paths_set_pipeline (cost, cluster, program);
-  if (cost->fitted)
-    sp_cost_set_group_curves (cost, cluster);
+  sp_cost_set_group_curves (cost, cluster);
 }
 
 SpProvenance
