@@ -164,30 +164,30 @@ check_peak (const Hand *hand, gint64 parameters, gint64 gradients, gint64 activa
   g_assert_cmpuint (state->peak_op, ==, 1);
 }
 
+/* One step, whose peak is in the backward of position 2. */
 static void
-test_hand_plain (void)
+check_step (SpWalkOrder order, gint64 parameters)
 {
   Hand hand;
 
-  hand_init (&hand, SP_ORDER_PROGRAM);
+  hand_init (&hand, order);
   walk_step (hand.plan, hand.walks, &hand.state);
-  check_peak (&hand, 180, 50, 59, 2);
+  check_peak (&hand, parameters, 50, 59, 2);
   g_assert_cmpint (hand.state.live_bytes, ==, 140);
   check_list (hand.program, hand.plan, 0, &hand.state);
   hand_clear (&hand);
 }
 
 static void
+test_hand_plain (void)
+{
+  check_step (SP_ORDER_PROGRAM, 180);
+}
+
+static void
 test_hand_eager (void)
 {
-  Hand hand;
-
-  hand_init (&hand, SP_ORDER_EAGER);
-  walk_step (hand.plan, hand.walks, &hand.state);
-  check_peak (&hand, 220, 50, 59, 2);
-  g_assert_cmpint (hand.state.live_bytes, ==, 140);
-  check_list (hand.program, hand.plan, 0, &hand.state);
-  hand_clear (&hand);
+  check_step (SP_ORDER_EAGER, 220);
 }
 
 /* As the writer counts uses: of RECOMPUTE, which there is none of, and BACKWARD in the second row. */
