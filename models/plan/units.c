@@ -329,3 +329,26 @@ sp_plan_place (const SpPlanUnit *unit, guint placement, SpPlanPoint *point)
   point->layout.pipeline = p->pipeline;
   point->layout.order = p->order;
 }
+
+/* States and offload as plain as can be: what the rules refuse so they refuse with any. */
+static void
+set_plain (SpPlanPoint *point)
+{
+  point->layout.zero = 0;
+  point->layout.zero_group = 0;
+  point->layout.offload = 0;
+}
+
+guint
+sp_plan_place_legal (const SpPlanSpace *space, const SpPlanUnit *unit, guint first, guint end, SpPlanPoint *point)
+{
+  guint p = first;
+
+  set_plain (point);
+  for (; p < end; p++) {
+    sp_plan_place (unit, p, point);
+    if (sp_plan_is_legal (space, point))
+      break;
+  }
+  return p;
+}
