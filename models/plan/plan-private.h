@@ -60,8 +60,8 @@ gboolean sp_plan_set_chunks (const SpPlanSpace *space, SpPlanPoint *point);
 gboolean sp_plan_is_legal (const SpPlanSpace *space, const SpPlanPoint *point);
 /* The next row of the level from `row` on, or SP_N_PLAN_DIMENSIONS. */
 guint sp_plan_next_row (SpPlanLevel level, guint row);
-/* Values of the rows of a level, all together; and of all levels. */
-gint64 sp_plan_count_level (const SpPlanSpace *space, SpPlanLevel level, const SpPlanPoint *point);
+/* Values of the rows of a level from `row` on, all together; and of all levels. */
+gint64 sp_plan_count_rows (const SpPlanSpace *space, SpPlanLevel level, guint row, const SpPlanPoint *point);
 gint64 sp_plan_count (const SpPlanSpace *space, const SpPlanPoint *point);
 
 /* --- units.c ------------------------------------------------------------------------------------------------------ */

@@ -103,7 +103,7 @@ fits_with_whole_loss (SpPlanSearch *s)
 
 /* Time first, as far as it is known without the schedule's order; then what it needs of memory, then both in full. */
 static SpPlanPartEnd
-try_layout (SpPlanSearch *s, guint row)
+try_legal_layout (SpPlanSearch *s)
 {
   SpPlanEntry entry = { .layout = s->point.layout, .run = s->point.run };
   double capacity = s->space->estimator->cluster->device->memory_bytes.value;
@@ -112,11 +112,6 @@ try_layout (SpPlanSearch *s, guint row)
   SpEstimateContext e;
   SpMemory memory;
 
-  (void) row;
-  if (!sp_plan_is_legal (s->space, &s->point)) {
-    s->kept->refused += losses_of (s);
-    return SP_PLAN_PART_DONE;
-  }
   if (are_states_left_out (s, &entry.layout, !(entry.layout.offload & SP_OFFLOAD_ACTIVATIONS)))
     return SP_PLAN_PART_TOO_LARGE;
   sp_estimate_context (estimator, s->worker->program, &entry.layout, &entry.run, &e);
@@ -142,6 +137,16 @@ try_layout (SpPlanSearch *s, guint row)
   return memory.total_bytes > capacity ? SP_PLAN_PART_TOO_LARGE : SP_PLAN_PART_DONE;
 }
 
+static SpPlanPartEnd
+try_layout (SpPlanSearch *s, guint row)
+{
+  (void) row;
+  if (sp_plan_is_legal (s->space, &s->point))
+    return try_legal_layout (s);
+  s->kept->refused += losses_of (s);
+  return SP_PLAN_PART_DONE;
+}
+
 /* What is on the host is not on the GPU: whether the states do not fit with as much of them there as may be. */
 static gboolean
 are_least_left_out (SpPlanSearch *s)
@@ -162,21 +167,29 @@ are_states_too_slow (SpPlanSearch *s)
   SpPlanEntry entry;
 
   plain.layout.offload = 0;
-  if (!sp_plan_is_legal (s->space, &plain))
-    return FALSE;
   sp_estimate_context (&s->worker->estimator, s->worker->program, &plain.layout, &plain.run, &e);
   sp_estimate_time_without_optimizer (&e, &entry.estimate);
   floor.step_s = sp_plan_entry_s (&entry, s->kept->figure);
   return sp_plan_is_too_slow (s, &floor, floor.low_s);
 }
 
+/* Whether the states so far are refused, whatever comes from this row on. */
+static gboolean
+are_states_refused (const SpPlanSearch *s, gsize offset)
+{
+  SpPlanPoint plain = s->point;
+
+  plain.layout.offload = 0;
+  if (offset == G_STRUCT_OFFSET (SpLayout, zero_group))
+    plain.layout.zero_group = 0;
+  return offset != G_STRUCT_OFFSET (SpLayout, zero) && !sp_plan_is_legal (s->space, &plain);
+}
+
 /* Whether all that the rows from this one on differ in can be left out: ranks that share shards, the fewer the more bytes,
  * and offload. */
 static SpPlanPartEnd
-end_of_rest (SpPlanSearch *s, guint row)
+end_of_rest (SpPlanSearch *s, guint row, gsize offset)
 {
-  gsize offset = sp_plan_dimensions[row].offset;
-
   sp_plan_schedule_of (s);
   if (offset == G_STRUCT_OFFSET (SpLayout, zero_group)) {
     s->point.layout.zero_group = 0;
@@ -193,8 +206,13 @@ static SpPlanPartEnd
 try_states (SpPlanSearch *s, guint row)
 {
   guint next = sp_plan_next_row (SP_PLAN_STATE, row + 1);
-  SpPlanPartEnd end = end_of_rest (s, row);
+  gsize offset = sp_plan_dimensions[row].offset;
 
+  if (are_states_refused (s, offset)) {
+    s->kept->refused += losses_of (s) * sp_plan_count_rows (s->space, SP_PLAN_STATE, row, &s->point);
+    return SP_PLAN_PART_DONE;
+  }
+  SpPlanPartEnd end = end_of_rest (s, row, offset);
   for (guint i = 0; end == SP_PLAN_PART_DONE && sp_plan_set (s->space, row, i, &s->point) && i < most_values (s, row);
        i++)
     if (next < SP_N_PLAN_DIMENSIONS)
@@ -327,7 +345,7 @@ count_below (const SpPlanSpace *space, const SpPlanUnit *unit, const SpPlanPoint
 
   for (guint p = 0; p < unit->n; p++) {
     sp_plan_place (unit, p, &placed);
-    n += sp_plan_count_level (space, SP_PLAN_SCHEDULE, &placed) * unit->placements[p].states;
+    n += sp_plan_count_rows (space, SP_PLAN_SCHEDULE, 0, &placed) * unit->placements[p].states;
   }
   return n;
 }
@@ -435,7 +453,7 @@ sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPla
   sp_plan_place (unit, 0, &s.point);
   /* Chunks that the rules refuse they refuse of all of the unit. */
   if (!limits->only_beyond)
-    kept->refused += unit->below - unit->below / sp_plan_count_level (space, SP_PLAN_LOSS, &s.point) * unit->losses;
+    kept->refused += unit->below - unit->below / sp_plan_count_rows (space, SP_PLAN_LOSS, 0, &s.point) * unit->losses;
   if (find_wanted (&s))
     try_works (&s, 0);
   g_free (s.wanted);

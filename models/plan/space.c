@@ -359,11 +359,11 @@ count_from (const SpPlanSpace *space, SpPlanLevel level, guint row, SpPlanPoint 
 }
 
 gint64
-sp_plan_count_level (const SpPlanSpace *space, SpPlanLevel level, const SpPlanPoint *point)
+sp_plan_count_rows (const SpPlanSpace *space, SpPlanLevel level, guint row, const SpPlanPoint *point)
 {
   SpPlanPoint below = *point;
 
-  return count_from (space, level, 0, &below);
+  return count_from (space, level, row, &below);
 }
 
 gint64
@@ -372,6 +372,6 @@ sp_plan_count (const SpPlanSpace *space, const SpPlanPoint *point)
   gint64 n = 1;
 
   for (SpPlanLevel level = 0; level < SP_N_PLAN_LEVELS; level++)
-    n *= sp_plan_count_level (space, level, point);
+    n *= sp_plan_count_rows (space, level, 0, point);
   return n;
 }

@@ -137,7 +137,7 @@ add_placements (Builder *b, gint32 data, gint32 pipeline)
     point.layout.order = placement.order;
     placement.paths = paths_of (b, &point);
     placement.below = sp_plan_count (b->space, &point);
-    placement.states = sp_plan_count_level (b->space, SP_PLAN_STATE, &point);
+    placement.states = sp_plan_count_rows (b->space, SP_PLAN_STATE, 0, &point);
     g_array_append_val (b->placements, placement);
   }
 }

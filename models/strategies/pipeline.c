@@ -99,12 +99,13 @@ explain_layers (const SpCase *c, GString *out)
 static gboolean
 split_adds_up (const SpCase *c)
 {
+  guint n = (guint) sp_layout_virtual_stages (c->layout);
   gint64 sum = 0;
 
   if (c->layout->stage_split[0] == 0)
     return TRUE;
   for (guint i = 0; i < G_N_ELEMENTS (c->layout->stage_split); i++) {
-    if ((c->layout->stage_split[i] > 0) != (i < (guint) sp_layout_virtual_stages (c->layout)))
+    if ((c->layout->stage_split[i] > 0) != (i < n))
       return FALSE;
     sum += c->layout->stage_split[i];
   }
