@@ -153,6 +153,9 @@ explain_schedule (const SpCase *c, GString *out)
 
   g_string_append_printf (out, "schedule = %s: ", schedule->name);
   sp_schedule_broken_rule (schedule, &pipeline)->explain (&pipeline, out);
+  /* Those that run slices have one chunk a stage. */
+  if (c->layout->slices > 1 && !schedule->slices && c->layout->virtual_stages > 1)
+    g_string_append (out, " with virtual-stages = 1");
 }
 
 /* Both ends of a mirrored pipeline hold both ends of the model. */
