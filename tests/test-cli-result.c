@@ -259,7 +259,7 @@ typedef struct {
   const char *name;
   guint layers, heads, kv_heads, gpus;
   const char *sequence;
-  const char *layout[3]; /* keys set over ulysses = ring = 1 */
+  const char *layout[4]; /* keys set over ulysses = ring = 1 */
   const char *words[4];  /* on stderr; none: it is legal */
 } LegalCase;
 
