@@ -60,8 +60,9 @@ typedef struct {
 
 typedef enum { SP_PLAN_BY_STEP, SP_PLAN_BY_SERIAL } SpPlanFigure;
 
-/* Of the candidates `pruned` were cut off by a bound of time or memory, or refused by the rules, or legal; legal ones were
- * counted byte by byte, and those that have room on the GPU estimated. */
+/* Of the candidates `pruned` were cut off by a bound of time or memory, or are in chunks and have room with the loss whole;
+ * the others were refused by the rules, or legal; legal ones were counted byte by byte, and those that have room on the GPU
+ * estimated. */
 typedef struct {
   gint64 candidates, legal, fitting;
   GArray *entries; /* SpPlanEntry, best first, at most `top` */

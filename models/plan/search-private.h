@@ -7,8 +7,8 @@
  *
  * A loss in chunks is for layouts that have no room without: it is no dimension on the way down. A part that a bound cuts
  * off with the loss whole is looked at again in chunks, from there on down, unless time is what cut it off and would
- * whatever its head took; and a layout that has room with the loss whole is never looked at in chunks. So the work is
- * that of a search without chunks, and of what does not fit.
+ * whatever its head took. So the work is that of a search without chunks, and of what does not fit or is so near the
+ * limit that its head decides.
  */
 
 #include "models/plan/plan-private.h"
