@@ -107,6 +107,7 @@ static const struct {
   { "attention-blocks", "even", "ascending", G_STRUCT_OFFSET (SpFramework, attention_ascending) },
   { "attention-heads", "exact", "padded", G_STRUCT_OFFSET (SpFramework, attention_padded) },
   { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
+  { "ring-of-one", "none", "summed", G_STRUCT_OFFSET (SpFramework, sums_alone) },
   { "sequence-gather", "again", "kept", G_STRUCT_OFFSET (SpFramework, keeps_whole) },
   { "tensor-backward", "in-turn", "overlapped", G_STRUCT_OFFSET (SpFramework, overlaps_tensor) },
   { "gathers", "parameters", "master", G_STRUCT_OFFSET (SpFramework, gathers_master) },

@@ -249,6 +249,7 @@ static const struct {
   { "attention-blocks", { "even", "ascending" }, FIELD (attention_ascending), SP_INI_OPTIONAL },
   { "attention-heads", { "exact", "padded" }, FIELD (attention_padded), SP_INI_OPTIONAL },
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
+  { "ring-of-one", { "none", "summed" }, FIELD (sums_alone), SP_INI_OPTIONAL },
   { "sequence-gather", { "again", "kept" }, FIELD (keeps_whole), SP_INI_OPTIONAL },
   { "tensor-backward", { "in-turn", "overlapped" }, FIELD (overlaps_tensor), SP_INI_OPTIONAL },
   { "gathers", { "parameters", "master" }, FIELD (gathers_master), SP_INI_OPTIONAL },
