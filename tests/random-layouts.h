@@ -330,6 +330,7 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
       f->elementwise_time.value = 3 * draw_int (rand, 0, 1);
       f->merge_time.value = 3.8 * draw_int (rand, 0, 1);
       f->pack_time.value = 2 * draw_int (rand, 0, 1);
+      f->softmax_time.value = 3 * draw_int (rand, 0, 1);
       f->host_stall.value = 0.5 * draw_int (rand, 0, 1);
       f->host_slot_s.value = 300e-6 * draw_int (rand, 0, 1);
     }

@@ -188,12 +188,16 @@ test_several (void)
 
   own.merge_time.value = 3.5;
   own.pack_time.value = 5;
+  own.softmax_time.value = 3;
   g_assert_cmpfloat_with_epsilon (moved_s (&plain, SP_OP_ATTENTION_MERGE, merges, bytes), LAUNCH_S + 2 * once_s, 1e-12);
   g_assert_cmpfloat_with_epsilon (moved_s (&own, SP_OP_ATTENTION_MERGE, merges, bytes), 3.5 * (LAUNCH_S + once_s),
                                   1e-12);
   g_assert_cmpfloat_with_epsilon (moved_s (&own, SP_OP_ATTENTION_MERGE, 0, bytes), LAUNCH_S + 2 * once_s, 1e-12);
   g_assert_cmpfloat_with_epsilon (moved_s (&own, SP_OP_PACK, 0, bytes), 5 * (LAUNCH_S + once_s), 1e-12);
   g_assert_cmpfloat_with_epsilon (moved_s (&own, SP_OP_UNPACK, 0, bytes), 5 * (LAUNCH_S + once_s), 1e-12);
+  g_assert_cmpfloat_with_epsilon (moved_s (&own, SP_OP_SOFTMAX, 0, bytes), 3 * (LAUNCH_S + once_s), 1e-12);
+  /* P, dP and dS, and then twice dS again, read and written: 7 where one kernel moves 3 */
+  g_assert_cmpfloat_with_epsilon (moved_s (&own, SP_OP_SOFTMAX_BWD, 0, bytes), 3 * LAUNCH_S + 7 / 3.0 * once_s, 1e-12);
   g_assert_cmpfloat_with_epsilon (moved_s (&own, SP_OP_COPY, 0, bytes), LAUNCH_S + 2 * once_s, 1e-12);
   g_assert_cmpfloat_with_epsilon (moved_s (&plain, SP_OP_PACK, 0, bytes), LAUNCH_S + 2 * once_s, 1e-12);
 }

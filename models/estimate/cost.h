@@ -36,8 +36,9 @@
  * the program has one), attention-time of attention's core (another library, another head size), linear-time and
  * linear-backward-time of linear attention's, attention-causal-time of causal attention's, gemm-time of products and
  * optimizer-time of AdamW (an unfused one goes through its states several times). merge-time, of what merges a ring's
- * steps but the first into the output, and pack-time, of what is beside an exchange of heads, are numbers of kernels: with
- * as many launches. A framework's attention has a rate that goes with
+ * steps but the first into the output, pack-time, of what is beside an exchange of heads, and softmax-time, of what makes
+ * probabilities of scores where attention is unfused, are numbers of kernels: with as many launches (in the softmax's
+ * backward all but one read and write the gradient alone). A framework's attention has a rate that goes with
  * (head size / 128)^attention-head-power. Where its attention-library is `flash` and the device says what
  * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *

@@ -212,6 +212,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "merge-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (merge_time) },
   { "pack-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (pack_time) },
+  { "softmax-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (softmax_time) },
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
   { "gemm-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (gemm_time) },
   { "optimizer-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (optimizer_time) },

@@ -257,9 +257,10 @@ typedef struct {
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
   /* The same, for itself, of what merges a ring's step into the output (several kernels that write fp32 in between; the
-   * first step is only cast) and of what packs and unpacks the tensors of an exchange of heads (copies on both sides of
-   * it, where the program has one); 0: as elementwise_time. */
-  SpQuantity merge_time, pack_time;
+   * first step is only cast), of what packs and unpacks the tensors of an exchange of heads (copies on both sides of it,
+   * where the program has one), and of the softmax of unfused attention (scores are scaled and masked by kernels of their
+   * own); 0: as elementwise_time. */
+  SpQuantity merge_time, pack_time, softmax_time;
   /* Of products (another release of the library, clocks) beyond their launch over the curve's or the device's time, and
    * of the optimizer's kernel on the device over one that reads and writes each state once; 0: 1. */
   SpQuantity gemm_time, optimizer_time;
