@@ -74,6 +74,7 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
   MAYBE (SpFramework, "merge-time", SP_UNIT_NUMBER, merge_time),
   MAYBE (SpFramework, "pack-time", SP_UNIT_NUMBER, pack_time),
+  MAYBE (SpFramework, "softmax-time", SP_UNIT_NUMBER, softmax_time),
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
   MAYBE (SpFramework, "gemm-time", SP_UNIT_NUMBER, gemm_time),
   MAYBE (SpFramework, "optimizer-time", SP_UNIT_NUMBER, optimizer_time),

@@ -62,6 +62,8 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "merge time", &f->merge_time, 1, "of a fused kernel's");
   if (f->pack_time.value > 0)
     quantity (out, "pack time", &f->pack_time, 1, "of one copy's");
+  if (f->softmax_time.value > 0)
+    quantity (out, "softmax time", &f->softmax_time, 1, "of a fused kernel's");
   if (f->attention_time.value > 0)
     quantity (out, "attention time", &f->attention_time, 1, "of the curve's or the device's");
   if (f->gemm_time.value > 0)

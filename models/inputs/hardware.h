@@ -120,7 +120,8 @@ typedef struct {
   SpQuantity host_memory_bytes;       /* a node's; 0: not known, so that it never limits */
   SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
-  gboolean simple_network;  /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
+  gboolean
+      simple_network;    /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
   gboolean ring_network; /* `network-algorithm = ring`: no trees between nodes, nor reduction in switches; FALSE: any */
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
@@ -196,6 +197,9 @@ typedef struct {
   /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as
    * PyTorch's scaled_dot_product_attention leaves it; the core's backward keeps its own. */
   gboolean attention_copied;
+  /* Of an exchange of heads alone: the core is a ring of one, so that its output, and its gradients, are cast to the ring's
+   * fp32 sums and back (USP's code); FALSE: the kernel alone. */
+  gboolean sums_alone;
   /* With sequence regions: what a split matrix reads is kept whole from forward to backward; FALSE: each tensor rank
    * keeps its rows and gathers them again for the weight's gradient (Megatron-LM). */
   gboolean keeps_whole;
@@ -256,10 +260,11 @@ typedef struct {
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
-  /* The same, for itself, of what merges a ring's step into the output (several kernels that write fp32 in between) and of
-   * what packs and unpacks the tensors of an exchange of heads (copies on both sides of it, where the program has one); 0:
-   * as elementwise_time. */
-  SpQuantity merge_time, pack_time;
+  /* The same, for itself, of what merges a ring's step into the output (several kernels that write fp32 in between; the
+   * first step is only cast), of what packs and unpacks the tensors of an exchange of heads (copies on both sides of it,
+   * where the program has one), and of the softmax of unfused attention (scores are scaled and masked by kernels of their
+   * own); 0: as elementwise_time. */
+  SpQuantity merge_time, pack_time, softmax_time;
   /* Of products (another release of the library, clocks) beyond their launch over the curve's or the device's time, and
    * of the optimizer's kernel on the device over one that reads and writes each state once; 0: 1. */
   SpQuantity gemm_time, optimizer_time;
