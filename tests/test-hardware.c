@@ -330,7 +330,7 @@ test_all_shipped (void)
         "name", "bf16", "nodes", "gpus-per-node", "device", "fused-attention", "selective", "recompute-whole", "host",
         "fp32-logits", "loss-gradient", "lasp-local", "host-ahead", "glu", "attention-output", "attention-blocks",
         "attention-heads", "gathers", "ends", "gradients", "autocast", "gradient-buckets", "attention-library",
-        "sequence-gather", "gradient-sums", "network-protocol", "network-algorithm", "shards",
+        "sequence-gather", "gather-buffers", "gradient-sums", "network-protocol", "network-algorithm", "shards",
         "state-dict", "data-calls", "tensor-backward", "pipeline-scatter", "ring-of-one",
         /* shapes of networks */
         "node", "gpus-per-switch", "switches-per-socket", "fabric", "nodes-per-leaf", "dims", "groups",

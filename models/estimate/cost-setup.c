@@ -251,7 +251,10 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
                                 &framework->host_stall,
                                 &framework->rank_wait_s,
                                 &framework->network_wait_s,
-                                &framework->shard_time };
+                                &framework->shard_time,
+                                &framework->workspace_bytes,
+                                &framework->run_ahead,
+                                &framework->crowded_time };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

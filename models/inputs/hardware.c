@@ -212,6 +212,9 @@ static const SpQuantityKey framework_keys[] = {
 
 static const SpQuantityKey framework_optional_keys[] = {
   { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) },
+  { "workspace", SP_UNIT_BYTES, 0, 0x1p40, FIELD (workspace_bytes) },
+  { "run-ahead", SP_UNIT_NUMBER, 0, 1e6, FIELD (run_ahead) },
+  { "crowded-time", SP_UNIT_NUMBER, 1, 100, FIELD (crowded_time) },
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
   { "host-step", SP_UNIT_SECONDS, 0, 1e3, FIELD (host_step_s) },
   { "host-slot", SP_UNIT_SECONDS, 0, 1, FIELD (host_slot_s) },
@@ -259,6 +262,7 @@ static const struct {
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
   { "ring-of-one", { "none", "summed" }, FIELD (sums_alone), SP_INI_OPTIONAL },
   { "sequence-gather", { "again", "kept" }, FIELD (keeps_whole), SP_INI_OPTIONAL },
+  { "gather-buffers", { "own", "kept" }, FIELD (keeps_gathers), SP_INI_OPTIONAL },
   { "tensor-backward", { "in-turn", "overlapped" }, FIELD (overlaps_tensor), SP_INI_OPTIONAL },
   { "gathers", { "parameters", "master" }, FIELD (gathers_master), SP_INI_OPTIONAL },
   { "ends", { "resharded", "kept" }, FIELD (keeps_ends), SP_INI_OPTIONAL },

@@ -203,6 +203,10 @@ typedef struct {
   /* With sequence regions: what a split matrix reads is kept whole from forward to backward; FALSE: each tensor rank
    * keeps its rows and gathers them again for the weight's gradient (Megatron-LM). */
   gboolean keeps_whole;
+  /* What tensor ranks gather goes to two buffers that stay, one of the forward's products and one of the backward's, as
+   * large as the largest that is gathered (in the fullest list what is gathered there counts besides); FALSE: to tensors
+   * of its own. */
+  gboolean keeps_gathers;
   /* The gather of a split matrix's input for its weights' gradient runs beside the product that makes the input's, and the
    * sum of that over tensor ranks beside the weights'; FALSE: one after the other. Only with the layout's overlap. */
   gboolean overlaps_tensor;
@@ -244,7 +248,16 @@ typedef struct {
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
-  SpQuantity host_slack;      /* the same of host memory: staging buffers; 0 */
+  /* Of the framework's pool, what libraries take once and for all (cuBLAS's workspace, tables), beside the program; 0. */
+  SpQuantity workspace_bytes;
+  /* Of an eager host, how many kernels of the program it issues at most before the GPU has run them; what a collective
+   * on a stream of its own reads is not used again before (PyTorch's record_stream), so that so many kernels' lies in the
+   * pool at once (models/estimate/run-ahead.c); 0. */
+  SpQuantity run_ahead;
+  /* Where a GPU holds the step, but not that besides: time of the step over one that has the room, as the allocator waits
+   * for the GPU, and gives back and asks again; 0: 1. */
+  SpQuantity crowded_time;
+  SpQuantity host_slack; /* the same of host memory: staging buffers; 0 */
   /* What the host is held up for by a gather or scatter of ZeRO's shards: hooks, views, copies in and out; 0. */
   SpQuantity host_gather_s;
   /* What a step takes beside its program, with idle GPUs: loading data, gradient norms, logging, an optimizer in a loop of

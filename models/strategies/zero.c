@@ -329,8 +329,8 @@ write_optimizer (SpWriter *w)
 
 typedef guint8 (*BufferWriter) (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
 
-/* A micro-batch's own gradients are all there when its backward ends. On several stages others' activations are then as
- * many as at its start, so that they count as if they were always there; on one there are none left, and they take the place of those. */
+/* A micro-batch's own gradients come as its activations go, and are gone when its backward is over: they take the place of
+ * those. Where they are more than these (large matrices and few tokens) what is there at its end is not counted. */
 static void
 write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
 {
@@ -339,8 +339,6 @@ write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
 
   if (stage (w, flat) > 1)
     return;
-  if (apart && w->program->stages > 1)
-    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
   if (shards (w, flat) > 1 && w->framework->gradient_copies)
     sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
 }
