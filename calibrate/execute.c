@@ -11,6 +11,7 @@
 #include "calibrate/gpu.h"
 #include "calibrate/player.h"
 #include "calibrate/sensor.h"
+#include "calibrate/transfer-waits.h"
 #include "models/rehearse/rehearse.h"
 
 #define SEED 7 /* of token ids and, where they are drawn, parameters */
@@ -83,15 +84,15 @@ write_timed (const Run *run, int rank, const char *row, gint64 repeat, double st
 }
 
 static void
-write_command (const Run *run, int rank, const Timed *t)
+write_command (const Run *run, int rank, const char *row, guint repeat, const Timed *t)
 {
   g_autofree char *program = g_path_get_basename (run->file);
   const SpOp *op = &t->op;
 
-  fprintf (run->out, "%s,%d,command,%s,%s,%s,%d,%d,%s,%d,%d,%d,%d,%d,%d,%" G_GINT64_FORMAT ",,%.9g,%.9g,,,,\n", program,
-           rank, sp_op_name (op->kind), t->queue < SP_N_STREAMS ? sp_stream_name (t->queue) : "pipeline-back",
+  fprintf (run->out, "%s,%d,%s,%s,%s,%s,%d,%d,%s,%d,%d,%d,%d,%d,%d,%" G_GINT64_FORMAT ",%u,%.9g,%.9g,,,,\n", program,
+           rank, row, sp_op_name (op->kind), t->queue < SP_N_STREAMS ? sp_stream_name (t->queue) : "pipeline-back",
            sp_phase_name (t->phase), t->layer, t->micro_batch, sp_group_name (op->group), op->m, op->n, op->k,
-           op->batch, op->heads, op->kv_heads, op->bytes, t->start_s, t->end_s);
+           op->batch, op->heads, op->kv_heads, op->bytes, repeat, t->start_s, t->end_s);
 }
 
 /* --- what a run gives --------------------------------------------------------------------------------------------- */
@@ -189,9 +190,41 @@ gather_sums (Run *run, GError **error)
   return TRUE;
 }
 
-/* What COMPUTE waited for others in a step that was timed there alone. */
+/* All ranks' commands of `mine` (Timed), each rank's in its order; collective. */
+static gboolean
+gather_timed (Run *run, GArray *mine, const char *row, guint repeat, GError **error)
+{
+  int size = sp_ranks_size (run->rank);
+  gint64 n = mine->len, most = 0;
+  g_autofree gint64 *counts = g_new (gint64, size);
+
+  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
+    return FALSE;
+  for (int r = 0; r < size; r++)
+    most = MAX (most, counts[r]);
+  g_array_set_size (mine, (guint) most);
+  g_autofree Timed *all = g_new0 (Timed, most * size + 1);
+  if (!sp_ranks_gather (run->rank, mine->data, (gsize) most * sizeof (Timed), all, error))
+    return FALSE;
+  for (int r = 0; run->out != NULL && r < size; r++)
+    for (gint64 i = 0; i < counts[r]; i++)
+      write_command (run, r, row, repeat, &all[r * most + i]);
+  return TRUE;
+}
+
+static Timed
+timed_of (const Run *run, guint number, double start_s, double end_s)
+{
+  const SpCommand *c = &g_array_index (run->recording->commands, SpCommand, number);
+
+  return (Timed){ c->op, c->layer, c->micro_batch, c->queue, c->phase, start_s, end_s };
+}
+
+/* --- waits -------------------------------------------------------------------------------------------------------- */
+
+/* What COMPUTE waited for others in a step that was timed there alone, and what of it was the transfers' own. */
 typedef struct {
-  double all_s, of_s[SP_N_OPS];
+  double all_s, exposed_s, of_s[SP_N_OPS], exposed_of_s[SP_N_OPS];
   gint64 times[SP_N_OPS];
 } Waits;
 
@@ -203,37 +236,124 @@ compare_waits (const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
+static int
+compare_exposed (const void *a, const void *b)
+{
+  double x = ((const Waits *) a)->exposed_s, y = ((const Waits *) b)->exposed_s;
+
+  return (x > y) - (x < y);
+}
+
 static void
 write_waits (const Run *run, int rank, const Waits *waits)
 {
   write_row (run, rank, "exposed", "", 0, 0, 0, 0, 0, waits->all_s);
+  write_row (run, rank, "exposed-transfer", "", 0, 0, 0, 0, 0, waits->exposed_s);
   for (guint op = 0; op < SP_N_OPS; op++)
     if (waits->times[op] > 0)
-      write_row (run, rank, "wait", sp_op_name (op), 0, waits->times[op], 0, 0, 0, waits->of_s[op]);
+      write_row (run, rank, "wait", sp_op_name (op), 0, waits->times[op], 0, 0, waits->exposed_of_s[op],
+                 waits->of_s[op]);
 }
 
-/* The middle one of some steps, on each rank. */
+/* Ends of all ranks, each rank's first one of which is at ret_first; as many of each. */
+static SpTransferEnd *
+gather_ends (Run *run, GArray *mine, gint64 most, GError **error)
+{
+  int size = sp_ranks_size (run->rank);
+  const SpPlayerWait *waits = sp_player_waits (run->player);
+  g_autofree SpTransferEnd *all = g_new0 (SpTransferEnd, most * size + 1), *own = g_new0 (SpTransferEnd, most + 1);
+
+  for (guint i = 0; i < most; i++) {
+    own[i] = (SpTransferEnd){ .rank = -1, .command = -1, .waited_s = -1, .took_s = -1 };
+    if (i >= mine->len)
+      continue;
+    own[i] = g_array_index (mine, SpTransferEnd, i);
+    own[i].waited_s = waits[own[i].command].times > 0 ? waits[own[i].command].waited_s : -1;
+    own[i].took_s = waits[own[i].command].took_s;
+  }
+  if (!sp_ranks_gather (run->rank, own, (gsize) most * sizeof *own, all, error))
+    return NULL;
+  sp_transfer_ends_split (all, (guint) (most * size));
+  return g_steal_pointer (&all);
+}
+
+/* Of the last step, on this rank. `exposed` may lack commands that are no transfer between ranks: theirs is their own. */
+static Waits
+waits_of (const Run *run, const SpTransferEnd *ends, gint64 n)
+{
+  const SpPlayerWait *waits = sp_player_waits (run->player);
+  guint n_commands = run->recording->commands->len;
+  g_autofree double *exposed_s = g_new (double, n_commands + 1);
+  Waits sum = { 0 };
+
+  for (guint i = 0; i < n_commands; i++)
+    exposed_s[i] = waits[i].waited_s;
+  for (gint64 i = 0; i < n; i++)
+    if (ends[i].command >= 0)
+      exposed_s[ends[i].command] = ends[i].exposed_s;
+  for (guint i = 0; i < n_commands; i++) {
+    guint op = g_array_index (run->recording->commands, SpCommand, i).op.kind;
+    sum.times[op] += waits[i].times;
+    sum.of_s[op] += waits[i].waited_s;
+    sum.exposed_of_s[op] += exposed_s[i];
+    sum.all_s += waits[i].waited_s;
+    sum.exposed_s += exposed_s[i];
+  }
+  return sum;
+}
+
+static gboolean
+gather_each_wait (Run *run, guint repeat, GError **error)
+{
+  const SpPlayerWait *waits = sp_player_waits (run->player);
+  g_autoptr (GArray) timed = g_array_new (FALSE, TRUE, sizeof (Timed));
+
+  for (guint i = 0; i < run->recording->commands->len; i++) {
+    Timed one = timed_of (run, i, MAX (waits[i].took_s, 0), waits[i].waited_s);
+    if (waits[i].times > 0 || waits[i].took_s >= 0)
+      g_array_append_val (timed, one);
+  }
+  return gather_timed (run, timed, "waited", repeat, error);
+}
+
+static gboolean
+time_waits (Run *run, GArray *ends, guint repeat, Waits *ret, GError **error)
+{
+  int size = sp_ranks_size (run->rank);
+  gint64 n = ends->len, most = 0;
+  g_autofree gint64 *counts = g_new (gint64, size);
+  double step_s;
+
+  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error) ||
+      !sp_player_step (run->player, SP_TIMING_WAITS, &step_s, error))
+    return FALSE;
+  for (int r = 0; r < size; r++)
+    most = MAX (most, counts[r]);
+  g_autofree SpTransferEnd *all = gather_ends (run, ends, most, error);
+  if (all == NULL)
+    return FALSE;
+  *ret = waits_of (run, all + most * run->rank->rank, most);
+  return !run->execution->commands || gather_each_wait (run, repeat, error);
+}
+
+/* The middle ones of some steps, on each rank. */
 static gboolean
 gather_waits (Run *run, GError **error)
 {
-  enum { STEPS = 5 };
+  enum { STEPS = 7 };
   int size = sp_ranks_size (run->rank);
+  g_autoptr (GArray) ends = sp_transfer_ends_new (run->program, run->recording);
   g_autofree Waits *all = g_new (Waits, MAX (size, STEPS));
-  double step_s, none = 0;
   Waits mine;
 
-  for (guint i = 0; i < STEPS; i++) {
-    g_autofree double *here = g_new (double, size);
-    if (!sp_ranks_gather (run->rank, &none, sizeof none, here, error) ||
-        !sp_player_step (run->player, SP_TIMING_WAITS, &step_s, error))
+  for (guint i = 0; i < STEPS; i++)
+    if (!time_waits (run, ends, i, &all[i], error))
       return FALSE;
-    all[i].all_s = 0;
-    sp_player_waits (run->player, all[i].of_s, all[i].times);
-    for (guint op = 0; op < SP_N_OPS; op++)
-      all[i].all_s += all[i].of_s[op];
-  }
+  qsort (all, STEPS, sizeof *all, compare_exposed);
+  double exposed_s = all[STEPS / 2].exposed_s;
   qsort (all, STEPS, sizeof *all, compare_waits);
   mine = all[STEPS / 2];
+  mine.exposed_s = exposed_s;
   if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
     return FALSE;
   for (int r = 0; run->out != NULL && r < size; r++)
@@ -244,31 +364,20 @@ gather_waits (Run *run, GError **error)
 static gboolean
 gather_commands (Run *run, GError **error)
 {
-  int size = sp_ranks_size (run->rank);
-  gint64 n = run->recording->commands->len, most = n;
-  g_autofree gint64 *counts = g_new (gint64, size);
   double step_s = 0;
+  g_autofree double *all = g_new (double, sp_ranks_size (run->rank));
+  g_autoptr (GArray) timed = g_array_new (FALSE, TRUE, sizeof (Timed));
 
-  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error) ||
-      !sp_player_step (run->player, SP_TIMING_COMMANDS, &step_s, error) ||
-      !sp_ranks_gather (run->rank, &n, sizeof n, counts, error) || !gather_sums (run, error))
+  if (!sp_ranks_gather (run->rank, &step_s, sizeof step_s, all, error) ||
+      !sp_player_step (run->player, SP_TIMING_COMMANDS, &step_s, error) || !gather_sums (run, error))
     return FALSE;
-  if (!run->execution->commands)
-    return TRUE;
-  for (int r = 0; r < size; r++)
-    most = MAX (most, counts[r]);
-  g_autofree Timed *mine = g_new0 (Timed, most), *all = g_new0 (Timed, most * size);
-  for (gint64 i = 0; i < n; i++) {
-    const SpCommand *command = &g_array_index (run->recording->commands, SpCommand, i);
-    mine[i] = (Timed){ command->op, command->layer, command->micro_batch, command->queue, command->phase, 0, 0 };
-    sp_player_command_times (run->player, (guint) i, &mine[i].start_s, &mine[i].end_s);
+  for (guint i = 0; i < run->recording->commands->len; i++) {
+    double start_s, end_s;
+    sp_player_command_times (run->player, i, &start_s, &end_s);
+    Timed one = timed_of (run, i, start_s, end_s);
+    g_array_append_val (timed, one);
   }
-  if (!sp_ranks_gather (run->rank, mine, (gsize) most * sizeof *mine, all, error))
-    return FALSE;
-  for (int r = 0; run->out != NULL && r < size; r++)
-    for (gint64 i = 0; i < counts[r]; i++)
-      write_command (run, r, &all[r * most + i]);
-  return TRUE;
+  return !run->execution->commands || gather_timed (run, timed, "command", 0, error);
 }
 
 typedef struct {
@@ -453,7 +562,7 @@ static FILE *
 open_output (const SpExecution *execution, SpRank *rank, GError **error)
 {
   g_autoptr (SpMeasured) head = sp_measured_new ();
-  g_autoptr (GString) text = g_string_new ("# seqpar-executed: 1\n");
+  g_autoptr (GString) text = g_string_new ("# seqpar-executed: 2\n");
   FILE *out = fopen (execution->output, "w");
 
   if (out == NULL) {
