@@ -224,7 +224,7 @@ timed_of (const Run *run, guint number, double start_s, double end_s)
 
 /* What COMPUTE waited for others in a step that was timed there alone, and what of it was the transfers' own. */
 typedef struct {
-  double all_s, exposed_s, of_s[SP_N_OPS], exposed_of_s[SP_N_OPS];
+  double all_s, own_s, of_s[SP_N_OPS], own_of_s[SP_N_OPS];
   gint64 times[SP_N_OPS];
 } Waits;
 
@@ -237,9 +237,9 @@ compare_waits (const void *a, const void *b)
 }
 
 static int
-compare_exposed (const void *a, const void *b)
+compare_own (const void *a, const void *b)
 {
-  double x = ((const Waits *) a)->exposed_s, y = ((const Waits *) b)->exposed_s;
+  double x = ((const Waits *) a)->own_s, y = ((const Waits *) b)->own_s;
 
   return (x > y) - (x < y);
 }
@@ -248,11 +248,10 @@ static void
 write_waits (const Run *run, int rank, const Waits *waits)
 {
   write_row (run, rank, "exposed", "", 0, 0, 0, 0, 0, waits->all_s);
-  write_row (run, rank, "exposed-transfer", "", 0, 0, 0, 0, 0, waits->exposed_s);
+  write_row (run, rank, "exposed-transfer", "", 0, 0, 0, 0, 0, waits->own_s);
   for (guint op = 0; op < SP_N_OPS; op++)
     if (waits->times[op] > 0)
-      write_row (run, rank, "wait", sp_op_name (op), 0, waits->times[op], 0, 0, waits->exposed_of_s[op],
-                 waits->of_s[op]);
+      write_row (run, rank, "wait", sp_op_name (op), 0, waits->times[op], 0, 0, waits->own_of_s[op], waits->of_s[op]);
 }
 
 /* Ends of all ranks, each rank's first one of which is at ret_first; as many of each. */
@@ -277,27 +276,27 @@ gather_ends (Run *run, GArray *mine, gint64 most, GError **error)
   return g_steal_pointer (&all);
 }
 
-/* Of the last step, on this rank. `exposed` may lack commands that are no transfer between ranks: theirs is their own. */
+/* Of the last step, on this rank. `ends` may lack commands that are no transfer between ranks: theirs is their own. */
 static Waits
 waits_of (const Run *run, const SpTransferEnd *ends, gint64 n)
 {
   const SpPlayerWait *waits = sp_player_waits (run->player);
   guint n_commands = run->recording->commands->len;
-  g_autofree double *exposed_s = g_new (double, n_commands + 1);
+  g_autofree double *own_s = g_new (double, n_commands + 1);
   Waits sum = { 0 };
 
   for (guint i = 0; i < n_commands; i++)
-    exposed_s[i] = waits[i].waited_s;
+    own_s[i] = waits[i].waited_s;
   for (gint64 i = 0; i < n; i++)
     if (ends[i].command >= 0)
-      exposed_s[ends[i].command] = ends[i].exposed_s;
+      own_s[ends[i].command] = ends[i].own_s;
   for (guint i = 0; i < n_commands; i++) {
     guint op = g_array_index (run->recording->commands, SpCommand, i).op.kind;
     sum.times[op] += waits[i].times;
     sum.of_s[op] += waits[i].waited_s;
-    sum.exposed_of_s[op] += exposed_s[i];
+    sum.own_of_s[op] += own_s[i];
     sum.all_s += waits[i].waited_s;
-    sum.exposed_s += exposed_s[i];
+    sum.own_s += own_s[i];
   }
   return sum;
 }
@@ -349,11 +348,11 @@ gather_waits (Run *run, GError **error)
   for (guint i = 0; i < STEPS; i++)
     if (!time_waits (run, ends, i, &all[i], error))
       return FALSE;
-  qsort (all, STEPS, sizeof *all, compare_exposed);
-  double exposed_s = all[STEPS / 2].exposed_s;
+  qsort (all, STEPS, sizeof *all, compare_own);
+  double own_s = all[STEPS / 2].own_s;
   qsort (all, STEPS, sizeof *all, compare_waits);
   mine = all[STEPS / 2];
-  mine.exposed_s = exposed_s;
+  mine.own_s = own_s;
   if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
     return FALSE;
   for (int r = 0; run->out != NULL && r < size; r++)

@@ -328,8 +328,7 @@ time_beside (Loop *loop, SpPlayer *player, SpMeasuredOp transfer, gint64 bytes, 
   for (guint i = 0; i < n; i++)
     keys[i].repeat = repeat;
   if (!sp_gpu_time (loop->gpu, &cover.transfer, &cover.alone_s, &partial, error) ||
-      !agree (loop->gpu, &cover.alone_s, error) ||
-      !time_kernels (player, &cover, alone_s, beside_s, &partial, error))
+      !agree (loop->gpu, &cover.alone_s, error) || !time_kernels (player, &cover, alone_s, beside_s, &partial, error))
     return FALSE;
   if (loop->rows == NULL)
     return TRUE;
@@ -370,7 +369,8 @@ open_rows (const SpExecution *execution, const SpRank *rank, GError **error)
 
   if (!sp_gpu_describe (rank->local_rank, head, error))
     return NULL;
-  sp_measured_note (head,
+  sp_measured_note (
+      head,
                     "kernels of programs, in the program's order with its caches: alone, and beside transfers of "
                     "%d MiB of all ranks; transfers alone, and beside kernels of an op, which is their variant; of rank 0",
                     TRANSFER_BYTES >> 20);

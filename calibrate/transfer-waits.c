@@ -102,7 +102,7 @@ split_transfer (SpTransferEnd **ends, guint n)
     took_s = MIN (took_s, ends[i]->took_s >= 0 ? ends[i]->took_s : INFINITY);
   }
   for (guint i = 0; i < n; i++)
-    ends[i]->exposed_s = MAX (MIN (ends[i]->waited_s, ends[i]->one_way ? took_s : waited_s), 0);
+    ends[i]->own_s = MAX (MIN (ends[i]->waited_s, ends[i]->one_way ? took_s : waited_s), 0);
 }
 
 void
@@ -120,5 +120,5 @@ sp_transfer_ends_split (SpTransferEnd *ends, guint n)
   }
   for (guint i = 1; i < n; i++)
     if (ends[i].rank == ends[i - 1].rank && ends[i].command == ends[i - 1].command)
-      ends[i].exposed_s = ends[i - 1].exposed_s = MIN (ends[i].exposed_s, ends[i - 1].exposed_s);
+      ends[i].own_s = ends[i - 1].own_s = MIN (ends[i].own_s, ends[i - 1].own_s);
 }

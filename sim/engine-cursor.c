@@ -53,18 +53,25 @@ waits_for_named (SpEngine *e, SpRole *role, const SpOp *op)
 }
 
 void
-sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer)
+sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer, SpTime own)
 {
   SpRoleReport *report = role->report;
-  SpTime waited = e->now - role->wait_since, own = e->now - transfer->began;
+  SpTime waited = e->now - role->wait_since;
 
   if (role->state != SP_ROLE_WAITS || role->wait_stream != stream || role->streams[stream].over < role->wait_count)
     return;
+  own = MIN (own, waited);
+  if (waited > 0) {
+    role->streams[stream].stood = waited;
+    role->streams[stream].stood_until = e->now;
+  }
   if (transfer->kind == SP_TRANSFER_PIPE) {
-    report->exposed[SP_AXIS_PIPELINE] += MIN (waited, own);
-    report->bubble += waited - MIN (waited, own);
-  } else
+    report->exposed[SP_AXIS_PIPELINE] += own;
+    report->bubble += waited - own;
+  } else {
     report->exposed[transfer->op->axis] += waited;
+    report->late[transfer->op->axis] += waited - own;
+  }
   role->state = SP_ROLE_READY;
   sp_role_go (e, role);
 }

@@ -17,6 +17,8 @@ typedef struct {
   const SpOp *op;
   const SpOpPrice *price;
   SpTime at;       /* at the head of its stream */
+  SpTime half_at;  /* of a SEND_RECEIVE: when the first of its messages was over, */
+  gint32 half_end; /* and the role at the other end of that */
   guint32 next;    /* in the stream's queue, or the next free one; 0 none */
   guint8 halves;   /* of a SEND_RECEIVE, messages that are not over; else 1 */
   gint32 position; /* of its list: for the trace */
@@ -27,6 +29,7 @@ typedef struct {
 typedef struct {
   guint32 head, tail;   /* of the queue, numbers of SpPosted; 0 none */
   guint32 posted, over; /* counts */
+  SpTime stood, stood_until; /* the last wait for it that took time */
 } SpRoleStream;
 
 typedef enum {
@@ -182,8 +185,8 @@ void sp_engine_advance_flows (SpEngine *e);
 
 /* A role goes on from its cursor until it waits, runs kernels or is done. */
 void sp_role_go (SpEngine *e, SpRole *role);
-/* After an op of the stream is over; the op's axis. */
-void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer);
+/* After an op of the stream is over; the op's axis. own: the transfer's own part of the wait, at most. */
+void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer, SpTime own);
 
 /* --- engine-kernels.c --------------------------------------------------------------------------------------------- */
 

@@ -75,10 +75,10 @@ draw_times (GRand *random, GArray *ends)
 
 /* As the header says it, end by end: of all ends of what the command is, and of what it is not. */
 static double
-exposed_of (const GArray *ends, guint i)
+own_of (const GArray *ends, guint i)
 {
   const SpTransferEnd *all = &g_array_index (ends, SpTransferEnd, 0);
-  double exposed_s = all[i].waited_s;
+  double own_s = all[i].waited_s;
 
   for (guint own = 0; own < ends->len; own++) {
     if (own != i && !is_another_of_command (all, i, own))
@@ -87,12 +87,12 @@ exposed_of (const GArray *ends, guint i)
       if (!is_same_transfer (&all[own], &all[j]))
         continue;
       if (all[i].one_way)
-        exposed_s = MIN (exposed_s, all[j].took_s);
+        own_s = MIN (own_s, all[j].took_s);
       else if (all[j].waited_s >= 0)
-        exposed_s = MIN (exposed_s, all[j].waited_s);
+        own_s = MIN (own_s, all[j].waited_s);
     }
   }
-  return MAX (exposed_s, 0);
+  return MAX (own_s, 0);
 }
 
 static void
@@ -109,7 +109,7 @@ test_case (gconstpointer data)
   draw_times (random, ends);
   sp_transfer_ends_split (&g_array_index (ends, SpTransferEnd, 0), ends->len);
   for (guint i = 0; i < ends->len; i++)
-    g_assert_cmpfloat (g_array_index (ends, SpTransferEnd, i).exposed_s, ==, exposed_of (ends, i));
+    g_assert_cmpfloat (g_array_index (ends, SpTransferEnd, i).own_s, ==, own_of (ends, i));
 }
 
 /* By hand: two ranks gather twice, the second once later by 3; then one sends to the other, which stood there for 9. */
@@ -119,16 +119,30 @@ test_hand (void)
   SpTransferEnd ends[] = {
     { .rank = 0, .command = 4, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 0, .waited_s = 5, .took_s = -1 },
     { .rank = 0, .command = 7, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 1, .waited_s = 2, .took_s = -1 },
-    { .rank = 0, .command = 9, .group = SP_GROUP_PIPELINE, .one_way = TRUE, .from = 0, .to = 1, .waited_s = -1, .took_s = 1 },
+    { .rank = 0,
+      .command = 9,
+      .group = SP_GROUP_PIPELINE,
+      .one_way = TRUE,
+      .from = 0,
+      .to = 1,
+      .waited_s = -1,
+      .took_s = 1 },
     { .rank = 1, .command = 4, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 0, .waited_s = 2, .took_s = -1 },
     { .rank = 1, .command = 7, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 1, .waited_s = 0, .took_s = -1 },
-    { .rank = 1, .command = 9, .group = SP_GROUP_PIPELINE, .one_way = TRUE, .from = 0, .to = 1, .waited_s = 9, .took_s = 9.5 },
+    { .rank = 1,
+      .command = 9,
+      .group = SP_GROUP_PIPELINE,
+      .one_way = TRUE,
+      .from = 0,
+      .to = 1,
+      .waited_s = 9,
+      .took_s = 9.5 },
   };
   const double expected[] = { 2, 0, 0, 2, 0, 1 };
 
   sp_transfer_ends_split (ends, G_N_ELEMENTS (ends));
   for (guint i = 0; i < G_N_ELEMENTS (ends); i++)
-    g_assert_cmpfloat (ends[i].exposed_s, ==, expected[i]);
+    g_assert_cmpfloat (ends[i].own_s, ==, expected[i]);
 }
 
 int
