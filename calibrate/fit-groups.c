@@ -28,20 +28,30 @@ is_collective (SpMeasuredOp op)
   return op >= SP_MEASURED_SEND_RECEIVE && op <= SP_MEASURED_BROADCAST;
 }
 
+/* Whether a transfer's variant is that of the plain curve. */
+static gboolean
+is_plain (const char *variant)
+{
+  static const char *const plain[] = { "", "out-of-place", "ring", NULL };
+
+  return g_strv_contains (plain, variant);
+}
+
 /* In letters of a group's name; NULL for what is the plain curve. */
 static char *
 variant_of (const SpPoint *p)
 {
-  static const char *const plain[] = { "", "out-of-place", "ring", NULL };
   g_autofree char *variant = g_strdup (p->variant);
 
+  if (p->beside == SP_MEASURED_KERNEL)
+    return g_strconcat (sp_measured_op_names[p->op], "-", p->variant, NULL);
   if (p->beside != SP_MEASURED_NONE) {
     gboolean copy = p->op == SP_MEASURED_COPY || p->beside == SP_MEASURED_COPY;
     if (p->op == SP_MEASURED_KERNEL)
       return g_strdup (p->kernel < SP_N_OPS ? sp_op_name (p->kernel) : "unknown");
     return g_strconcat (sp_measured_op_names[is_collective (p->op) ? p->op : p->beside], copy ? "-copy" : "", NULL);
   }
-  if (p->op == SP_MEASURED_GEMM || (is_collective (p->op) && g_strv_contains (plain, variant)))
+  if (p->op == SP_MEASURED_GEMM || (is_collective (p->op) && is_plain (variant)))
     return NULL;
   if (p->op == SP_MEASURED_KERNEL)
     return g_strdelimit (g_steal_pointer (&variant), "/", '.');
@@ -144,7 +154,8 @@ alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profi
 {
   for (guint i = 0; i < points->points->len; i++) {
     const SpPoint *q = &g_array_index (points->points, SpPoint, i);
-    if (q->op != p->op || q->beside != SP_MEASURED_NONE || !g_str_equal (q->variant, p->variant))
+    gboolean same = p->beside == SP_MEASURED_KERNEL ? is_plain (q->variant) : g_str_equal (q->variant, p->variant);
+    if (q->op != p->op || q->beside != SP_MEASURED_NONE || !same)
       continue;
     if (p->op == SP_MEASURED_GEMM     ? q->m == p->m && q->n == p->n && q->k == p->k
         : p->op == SP_MEASURED_KERNEL ? is_same_kernel (p, q)
