@@ -57,10 +57,11 @@ is_message (const SpCommand *command)
   return command->op.kind == SP_OP_SEND || command->op.kind == SP_OP_RECEIVE;
 }
 
+/* `events` may be NULL where it is not wanted. */
 static gboolean
-record_if (gboolean wanted, cudaEvent_t event, cudaStream_t stream, GError **error)
+record_if (gboolean wanted, const cudaEvent_t *events, guint number, cudaStream_t stream, GError **error)
 {
-  return !wanted || CUDA (cudaEventRecord (event, stream));
+  return !wanted || CUDA (cudaEventRecord (events[number], stream));
 }
 
 static gboolean
@@ -71,15 +72,15 @@ play (SpPlayer *player, guint number, SpTiming timing, GError **error)
   gboolean waits = timing == SP_TIMING_WAITS && waits_on_compute (command);
   gboolean message = timing == SP_TIMING_WAITS && is_message (command), timed = timing == SP_TIMING_COMMANDS;
 
-  if (!record_if (waits, player->starts[number], stream, error))
+  if (!record_if (waits, player->starts, number, stream, error))
     return FALSE;
   for (guint i = 0; i < command->n_waits; i++) {
     guint32 wait = g_array_index (player->recording->waits, guint32, command->first_wait + i);
     if (!CUDA (cudaStreamWaitEvent (stream, player->over[wait], 0)))
       return FALSE;
   }
-  if (!record_if (timed || message, player->starts[number], stream, error) ||
-      !record_if (waits, player->stops[number], stream, error))
+  if (!record_if (timed || message, player->starts, number, stream, error) ||
+      !record_if (waits, player->stops, number, stream, error))
     return FALSE;
   gboolean good = sp_op_is_communication (command->op.kind)
                       ? sp_player_communicate (player, command, stream, error)
@@ -90,9 +91,9 @@ play (SpPlayer *player, guint number, SpTiming timing, GError **error)
     return FALSE;
   }
   /* Who waits for a message does not wait for the event that times it. */
-  return record_if (timed, player->stops[number], stream, error) &&
-         record_if (player->over[number] != NULL, player->over[number], stream, error) &&
-         record_if (message, player->stops[number], stream, error);
+  return record_if (timed, player->stops, number, stream, error) &&
+         record_if (player->over[number] != NULL, player->over, number, stream, error) &&
+         record_if (message, player->stops, number, stream, error);
 }
 
 /* Work of about 10 us each in front, so that the host has issued a part of what follows when that begins, as it has

@@ -46,6 +46,20 @@ agrees (double predicted_s, double measured_s)
   return fabs (predicted_s - measured_s) <= MAX (SP_EXPOSED_SHARE * measured_s, SP_EXPOSED_LEAST_S);
 }
 
+static void
+debug_rank (const SpExecutedRun *run, guint rank, const SpSimulated *simulated)
+{
+  const SpRoleReport *role = &simulated->run->roles[simulated->roles->of_rank[rank]];
+
+  g_debug ("%s rank %u: waited %.1f us, of it for transfers %.1f; predicted %.1f and %.1f", run->program, rank,
+           1e6 * sp_executed_rank (run, rank)->exposed_s, 1e6 * sp_executed_rank (run, rank)->own_s,
+           1e6 * waited_of_rank (simulated, rank, FALSE), 1e6 * waited_of_rank (simulated, rank, TRUE));
+  for (guint axis = 0; axis < SP_N_AXES; axis++)
+    if (role->exposed[axis] > 0)
+      g_debug ("  %s: predicted %.1f us, of it for transfers %.1f", sp_axis_name (axis),
+               1e6 * sp_time_to_s (role->exposed[axis]), 1e6 * sp_time_to_s (role->exposed[axis] - role->late[axis]));
+}
+
 /* Means over the ranks that the file says something of. */
 static void
 sum_ranks (const SpExecutedRun *run, guint world, const SpSimulated *simulated, const SpSimulated *as_ran,
@@ -60,6 +74,7 @@ sum_ranks (const SpExecutedRun *run, guint world, const SpSimulated *simulated, 
     /* 0 of older files is not said. */
     if (rank->exposed_s < 0 || (rank->exposed_s == 0 && predicted_s > 0 && rank->own_s < 0))
       continue;
+    debug_rank (run, r, simulated);
     ret->measured_s += rank->exposed_s;
     ret->predicted_s += predicted_s;
     ret->as_ran_s += waited_of_rank (as_ran, r, FALSE);
