@@ -19,8 +19,7 @@
  *             a wait takes beyond what they see is. Of each rank
  *   exposed-transfer   end_s = of that the transfers' own part, without lateness (transfer-waits.h), in the middle one of
  *             those steps by that. Files of version 1 have none
- *   wait      name = the op that was waited for last, m = how often, end_s = of that all together, start_s = of it the
- *             transfers' own part; of version 1, 0
+ *   wait      name = the op that was waited for last, m = how often, end_s = of that all together
  *   waited    name = the op, of each of those steps each wait by itself, by what was waited for: end_s = how long,
  *             start_s = what a message one way took on its queue, repeat = the step. Where commands are asked for
  *   overhead  of rank 0's timing: end_s = of name = events, what two events with nothing between take; wait, what a wait

@@ -50,13 +50,6 @@ waits_on_compute (const SpCommand *command)
   return command->queue == SP_STREAM_COMPUTE && command->n_waits > 0;
 }
 
-/* One way: an end of it may find the other late, so that nothing but both ends' times says what the message takes. */
-static gboolean
-is_message (const SpCommand *command)
-{
-  return command->op.kind == SP_OP_SEND || command->op.kind == SP_OP_RECEIVE;
-}
-
 /* `events` may be NULL where it is not wanted. */
 static gboolean
 record_if (gboolean wanted, const cudaEvent_t *events, guint number, cudaStream_t stream, GError **error)
@@ -70,7 +63,8 @@ play (SpPlayer *player, guint number, SpTiming timing, GError **error)
   const SpCommand *command = COMMAND (player, number);
   cudaStream_t stream = player->streams[command->queue];
   gboolean waits = timing == SP_TIMING_WAITS && waits_on_compute (command);
-  gboolean message = timing == SP_TIMING_WAITS && is_message (command), timed = timing == SP_TIMING_COMMANDS;
+  /* An end of a message may find the other late, so that nothing but both ends' times says what it takes. */
+  gboolean message = timing == SP_TIMING_WAITS && sp_op_is_one_way (command->op.kind), timed = timing == SP_TIMING_COMMANDS;
 
   if (!record_if (waits, player->starts, number, stream, error))
     return FALSE;
@@ -277,7 +271,7 @@ read_waits (SpPlayer *player, GError **error)
     const SpCommand *command = COMMAND (player, i);
     if (command->queue != SP_STREAM_COMPUTE)
       last = (int) i;
-    if (is_message (command) && !read_message (player, i, error))
+    if (sp_op_is_one_way (command->op.kind) && !read_message (player, i, error))
       return FALSE;
     if (!waits_on_compute (command))
       continue;

@@ -4,13 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* --- ends --------------------------------------------------------------------------------------------------------- */
-
+/* What the same transfers have in common on all their ranks. */
 static gint
-compare_keys (const SpTransferEnd *a, const SpTransferEnd *b)
+compare_keys (const SpTransferWait *a, const SpTransferWait *b)
 {
-  const gint64 x[] = { a->group, a->back, a->from, a->to, a->number };
-  const gint64 y[] = { b->group, b->back, b->from, b->to, b->number };
+  const gint64 x[] = { a->group, a->back, a->phase, a->from, a->to, a->number };
+  const gint64 y[] = { b->group, b->back, b->phase, b->from, b->to, b->number };
 
   for (guint i = 0; i < G_N_ELEMENTS (x); i++)
     if (x[i] != y[i])
@@ -18,28 +17,40 @@ compare_keys (const SpTransferEnd *a, const SpTransferEnd *b)
   return 0;
 }
 
-/* How many there were between the same ranks; one more from now on. `counts` has an end for each kind, by number. */
-static guint32
-next_number (GArray *counts, const SpTransferEnd *end)
+/* The one of the same group and phase, of this rank; NULL: none yet. */
+static SpTransferWait *
+find_group (GArray *waits, const SpTransferWait *like)
 {
-  SpTransferEnd one = *end;
-
-  for (guint i = 0; i < counts->len; i++) {
-    SpTransferEnd *count = &g_array_index (counts, SpTransferEnd, i);
-    one.number = count->number;
-    if (compare_keys (count, &one) == 0)
-      return count->number++;
+  for (guint i = 0; i < waits->len; i++) {
+    SpTransferWait *wait = &g_array_index (waits, SpTransferWait, i);
+    if (compare_keys (wait, like) == 0)
+      return wait;
   }
-  one.number = 1;
-  g_array_append_val (counts, one);
-  return 0;
+  return NULL;
 }
 
 static void
-add_end (GArray *ends, GArray *counts, SpTransferEnd end)
+add_group (const SpProgram *program, GArray *waits, SpTransferWait wait)
 {
-  end.number = next_number (counts, &end);
-  g_array_append_val (ends, end);
+  wait.from = sp_program_member (program, wait.group, wait.rank, 0);
+  wait.to = -1;
+  SpTransferWait *sum = find_group (waits, &wait);
+  if (sum == NULL)
+    g_array_append_val (waits, wait);
+  else
+    sum->waited_s += wait.waited_s, sum->command = wait.command;
+}
+
+static void
+add_message (GArray *waits, SpTransferWait wait, gint32 from, gint32 to)
+{
+  wait.from = from;
+  wait.to = to;
+  for (guint i = 0; i < waits->len; i++) {
+    const SpTransferWait *before = &g_array_index (waits, SpTransferWait, i);
+    wait.number += before->group == wait.group && before->back == wait.back && before->from == from && before->to == to;
+  }
+  g_array_append_val (waits, wait);
 }
 
 static gboolean
@@ -49,76 +60,70 @@ moves (const SpCommand *command)
 }
 
 GArray *
-sp_transfer_ends_new (const SpProgram *program, const SpRecording *recording)
+sp_transfer_waits_new (const SpProgram *program, const SpRecording *recording, const double *waited_s,
+                       const double *took_s)
 {
-  GArray *ends = g_array_new (FALSE, TRUE, sizeof (SpTransferEnd));
-  g_autoptr (GArray) counts = g_array_new (FALSE, FALSE, sizeof (SpTransferEnd));
+  GArray *waits = g_array_new (FALSE, TRUE, sizeof (SpTransferWait));
   gint32 rank = recording->rank;
 
   for (guint i = 0; i < recording->commands->len; i++) {
     const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
-    SpTransferEnd end = { .rank = rank, .command = (gint32) i, .waited_s = -1, .took_s = -1, .to = -1 };
-    gboolean message = command->to >= 0 || command->from >= 0;
+    SpTransferWait wait = { .rank = rank,
+                            .command = (gint32) i,
+                            .group = command->op.group,
+                            .back = command->queue == SP_QUEUE_PIPELINE_BACK,
+                            .phase = command->phase,
+                            .size = command->size,
+                            .waited_s = waited_s[i],
+                            .took_s = took_s[i] };
     if (!moves (command))
       continue;
-    end.group = command->op.group;
-    end.back = command->queue == SP_QUEUE_PIPELINE_BACK;
-    end.one_way = command->op.kind != SP_OP_SEND_RECEIVE && message;
-    end.from = rank;
-    end.to = command->to;
-    if (command->to >= 0)
-      add_end (ends, counts, end);
-    end.from = command->from;
-    end.to = rank;
-    if (command->from >= 0)
-      add_end (ends, counts, end);
-    end.from = sp_program_member (program, command->op.group, rank, 0);
-    end.to = -1;
-    if (!message)
-      add_end (ends, counts, end);
+    if (!sp_op_is_one_way (command->op.kind)) {
+      if (waited_s[i] >= 0)
+        add_group (program, waits, wait);
+    } else if (command->to >= 0)
+      add_message (waits, wait, rank, command->to);
+    else
+      add_message (waits, wait, command->from, rank);
   }
-  return ends;
+  return waits;
 }
 
 /* --- the split ---------------------------------------------------------------------------------------------------- */
 
 static int
-compare_ends (const void *a, const void *b)
+compare_waits (const void *a, const void *b)
 {
-  const SpTransferEnd *x = *(const SpTransferEnd *const *) a, *y = *(const SpTransferEnd *const *) b;
+  const SpTransferWait *x = *(const SpTransferWait *const *) a, *y = *(const SpTransferWait *const *) b;
   gint keys = compare_keys (x, y);
 
   return keys != 0 ? keys : (x > y) - (x < y);
 }
 
-/* Of one transfer. */
+/* Of the same transfers. */
 static void
-split_transfer (SpTransferEnd **ends, guint n)
+split (SpTransferWait **waits, guint n)
 {
-  double waited_s = INFINITY, took_s = INFINITY;
+  gboolean together = waits[0]->to < 0;
+  double least_s = together && n < (guint) waits[0]->size ? 0 : INFINITY; /* who has no wait there stood for nothing */
 
-  for (guint i = 0; i < n; i++) {
-    waited_s = MIN (waited_s, ends[i]->waited_s >= 0 ? ends[i]->waited_s : INFINITY);
-    took_s = MIN (took_s, ends[i]->took_s >= 0 ? ends[i]->took_s : INFINITY);
-  }
   for (guint i = 0; i < n; i++)
-    ends[i]->own_s = MAX (MIN (ends[i]->waited_s, ends[i]->one_way ? took_s : waited_s), 0);
+    least_s = MIN (least_s, together ? waits[i]->waited_s : waits[i]->took_s);
+  for (guint i = 0; i < n; i++)
+    waits[i]->own_s = MAX (MIN (waits[i]->waited_s, least_s), 0);
 }
 
 void
-sp_transfer_ends_split (SpTransferEnd *ends, guint n)
+sp_transfer_waits_split (SpTransferWait *waits, guint n)
 {
-  g_autofree SpTransferEnd **sorted = g_new (SpTransferEnd *, MAX (n, 1));
+  g_autofree SpTransferWait **sorted = g_new (SpTransferWait *, MAX (n, 1));
 
   for (guint i = 0; i < n; i++)
-    sorted[i] = &ends[i];
-  qsort (sorted, n, sizeof *sorted, compare_ends);
+    sorted[i] = &waits[i];
+  qsort (sorted, n, sizeof *sorted, compare_waits);
   for (guint i = 0, end; i < n; i = end) {
     for (end = i + 1; end < n && compare_keys (sorted[i], sorted[end]) == 0; end++)
       ;
-    split_transfer (sorted + i, end - i);
+    split (sorted + i, end - i);
   }
-  for (guint i = 1; i < n; i++)
-    if (ends[i].rank == ends[i - 1].rank && ends[i].command == ends[i - 1].command)
-      ends[i].own_s = ends[i - 1].own_s = MIN (ends[i].own_s, ends[i - 1].own_s);
 }

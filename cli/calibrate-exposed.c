@@ -9,10 +9,10 @@ static double
 waited_of_rank (const SpSimulated *simulated, guint rank, gboolean less_late)
 {
   const SpRoleReport *role = &simulated->run->roles[simulated->roles->of_rank[rank]];
-  SpTime waited = less_late ? 0 : role->bubble;
+  SpTime waited = less_late ? -role->late : role->bubble;
 
   for (guint axis = 0; axis < SP_N_AXES; axis++)
-    waited += role->exposed[axis] - (less_late ? role->late[axis] : 0);
+    waited += role->exposed[axis];
   return sp_time_to_s (waited);
 }
 
@@ -49,15 +49,9 @@ agrees (double predicted_s, double measured_s)
 static void
 debug_rank (const SpExecutedRun *run, guint rank, const SpSimulated *simulated)
 {
-  const SpRoleReport *role = &simulated->run->roles[simulated->roles->of_rank[rank]];
-
   g_debug ("%s rank %u: waited %.1f us, of it for transfers %.1f; predicted %.1f and %.1f", run->program, rank,
            1e6 * sp_executed_rank (run, rank)->exposed_s, 1e6 * sp_executed_rank (run, rank)->own_s,
            1e6 * waited_of_rank (simulated, rank, FALSE), 1e6 * waited_of_rank (simulated, rank, TRUE));
-  for (guint axis = 0; axis < SP_N_AXES; axis++)
-    if (role->exposed[axis] > 0)
-      g_debug ("  %s: predicted %.1f us, of it for transfers %.1f", sp_axis_name (axis),
-               1e6 * sp_time_to_s (role->exposed[axis]), 1e6 * sp_time_to_s (role->exposed[axis] - role->late[axis]));
 }
 
 /* Means over the ranks that the file says something of. */

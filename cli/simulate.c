@@ -73,7 +73,7 @@ add_roles (const SpSimulation *run, const SpProgram *program, GString *out)
     sp_table_cell (table, head[i]);
   for (guint i = 0; i < n; i++) {
     const SpRoleReport *role = &run->roles[g_array_index (shown, gint32, i)];
-    const SpTime exposed = sum_of (role->exposed), late = sum_of (role->late);
+    const SpTime exposed = sum_of (role->exposed), late = role->late;
     const SpTime times[] = { role->kernels, role->slowed, role->host, role->bubble, exposed, late };
     sp_table_take (table, g_strdup_printf ("%d", role->stage));
     sp_table_take (table, g_strdup_printf ("%d", role->rank));
@@ -155,7 +155,7 @@ add_role_json (JsonBuilder *builder, const SpProgram *program, const SpRoleRepor
   sp_json_number (builder, "host_s", sp_time_to_s (role->host));
   sp_json_number (builder, "bubble_s", sp_time_to_s (role->bubble));
   sp_json_number (builder, "exposed_communication_s", sp_time_to_s (sum_of (role->exposed)));
-  sp_json_number (builder, "late_s", sp_time_to_s (sum_of (role->late)));
+  sp_json_number (builder, "late_s", sp_time_to_s (role->late));
   sp_json_whole (builder, "peak_bytes", (double) role->peak_bytes);
   if (is_dated (role))
     sp_json_number (builder, "peak_at_s", sp_time_to_s (role->peak_at));

@@ -190,57 +190,16 @@ sp_engine_transfer_event (SpEngine *e, guint32 number)
 
 static void arrive (SpEngine *e, SpRole *role, SpPosted *posted);
 
-/* How long a role's kernels have stood for what was over on the stream at `date`: so far, or in a wait that is over too;
- * not at all where they ran, or stood for something else. */
-static SpTime
-stood (const SpEngine *e, const SpRole *role, guint stream, SpTime date)
-{
-  const SpRoleStream *s = &role->streams[stream];
-
-  if (role->state == SP_ROLE_WAITS && role->wait_stream == stream && role->wait_since < date)
-    return e->now - role->wait_since;
-  return s->stood_until >= date ? s->stood : 0;
-}
-
-/* What engine.h calls a transfer's own part of a wait that ends now. Of a collective the least of all, before anyone goes
- * on. */
-static SpTime
-own_part (const SpEngine *e, const SpTransfer *t)
-{
-  SpTime least = SP_TIME_NEVER;
-
-  if (t->kind != SP_TRANSFER_COLLECTIVE)
-    return e->now - t->began;
-  const SpInstance *instance = &e->roles->instances[t->subject];
-  for (guint i = 0; i < instance->n_members; i++)
-    least = MIN (least, stood (e, &e->role[e->roles->members[instance->first + i]], t->op->stream, e->now));
-  return least;
-}
-
-/* Of a step of a ring, whose second message this is. */
-static SpTime
-own_part_of_step (const SpEngine *e, guint stream, const SpPosted *posted, gint32 end)
-{
-  return MIN (stood (e, &e->role[posted->half_end], stream, posted->half_at), stood (e, &e->role[end], stream, e->now));
-}
-
 /* An op of the stream is over: the next one's turn, and perhaps the cursor's. */
 static void
-op_over (SpEngine *e, SpRole *role, guint stream, const SpTransfer *transfer, SpTime own)
+op_over (SpEngine *e, SpRole *role, guint stream, const SpTransfer *transfer)
 {
   SpRoleStream *s = &role->streams[stream];
   SpPosted *head = POSTED (e, s->head);
   guint32 number = s->head;
-  gboolean sends = (gint32) transfer->subject == sp_role_number (e, role);
-  gint32 end = sends ? transfer->receiver : (gint32) transfer->subject; /* the other one, of a message */
 
-  if (--head->halves > 0) {
-    head->half_at = e->now;
-    head->half_end = end;
+  if (--head->halves > 0)
     return;
-  }
-  if (head->op->kind == SP_OP_SEND_RECEIVE)
-    own = own_part_of_step (e, stream, head, end);
   if (e->options->trace != NULL)
     sp_engine_trace_posted (e, role, head, transfer);
   s->head = head->next;
@@ -248,9 +207,10 @@ op_over (SpEngine *e, SpRole *role, guint stream, const SpTransfer *transfer, Sp
   e->free_posted = number;
   s->over++;
   role->report->n_communications++;
+  SpPhase phase = (SpPhase) head->phase; /* the pool may move */
   if (s->head != 0)
     arrive (e, role, POSTED (e, s->head));
-  sp_role_wake (e, role, (SpStream) stream, transfer, own);
+  sp_role_wake (e, role, (SpStream) stream, transfer, phase);
 }
 
 static void
@@ -274,13 +234,12 @@ sp_engine_transfer_over (SpEngine *e, guint32 number)
   if (e->options->trace != NULL && t.kind != SP_TRANSFER_COLLECTIVE)
     sp_engine_trace_message (e, &t);
   change_activity (e, &t, -1);
-  SpTime own = own_part (e, &t);
   if (t.kind == SP_TRANSFER_COLLECTIVE) {
     const SpInstance *instance = &e->roles->instances[t.subject];
     for (guint i = 0; i < instance->n_members && e->error == NULL; i++) {
       SpRole *member = &e->role[e->roles->members[instance->first + i]];
       account (e, member, &t, TRUE);
-      op_over (e, member, t.op->stream, &t, own);
+      op_over (e, member, t.op->stream, &t);
     }
     return;
   }
@@ -292,13 +251,13 @@ sp_engine_transfer_over (SpEngine *e, guint32 number)
     sender->report->n_communications++;
     receiver->report->n_communications++;
     receiver->streams[SP_STREAM_PIPELINE].over++;
-    sp_role_wake (e, receiver, SP_STREAM_PIPELINE, &t, own);
+    sp_role_wake (e, receiver, SP_STREAM_PIPELINE, &t, SP_PHASE_FORWARD);
     return;
   }
-  op_over (e, sender, t.op->stream, &t, own);
+  op_over (e, sender, t.op->stream, &t);
   if (t.op->kind != SP_OP_SEND_RECEIVE && receiver != sender)
     account (e, receiver, &t, FALSE);
-  op_over (e, receiver, t.op->stream, &t, own);
+  op_over (e, receiver, t.op->stream, &t);
 }
 
 /* --- meetings ----------------------------------------------------------------------------------------------------- */

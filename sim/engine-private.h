@@ -17,8 +17,6 @@ typedef struct {
   const SpOp *op;
   const SpOpPrice *price;
   SpTime at;       /* at the head of its stream */
-  SpTime half_at;  /* of a SEND_RECEIVE: when the first of its messages was over, */
-  gint32 half_end; /* and the role at the other end of that */
   guint32 next;    /* in the stream's queue, or the next free one; 0 none */
   guint8 halves;   /* of a SEND_RECEIVE, messages that are not over; else 1 */
   gint32 position; /* of its list: for the trace */
@@ -29,7 +27,6 @@ typedef struct {
 typedef struct {
   guint32 head, tail;   /* of the queue, numbers of SpPosted; 0 none */
   guint32 posted, over; /* counts */
-  SpTime stood, stood_until; /* the last wait for it that took time */
 } SpRoleStream;
 
 typedef enum {
@@ -159,6 +156,7 @@ typedef struct {
   guint16 *first_readers; /* [variants][blocks][SP_N_PHASES] of what GATHER writes, ops of a list; G_MAXUINT16 none */
   double *kernel_factor;  /* [roles->n] of slow ranks; NULL: every kernel takes what it is priced at */
   SpRole *role;           /* [roles->n] */
+  SpTime *stood;          /* [roles->n][SP_N_GROUPS][SP_N_PHASES] waits for what a group does together */
   gint32 n_done;
   SpMeeting *instance;                /* [roles->n_instances] */
   SpMeeting *message[SP_N_GROUPS][2]; /* [roles->n], by sender */
@@ -185,8 +183,8 @@ void sp_engine_advance_flows (SpEngine *e);
 
 /* A role goes on from its cursor until it waits, runs kernels or is done. */
 void sp_role_go (SpEngine *e, SpRole *role);
-/* After an op of the stream is over; the op's axis. own: the transfer's own part of the wait, at most. */
-void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer, SpTime own);
+/* After an op of the stream is over, which the role posted in a list of the phase; the op's axis. */
+void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer, SpPhase phase);
 
 /* --- engine-kernels.c --------------------------------------------------------------------------------------------- */
 

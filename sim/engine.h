@@ -22,13 +22,13 @@
  * latency), then its bytes flow. A message starts when both ends are there; a SEND_RECEIVE is a message each way, and
  * over when both are. What the pipeline sends does not hold up the sender; its receiver waits.
  *
- * Waits. A rank's kernels stand for a transfer from when they come to the wait until it is over. The transfer's OWN part
- *   of that is the least that any of the ranks which take part stood for it: who comes last waits for the transfer alone,
- *   and who had kernels to run until it was over for nothing. LATENESS is the rest: waiting for cards that are slower, for
- *   ranks that have more to do, for stages. Who takes part: in a collective its group; in a step of a ring, where each
- *   rank sends and receives at once, the rank and its two neighbours, as long as those stood by the end of its wait. A
- *   message one way (of a chain, between stages) holds up one end and not the other: of a wait for it at most what it
- *   takes once both are there is its own.
+ * Waits. A rank's kernels stand for a transfer from when they come to the wait until it is over. The transfers' OWN part
+ *   of that is, of what a group does together (collectives, steps of a ring), the least that any of its ranks stood for it
+ *   in a phase of the step, all its waits in that phase together: who comes last waits for transfers alone. Two cards
+ *   that are alike come late by turns, by chance; that is left in the own part, as it is in what a transfer between
+ *   kernels was measured to take. Of a message one way (of a chain, between stages), which holds up one end and not the
+ *   other, it is at most what the message takes once both are there. LATENESS is the rest: waiting for cards that are
+ *   slower, for ranks that have more to do, for stages.
  *
  * Network. Without one, communication takes what it takes beside nothing else. With one (sim/network.h) its bytes are
  * flows that share links max-min fairly. A collective is either one fluid (a flow for each tier of links that it loads
@@ -117,7 +117,7 @@ typedef struct {
   SpTime issue;              /* that the host was busy for */
   SpTime active[SP_N_AXES];  /* communication under way */
   SpTime exposed[SP_N_AXES]; /* the cursor's waits, but not the bubble */
-  SpTime late[SP_N_AXES];    /* of those, lateness */
+  SpTime late;               /* of those, lateness */
   SpTime bubble;             /* waits for a neighbour's slot, without the message's own time */
   guint64 n_kernels, n_communications;
   double payload_bytes[SP_N_AXES]; /* as program.h counts it, on the sender's side for messages */

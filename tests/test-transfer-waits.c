@@ -5,144 +5,108 @@
 #include <math.h>
 #include <string.h>
 
-/* --- both ends of every transfer ---------------------------------------------------------------------------------- */
+/* --- every strategy ----------------------------------------------------------------------------------------------- */
 
-/* Ends of all ranks of a program, one rank after the other. */
-static GArray *
-ends_of_all (const SpProgram *program)
+/* What is waited for is drawn; who waits is as the recordings have it. */
+typedef struct {
+  GRand *random;
+  GArray *all; /* SpTransferWait of all ranks, one rank after the other */
+  double waited_s;
+} Case;
+
+static void
+add_rank (const SpProgram *program, gint32 rank, Case *c)
 {
-  GArray *all = g_array_new (FALSE, TRUE, sizeof (SpTransferEnd));
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpRecording) recording = sp_record (program, rank, 7, &error);
+  g_assert_no_error (error);
+  guint n = recording->commands->len;
+  g_autofree double *waited_s = g_new (double, n + 1), *took_s = g_new (double, n + 1);
 
-  for (gint32 rank = 0; rank < program->world; rank++) {
-    g_autoptr (GError) error = NULL;
-    g_autoptr (SpRecording) recording = sp_record (program, rank, 7, &error);
-    g_assert_no_error (error);
-    g_autoptr (GArray) ends = sp_transfer_ends_new (program, recording);
-    g_array_append_vals (all, ends->data, ends->len);
+  for (guint i = 0; i < n; i++) {
+    const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
+    gboolean moves =
+        sp_op_is_communication (command->op.kind) && !sp_op_is_host_copy (command->op.kind) && command->size > 1;
+    gboolean waits = !sp_op_is_one_way (command->op.kind) || g_rand_boolean (c->random);
+    waited_s[i] = waits ? g_rand_double (c->random) : -1;
+    took_s[i] = sp_op_is_one_way (command->op.kind) ? g_rand_double (c->random) : -1;
+    c->waited_s += moves ? MAX (waited_s[i], 0) : 0;
   }
-  return all;
+  g_autoptr (GArray) waits = sp_transfer_waits_new (program, recording, waited_s, took_s);
+  g_array_append_vals (c->all, waits->data, waits->len);
 }
 
 static gboolean
-is_same_transfer (const SpTransferEnd *a, const SpTransferEnd *b)
+is_same (const SpTransferWait *a, const SpTransferWait *b)
 {
-  return a->group == b->group && a->back == b->back && a->from == b->from && a->to == b->to && a->number == b->number;
+  return a->group == b->group && a->back == b->back && a->phase == b->phase && a->from == b->from && a->to == b->to &&
+         a->number == b->number;
 }
 
-static gboolean
-is_another_of_command (const SpTransferEnd *ends, guint i, guint j)
-{
-  return i != j && ends[i].rank == ends[j].rank && ends[i].command == ends[j].command;
-}
-
-/* A message has two ends and a collective one on each rank of its group, and none has two on one. */
+/* A message has two ends, of which one is the sender's; a group's waits are on all its ranks; none is twice on one. What
+ * is own is as the header says it. */
 static void
-check_ends (const SpProgram *program, const GArray *ends)
+check_wait (const GArray *all, guint i)
 {
-  for (guint i = 0; i < ends->len; i++) {
-    const SpTransferEnd *end = &g_array_index (ends, SpTransferEnd, i);
-    guint alike = 0;
-    for (guint j = 0; j < ends->len; j++) {
-      const SpTransferEnd *other = &g_array_index (ends, SpTransferEnd, j);
-      if (!is_same_transfer (end, other))
-        continue;
-      g_assert_true (i == j || end->rank != other->rank);
-      g_assert_cmpint (end->one_way, ==, other->one_way);
-      alike++;
-    }
-    g_assert_cmpuint (alike, ==, end->to >= 0 ? 2 : (guint) program->groups[end->group].size);
-    if (end->to >= 0)
-      g_assert_true (end->rank == end->from || end->rank == end->to);
-  }
-}
+  const SpTransferWait *wait = &g_array_index (all, SpTransferWait, i);
+  double least_s = INFINITY;
+  guint alike = 0;
 
-/* --- the split ---------------------------------------------------------------------------------------------------- */
-
-static void
-draw_times (GRand *random, GArray *ends)
-{
-  for (guint i = 0; i < ends->len; i++) {
-    SpTransferEnd *end = &g_array_index (ends, SpTransferEnd, i), *before = end - 1;
-    if (i > 0 && is_another_of_command (&g_array_index (ends, SpTransferEnd, 0), i, i - 1)) {
-      end->waited_s = before->waited_s; /* of both messages of a ring's step one wait */
+  for (guint j = 0; j < all->len; j++) {
+    const SpTransferWait *other = &g_array_index (all, SpTransferWait, j);
+    if (!is_same (wait, other))
       continue;
-    }
-    gboolean waits = !end->one_way || g_rand_boolean (random);
-    end->waited_s = waits ? g_rand_double_range (random, 0, 1) : -1;
-    end->took_s = end->one_way ? g_rand_double_range (random, 0, 1) : -1;
+    g_assert_true (i == j || wait->rank != other->rank);
+    least_s = MIN (least_s, wait->to >= 0 ? other->took_s : other->waited_s);
+    alike++;
   }
-}
-
-/* As the header says it, end by end: of all ends of what the command is, and of what it is not. */
-static double
-own_of (const GArray *ends, guint i)
-{
-  const SpTransferEnd *all = &g_array_index (ends, SpTransferEnd, 0);
-  double own_s = all[i].waited_s;
-
-  for (guint own = 0; own < ends->len; own++) {
-    if (own != i && !is_another_of_command (all, i, own))
-      continue;
-    for (guint j = 0; j < ends->len; j++) {
-      if (!is_same_transfer (&all[own], &all[j]))
-        continue;
-      if (all[i].one_way)
-        own_s = MIN (own_s, all[j].took_s);
-      else if (all[j].waited_s >= 0)
-        own_s = MIN (own_s, all[j].waited_s);
-    }
-  }
-  return MAX (own_s, 0);
+  g_assert_cmpuint (alike, ==, wait->to >= 0 ? 2 : (guint) wait->size);
+  if (wait->to >= 0)
+    g_assert_true (wait->rank == wait->from || wait->rank == wait->to);
+  g_assert_cmpfloat (wait->own_s, ==, MAX (MIN (wait->waited_s, least_s), 0));
 }
 
 static void
 test_case (gconstpointer data)
 {
-  g_autoptr (SpProgram) program = sp_program_new ();
   guint32 seed = g_test_rand_int ();
   g_autoptr (GRand) random = g_rand_new_with_seed (seed);
+  g_autoptr (GArray) all = g_array_new (FALSE, TRUE, sizeof (SpTransferWait));
+  g_autoptr (SpProgram) program = sp_program_new ();
+  Case c = { random, all, 0 };
+  double waited_s = 0;
 
   rehearse_case_write_with (data, TRUE, program);
-  g_autoptr (GArray) ends = ends_of_all (program);
-  check_ends (program, ends);
-  g_test_message ("%u ends, seed %u", ends->len, seed);
-  draw_times (random, ends);
-  sp_transfer_ends_split (&g_array_index (ends, SpTransferEnd, 0), ends->len);
-  for (guint i = 0; i < ends->len; i++)
-    g_assert_cmpfloat (g_array_index (ends, SpTransferEnd, i).own_s, ==, own_of (ends, i));
+  for (gint32 rank = 0; rank < program->world; rank++)
+    add_rank (program, rank, &c);
+  g_test_message ("%u waits, seed %u", all->len, seed);
+  sp_transfer_waits_split (&g_array_index (all, SpTransferWait, 0), all->len);
+  for (guint i = 0; i < all->len; i++) {
+    check_wait (all, i);
+    waited_s += MAX (g_array_index (all, SpTransferWait, i).waited_s, 0);
+  }
+  g_assert_cmpfloat_with_epsilon (waited_s, c.waited_s, 1e-9 * (1 + c.waited_s));
 }
 
-/* By hand: two ranks gather twice, the second once later by 3; then one sends to the other, which stood there for 9. */
+/* --- by hand ------------------------------------------------------------------------------------------------------ */
+
+/* Of two ranks one stood for a gather 5, the other 2; in another phase the second alone. One sends to the other, which
+ * stood for 9 until it came, and takes 1. */
 static void
 test_hand (void)
 {
-  SpTransferEnd ends[] = {
-    { .rank = 0, .command = 4, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 0, .waited_s = 5, .took_s = -1 },
-    { .rank = 0, .command = 7, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 1, .waited_s = 2, .took_s = -1 },
-    { .rank = 0,
-      .command = 9,
-      .group = SP_GROUP_PIPELINE,
-      .one_way = TRUE,
-      .from = 0,
-      .to = 1,
-      .waited_s = -1,
-      .took_s = 1 },
-    { .rank = 1, .command = 4, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 0, .waited_s = 2, .took_s = -1 },
-    { .rank = 1, .command = 7, .group = SP_GROUP_DATA, .from = 0, .to = -1, .number = 1, .waited_s = 0, .took_s = -1 },
-    { .rank = 1,
-      .command = 9,
-      .group = SP_GROUP_PIPELINE,
-      .one_way = TRUE,
-      .from = 0,
-      .to = 1,
-      .waited_s = 9,
-      .took_s = 9.5 },
+  SpTransferWait waits[] = {
+    { .rank = 0, .group = SP_GROUP_ZERO, .size = 2, .phase = SP_PHASE_FORWARD, .to = -1, .waited_s = 5, .took_s = -1 },
+    { .rank = 0, .group = SP_GROUP_PIPELINE, .size = 2, .from = 0, .to = 1, .waited_s = -1, .took_s = 1 },
+    { .rank = 1, .group = SP_GROUP_ZERO, .size = 2, .phase = SP_PHASE_FORWARD, .to = -1, .waited_s = 2, .took_s = -1 },
+    { .rank = 1, .group = SP_GROUP_ZERO, .size = 2, .phase = SP_PHASE_BACKWARD, .to = -1, .waited_s = 3, .took_s = -1 },
+    { .rank = 1, .group = SP_GROUP_PIPELINE, .size = 2, .from = 0, .to = 1, .waited_s = 9, .took_s = 9.5 },
   };
-  const double expected[] = { 2, 0, 0, 2, 0, 1 };
+  const double expected[] = { 2, 0, 2, 0, 1 };
 
-  sp_transfer_ends_split (ends, G_N_ELEMENTS (ends));
-  for (guint i = 0; i < G_N_ELEMENTS (ends); i++)
-    g_assert_cmpfloat (ends[i].own_s, ==, expected[i]);
+  sp_transfer_waits_split (waits, G_N_ELEMENTS (waits));
+  for (guint i = 0; i < G_N_ELEMENTS (waits); i++)
+    g_assert_cmpfloat (waits[i].own_s, ==, expected[i]);
 }
 
 int
