@@ -148,7 +148,8 @@ is_same_kernel (const SpPoint *p, const SpPoint *q)
          q->batch == p->batch && q->heads == p->heads;
 }
 
-/* Seconds of the point's operation without what ran beside it: as measured, or of a GEMM by its curve. 0: not known. */
+/* Seconds of the point's operation without what ran beside it: as measured, or of a GEMM, and of a transfer beside kernels,
+ * by its curve. 0: not known. */
 static double
 alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profile, const SpPoint *p)
 {
@@ -163,8 +164,10 @@ alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profi
                                       : q->bytes == p->bytes && q->ranks == p->ranks && q->nodes == p->nodes)
       return q->seconds;
   }
-  const SpCurve *curve = sp_profile_find (profile, SP_CURVE_GEMM, NULL, 0, 0);
-  return p->op == SP_MEASURED_GEMM && curve != NULL ? sp_fit_predict (curve, given, p, 0) : 0;
+  gboolean transfer = p->beside == SP_MEASURED_KERNEL;
+  gint32 ranks = transfer ? (gint32) p->ranks : 0, nodes = transfer ? (gint32) MAX (p->nodes, 1) : 0;
+  const SpCurve *curve = sp_profile_find (profile, kind_of_op[p->op], NULL, ranks, nodes);
+  return (transfer || p->op == SP_MEASURED_GEMM) && curve != NULL ? sp_fit_predict (curve, given, p, 0) : 0;
 }
 
 gboolean
