@@ -273,6 +273,7 @@ typedef enum {
 
 #define sp_op_is_communication(kind) ((kind) >= SP_OP_ALL_GATHER)
 #define sp_op_is_host_copy(kind) ((kind) >= SP_OP_TO_HOST)
+#define sp_op_is_one_way(kind) ((kind) == SP_OP_SEND || (kind) == SP_OP_RECEIVE)
 
 typedef enum {
   SP_OP_TRANS_A = 1 << 0,

@@ -57,9 +57,9 @@
  * once. A kernel beside communication slows by what its kind was measured to beside transfers, products and attention by
  * their waves; where it was not, by the mean of a GEMM's if it computes, of a copy's if memory alone bounds it. Async
  * communication takes longer, beyond its latency, by its factor beside a GEMM; gathers of updated parameters, which run
- * beside the optimizer, by that beside a copy and what they wait there; a transfer that was not timed beside anything by
- * the mean of those that were. The simulator still moves what is not latency over the cluster's links, at most as fast as
- * the curve says.
+ * beside the optimizer, by that beside its kernels, or else a copy, and what they wait there; a transfer that was not
+ * timed beside anything by the mean of those that were. The simulator still moves what is not latency over the cluster's
+ * links, at most as fast as the curve says.
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
  * most kernels are shorter than that GEMM, whose blocks it waits for. So a small transfer beside one long kernel is taken
