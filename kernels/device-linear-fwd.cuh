@@ -31,6 +31,27 @@ struct Forward {
   const float *tables = nullptr; /* device-linear-decay-tables.cuh, for the outputs by groups */
 };
 
+/* With these operands and no others. */
+static inline Forward
+forward_of (SpDevShape s, int64_t segment, SpDevTensor q, SpDevTensor keys, SpDevTensor values, SpDevTensor o)
+{
+  Forward f = {};
+
+  f.m = s.m;
+  f.batch = s.batch;
+  f.heads = s.heads;
+  f.kv_heads = s.kv_heads;
+  f.d = s.k;
+  f.c = s.n;
+  f.segment = segment;
+  f.queries = (const uint16_t *) q.data;
+  f.keys = (const uint16_t *) keys.data;
+  f.values = (const uint16_t *) values.data;
+  f.o = o;
+  f.is_wide = is_aligned (o.data, 16);
+  return f;
+}
+
 /* How a shape is cut: device-linear-fwd.cu. */
 struct Cut {
   bool by_groups;            /* outputs by device-linear-fwd-sm90.cu */
