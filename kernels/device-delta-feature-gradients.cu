@@ -212,7 +212,8 @@ add_pairs (float (&sums)[2][4], uint32_t a[4], const Level &l, const uint32_t b[
   mma (sums[1], a, b[2], b[3]);
 }
 
-/* What pairs make of the warp's tokens and 16 features, before the tokens' own factors. */
+/* What pairs make of the warp's tokens and 16 features, before the tokens' own factors: x of queries, or of keys that are
+ * written, y of keys that read. */
 struct PairSums {
   float x[2][4], y[2][4];
 };

@@ -66,7 +66,7 @@ state_product (const Delta &a, const Spot &s, uint32_t tile, const uint16_t *sta
     int row = i / (G::D / 8), piece = i % (G::D / 8);
     if (slice + row < a.c)
       sum += product_of_eight (load_words (tile + swizzled (row, piece)),
-                         *(const uint4 *) (states + (s.chunk * a.c + slice + row) * G::D + 8 * piece));
+                               *(const uint4 *) (states + (s.chunk * a.c + slice + row) * G::D + 8 * piece));
   }
   return sum;
 }

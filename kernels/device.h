@@ -248,8 +248,8 @@ typedef struct {
 
 /* Recurrences of the reference with its delta rule, and a decay a head (gates NULL: none) or a feature. q, keys, values, d_o
  * and their gradients, o: bf16, aligned to 16 bytes; k and n are multiples of 8; gates and dgates fp32, of a decay a feature
- * aligned to 16 bytes. beta may be absent, for 1. Where the states of few heads would leave most of a card idle, the sequence is cut, and the
- * states before the segments come from their transfers: the same chain as between ranks. */
+ * aligned to 16 bytes. beta may be absent, for 1. Where the states of few heads would leave most of a card idle, the
+ * sequence is cut, and the states before the segments come from their transfers: the same chain as between ranks. */
 #define SP_DEV_DELTA_MOST_K 128
 #define SP_DEV_DELTA_MOST_N 256
 size_t sp_dev_delta_scratch_bytes (const SpDevRecurrence *r); /* of delta, delta_own and delta_own_bwd */
@@ -293,9 +293,9 @@ cudaError_t sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTens
                               const float *gates, SpDevTensor beta, const float *state_in, SpDevTensor o, float *state,
                               void *scratch, cudaStream_t stream);
 /* The scratch has the states before and after all chunks in bf16: k n / 16 bytes a token and head. dstate_in: the
- * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. A decay a head goes the way of linear_bwd
- * where that has kernels by warpgroups; each of the heads that share keys then has gradients of its own, in bf16, before
- * they are summed. */
+ * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. A decay a head
+ * goes the way of linear_bwd where that has kernels by warpgroups; each of the heads that share keys then has gradients of
+ * its own, in bf16, before they are summed. */
 size_t sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r);
 cudaError_t sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                                   const float *gates, SpDevTensor beta, SpDevTensor d_o, const float *state_in,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The delta rule, with a decay a head, a feature and without: chunks of 64 tokens, sequences that are cut in segments, and sizes
- * around both. Queries and keys have a norm of 1, as models' have: without it the rule is not stable. */
+/* The delta rule, with a decay a head, a feature and without: chunks of 64 tokens, sequences that are cut in segments, and
+ * sizes around both. Queries and keys have a norm of 1, as models' have: without it the rule is not stable. */
 #include "kernels/cases/case.h"
 
 #include <math.h>
