@@ -21,6 +21,7 @@ template <typename G> struct Space {
   static constexpr int d_logs_at = 2 * Tiles<G>::rows_bytes, states_at = d_logs_at + CHUNK * log_row<G::D> () * 4;
   static constexpr int written_at = states_at + G::threads / 32 * G::D * 4; /* by warps; by 16 tokens */
   static_assert (written_at + CHUNK / 16 * G::D * 4 <= d_logs_at + 2 * Tiles<G>::step_bytes);
+  static_assert (bytes <= 160 * 1024); /* compute capability 8.0 has 163 KiB, 2 of which are weights */
 };
 
 /* Of a warp's 16 tokens and its features. */
