@@ -71,7 +71,8 @@ typedef struct {
   SpListTime gather, sync_each, sync_once, optimizer; /* sync_each: after every backward */
   gboolean sync_meets;                                /* sync_once has an op over pipeline stages ... */
   double sync_before;                                 /* ... after so many seconds */
-  SpBlockVolume each[SP_N_AXES], once[SP_N_AXES];     /* a micro-batch; a step */
+  SpBlockVolume each[SP_N_AXES], once[SP_N_AXES];     /* a micro-batch, but for GATHER; a step */
+  SpBlockVolume gathers[SP_N_AXES];                   /* of those that gather: sp_block_gathers */
   gint64 always[SP_N_CLASSES], step_end[SP_N_CLASSES];
   gint64 optimizer_bytes; /* workspace of the optimizer's list */
   gint64 host_bytes; /* ALWAYS in host memory */

@@ -28,6 +28,8 @@ typedef struct {
   char *source; /* NULL for assumed without a word */
 } SpQuantity;
 
+#define SP_N_FRAMEWORK_FLAGS 25
+
 /* What a key of a profile may be: SpUnit of ini.h, and bounds. */
 typedef struct {
   guint unit;
@@ -233,6 +235,8 @@ typedef struct {
   /* Outside the step, as checkpoints are loaded or saved, the whole of a stage's parameters lies in fp32 on each GPU,
    * beside the states; FALSE: shards alone. */
   gboolean whole_state_dict;
+  /* Of the flags above that say where they are from, by their rows: sp_framework_flag. Values are not used. */
+  SpQuantity flag_sources[SP_N_FRAMEWORK_FLAGS];
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
@@ -286,6 +290,9 @@ SpFramework *sp_framework_load (const char *path, GError **error);
 /* Of a text, as above. */
 SpFramework *sp_framework_parse (const char *path, const char *text, gsize length, GError **error);
 gboolean sp_framework_has_key (const char *key);
+/* The key of a row of the flags, NULL behind the last one, and what the framework has there. */
+const char *sp_framework_flag (const SpFramework *framework, guint row, const char **ret_word,
+                               const SpQuantity **ret_source);
 SpQuantity *sp_framework_quantity (SpFramework *framework, const char *key,
                                    SpQuantityRange *range); /* as of a device */
 void sp_framework_free (SpFramework *framework);

@@ -8,7 +8,8 @@
  * Gradient reduction and ZeRO (Rajbhandari et al., 1910.02054) over the data x sequence ranks, which hold the same
  * weights. Payload a step, for m micro-batches and a block of n parameters: stage 0 all-reduce n; 1 reduce-scatter and
  * all-gather 2 n; 2 a reduce-scatter each micro-batch (m + 1) n; 3 gathers for forward and backward and a
- * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false). Under a mirrored
+ * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false). With s slices that is
+ * 3 m s n; what is kept is gathered by a sequence's first slice for all of them, and is (1 + s) m n. Under a mirrored
  * schedule two pipeline stages hold the same weights: they sum their gradients once a step, before the data reduction
  * or, where that runs after every micro-batch, the shards after the last one.
  *
