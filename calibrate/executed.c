@@ -9,6 +9,8 @@
 #define NEWEST "2"
 #define OLDER "1" /* without rows exposed-transfer and waited */
 
+#define PRINTED 1e-8 /* numbers have nine digits */
+
 enum {
   PROGRAM,
   RANK,
@@ -73,14 +75,9 @@ sp_executed_free (SpExecuted *executed)
   g_free (executed);
 }
 
-/* Rows of a run follow each other. */
 static SpExecutedRun *
-run_of (SpExecuted *executed, const char *program)
+add_run (SpExecuted *executed, const char *program)
 {
-  SpExecutedRun *last = executed->runs->len > 0 ? executed->runs->pdata[executed->runs->len - 1] : NULL;
-
-  if (last != NULL && g_str_equal (last->program, program))
-    return last;
   SpExecutedRun *run = g_new0 (SpExecutedRun, 1);
   run->program = g_strdup (program);
   run->step_s = g_array_new (FALSE, FALSE, sizeof (double));
@@ -102,11 +99,47 @@ refuse (const Reader *r, guint column, const char *value, const char *expected, 
 }
 
 static gboolean
+refuse_name (const Reader *r, guint column, const char *value, const char *expected, const char *const *known,
+             GError **error)
+{
+  const char *near = sp_measured_nearest (value, known);
+  g_autofree char *nearest = near != NULL ? g_strdup_printf ("%s; did you mean %s?", expected, near) : NULL;
+
+  return refuse (r, column, value, nearest != NULL ? nearest : expected, error);
+}
+
+static gboolean
+refuse_twice (const Reader *r, char **cells, GError **error)
+{
+  g_autofree char *program = sp_measured_shown (cells[PROGRAM]), *name = sp_measured_shown (cells[NAME]);
+
+  return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, r->path, r->line, "%s%s%s of rank %s stands twice in %s",
+                           cells[ROW], *name != '\0' ? " " : "", name, cells[RANK], program);
+}
+
+/* Rows of a run follow each other; NULL where others stand between. */
+static SpExecutedRun *
+run_of (const Reader *r, const char *program, GError **error)
+{
+  const GPtrArray *runs = r->into->runs;
+
+  for (guint i = runs->len; i-- > 0;) {
+    if (!g_str_equal (((SpExecutedRun *) runs->pdata[i])->program, program))
+      continue;
+    if (i + 1 == runs->len)
+      return runs->pdata[i];
+    refuse (r, PROGRAM, program, "all rows of a program one after the other", error);
+    return NULL;
+  }
+  return add_run (r->into, program);
+}
+
+static gboolean
 read_times (const Reader *r, char **cells, double *ret_start_s, double *ret_end_s, GError **error)
 {
   for (guint c = START; c <= END; c++)
     if (!sp_measured_number (cells[c], 0, 1e9, c == START ? ret_start_s : ret_end_s))
-      return refuse (r, c, cells[c], "seconds, 0 or more", error);
+      return refuse (r, c, cells[c], "seconds from 0 to 1e9", error);
   return TRUE;
 }
 
@@ -118,7 +151,7 @@ rank_of (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
   gint64 rank;
 
   if (!sp_measured_whole (cells[RANK], 0, MOST, &rank)) {
-    refuse (r, RANK, cells[RANK], "a rank, 0 or more", error);
+    refuse (r, RANK, cells[RANK], "a rank from 0 to 65536", error);
     return NULL;
   }
   while (run->ranks->len <= rank) {
@@ -131,10 +164,15 @@ rank_of (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 static gboolean
 read_op_name (const Reader *r, char **cells, guint *ret, GError **error)
 {
-  for (*ret = 0; *ret < SP_N_OPS; (*ret)++)
-    if (g_str_equal (sp_op_name (*ret), cells[NAME]))
-      return TRUE;
-  return refuse (r, NAME, cells[NAME], "the name of an op", error);
+  const char *known[SP_N_OPS + 1] = { NULL };
+
+  for (guint op = 0; op < SP_N_OPS; op++)
+    known[op] = sp_op_name (op);
+  int op = sp_measured_index (cells[NAME], known);
+  if (op < 0)
+    return refuse_name (r, NAME, cells[NAME], "the name of an op", known, error);
+  *ret = (guint) op;
+  return TRUE;
 }
 
 static gboolean
@@ -144,7 +182,11 @@ read_op (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
   double start_s;
   guint op;
 
-  if (rank == NULL || !read_op_name (r, cells, &op, error) || !read_times (r, cells, &start_s, &rank->op_s[op], error))
+  if (rank == NULL || !read_op_name (r, cells, &op, error))
+    return FALSE;
+  if (rank->op_times[op] > 0)
+    return refuse_twice (r, cells, error);
+  if (!read_times (r, cells, &start_s, &rank->op_s[op], error))
     return FALSE;
   return sp_measured_whole (cells[M], 1, G_GINT64_CONSTANT (1) << 53, &rank->op_times[op]) ||
          refuse (r, M, cells[M], "a whole number from 1 to 2^53", error);
@@ -156,16 +198,28 @@ read_exposed (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
   SpExecutedRank *rank = rank_of (r, run, cells, error);
   double start_s;
 
-  return rank != NULL && read_times (r, cells, &start_s, &rank->exposed_s, error);
+  if (rank == NULL)
+    return FALSE;
+  if (rank->exposed_s >= 0)
+    return refuse_twice (r, cells, error);
+  return read_times (r, cells, &start_s, &rank->exposed_s, error);
 }
 
+/* A part of what its row exposed says, which stands before it. */
 static gboolean
 read_own (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
   SpExecutedRank *rank = rank_of (r, run, cells, error);
   double start_s;
 
-  return rank != NULL && read_times (r, cells, &start_s, &rank->own_s, error);
+  if (rank == NULL)
+    return FALSE;
+  if (rank->own_s >= 0)
+    return refuse_twice (r, cells, error);
+  if (!read_times (r, cells, &start_s, &rank->own_s, error))
+    return FALSE;
+  return rank->own_s <= rank->exposed_s * (1 + PRINTED) ||
+         refuse (r, END, cells[END], "at most what this rank's row exposed, which stands before it, has", error);
 }
 
 /* What a card said; 0 where it did not, or the file has no such column. */
@@ -174,7 +228,7 @@ read_said (const Reader *r, char **cells, guint column, double *ret, GError **er
 {
   *ret = 0;
   return column >= r->n_columns || *cells[column] == '\0' || sp_measured_number (cells[column], 0, 1e12, ret) ||
-         refuse (r, column, cells[column], "a number, 0 or more, or nothing", error);
+         refuse (r, column, cells[column], "a number from 0 to 1e12, or nothing", error);
 }
 
 static gboolean
@@ -204,13 +258,14 @@ read_bytes (const Reader *r, char **cells, gint64 *ret_bytes, GError **error)
 static gboolean
 read_payload (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 {
+  const char *known[SP_N_AXES + 1] = { NULL };
   gint64 bytes;
-  guint axis = 0;
 
-  while (axis < SP_N_AXES && !g_str_equal (sp_axis_name (axis), cells[NAME]))
-    axis++;
-  if (axis == SP_N_AXES)
-    return refuse (r, NAME, cells[NAME], "the name of an axis", error);
+  for (guint i = 0; i < SP_N_AXES; i++)
+    known[i] = sp_axis_name (i);
+  int axis = sp_measured_index (cells[NAME], known);
+  if (axis < 0)
+    return refuse_name (r, NAME, cells[NAME], "the name of an axis", known, error);
   if (!read_bytes (r, cells, &bytes, error))
     return FALSE;
   run->payload_bytes[axis] = MAX (run->payload_bytes[axis], bytes);
@@ -227,7 +282,7 @@ read_memory (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
   gint64 bytes, count;
 
   if (kind < 0)
-    return refuse (r, NAME, cells[NAME], "arena, scratch, context, communicators or used", error);
+    return refuse_name (r, NAME, cells[NAME], "arena, scratch, context, communicators or used", kinds, error);
   if (!read_bytes (r, cells, &bytes, error))
     return FALSE;
   if (kind == 2 && sp_measured_whole (cells[M], 0, 1 << 20, &count))
@@ -239,36 +294,25 @@ read_memory (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
 static gboolean
 read_row (const Reader *r, char **cells, GError **error)
 {
-  static const struct {
-    const char *row;
-    gboolean (*read) (const Reader *r, SpExecutedRun *run, char **cells, GError **error);
-  } rows[] = { { "step", read_step },
-               { "op", read_op },
-               { "exposed", read_exposed },
-               { "exposed-transfer", read_own },
-               { "wait", NULL },
-               { "waited", NULL },
-               { "overhead", NULL },
-               { "command", NULL },
-               { "payload", read_payload },
-               { "memory", read_memory },
-               { "loss", NULL },
-               { "gradient", NULL },
-               { "rounded", NULL },
-               { "rounded-loss", NULL } };
+  static gboolean (*const readers[]) (const Reader *r, SpExecutedRun *run, char **cells,
+                                      GError **error) = { read_step, read_op,      read_exposed,
+                                                          read_own,  read_payload, read_memory };
+  /* Those that are read, then those that are not. */
+  static const char *const rows[] = { "step",   "op",       "exposed", "exposed-transfer", "payload",
+                                      "memory", "wait",     "waited",  "overhead",         "command",
+                                      "loss",   "gradient", "rounded", "rounded-loss",     NULL };
   guint n = g_strv_length (cells);
 
   if (n != r->n_columns)
     return sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, r->path, r->line, "%u columns: expected %u", n,
                              r->n_columns);
-  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
-    if (g_str_equal (rows[i].row, cells[ROW]))
-      return rows[i].read == NULL || rows[i].read (r, run_of (r->into, cells[PROGRAM]), cells, error);
-  return refuse (
-      r, ROW, cells[ROW],
-      "step, op, exposed, exposed-transfer, wait, waited, overhead, command, payload, memory, loss, gradient, "
-      "rounded or rounded-loss",
-      error);
+  int row = sp_measured_index (cells[ROW], rows);
+  if (row < 0) {
+    g_autofree char *list = g_strjoinv (", ", (char **) rows), *expected = g_strconcat ("one of ", list, NULL);
+    return refuse_name (r, ROW, cells[ROW], expected, rows, error);
+  }
+  SpExecutedRun *run = run_of (r, cells[PROGRAM], error);
+  return run != NULL && ((guint) row >= G_N_ELEMENTS (readers) || readers[row](r, run, cells, error));
 }
 
 static gboolean
@@ -284,9 +328,10 @@ read_header (Reader *r, char **cells, GError **error)
   return TRUE;
 }
 
-static void
-read_comment (const char *line, SpExecuted *executed)
+static gboolean
+read_comment (const Reader *r, const char *line, GError **error)
 {
+  SpExecuted *executed = r->into;
   static const char card[] = "# card: ", attention[] = "# attention: ";
   const struct {
     const char *prefix;
@@ -294,8 +339,12 @@ read_comment (const char *line, SpExecuted *executed)
   } numbers[] = { { "# power_limit_w: ", &executed->power_limit_w }, { "# max_clock_hz: ", &executed->max_clock_hz } };
 
   for (guint i = 0; i < G_N_ELEMENTS (numbers); i++)
-    if (g_str_has_prefix (line, numbers[i].prefix))
-      sp_measured_number (line + strlen (numbers[i].prefix), 0, 1e12, numbers[i].to);
+    if (g_str_has_prefix (line, numbers[i].prefix) &&
+        !sp_measured_number (line + strlen (numbers[i].prefix), 0, 1e12, numbers[i].to)) {
+      g_autofree char *shown = sp_measured_shown (line);
+      return sp_measured_fail (error, SP_MEASURED_ERROR_VALUE, r->path, r->line, "%s: expected a number from 0 to 1e12",
+                               shown);
+    }
 
   if (g_str_has_prefix (line, card)) {
     g_free (executed->card);
@@ -306,6 +355,7 @@ read_comment (const char *line, SpExecuted *executed)
     executed->attention =
         g_str_equal (line + strlen (attention), "quickest") ? NULL : g_strdup (line + strlen (attention));
   }
+  return TRUE;
 }
 
 SpExecuted *
@@ -318,18 +368,21 @@ sp_executed_parse (const char *path, const char *text, gsize length, GError **er
   executed->runs = g_ptr_array_new_with_free_func (run_free);
   executed->card = g_strdup ("");
   executed->attention = g_strdup (SP_OWN_LIBRARY);
-  if (!g_utf8_validate (text, (gssize) length, NULL) ||
-      !(g_str_has_prefix (text, VERSION NEWEST "\n") || g_str_has_prefix (text, VERSION OLDER "\n"))) {
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  for (guint i = 0; lines[i] != NULL; i++)
+    if (g_str_has_suffix (lines[i], "\r"))
+      lines[i][strlen (lines[i]) - 1] = '\0';
+  if (!g_utf8_validate (text, (gssize) length, NULL) || lines[0] == NULL ||
+      !(g_str_equal (lines[0], VERSION NEWEST) || g_str_equal (lines[0], VERSION OLDER))) {
     sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, path, 1,
                       "expected \"" VERSION NEWEST "\" in the first line, or " OLDER
                       ": what seqpar-measure execute writes");
     return NULL;
   }
-  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
   for (guint i = 1; lines[i] != NULL; i++) {
     r.line = i + 1;
-    if (lines[i][0] == '#')
-      read_comment (lines[i], executed);
+    if (lines[i][0] == '#' && !read_comment (&r, lines[i], error))
+      return NULL;
     if (lines[i][0] == '#' || lines[i][0] == '\0')
       continue;
     g_auto (GStrv) cells = g_strsplit (lines[i], ",", -1);

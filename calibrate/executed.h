@@ -5,8 +5,9 @@
  * What seqpar-measure execute wrote (its columns: calibrate/execute.h), run by run: for who compares it with what was
  * predicted. GLib alone.
  *
- * Errors are of SP_MEASURED_ERROR, one line, FILE:LINE first: unknown columns, rows and names, numbers that are not
- * finite, negative, or end before they begin.
+ * Errors are of SP_MEASURED_ERROR, one line, FILE:LINE first: unknown columns, rows and names, numbers that are negative
+ * or not finite, what stands twice of a rank, a program that comes again behind another, and transfers' own part of a wait
+ * above the wait.
  */
 
 #include "calibrate/measured.h"

@@ -22,19 +22,24 @@ error_of (double predicted, double measured)
 }
 
 typedef struct {
-  double median, p90, worst;
+  double median, p90, worst; /* negative: nothing was measured */
 } Spread;
 
 static Spread
 spread_of (const SpCheckedRun *all, guint n, gboolean memory)
 {
   g_autofree double *errors = g_new (double, MAX (n, 1));
+  guint said = 0;
 
-  for (guint i = 0; i < n; i++)
-    errors[i] = fabs (memory ? error_of (all[i].predicted_memory_bytes, all[i].memory_bytes)
-                             : error_of (all[i].predicted_s, all[i].step_s));
-  qsort (errors, n, sizeof *errors, compare_numbers);
-  return (Spread){ errors[n / 2], errors[(n - 1) * 9 / 10], errors[n - 1] };
+  for (guint i = 0; i < n; i++) {
+    double measured = memory ? all[i].memory_bytes : all[i].step_s;
+    if (measured > 0)
+      errors[said++] = fabs (error_of (memory ? all[i].predicted_memory_bytes : all[i].predicted_s, measured));
+  }
+  if (said == 0)
+    return (Spread){ -1, -1, -1 };
+  qsort (errors, said, sizeof *errors, compare_numbers);
+  return (Spread){ errors[said / 2], errors[(said - 1) * 9 / 10], errors[said - 1] };
 }
 
 static gboolean
@@ -79,6 +84,19 @@ add_exposed (SpTable *table, const SpExposed *exposed, gboolean own)
   }
 }
 
+static void
+add_memory (SpTable *table, const SpCheckedRun *c)
+{
+  gboolean said = c->memory_bytes > 0;
+
+  sp_table_take (table, said ? sp_text_bytes (c->memory_bytes) : g_strdup ("not said"));
+  sp_table_take (table, sp_text_bytes (c->predicted_memory_bytes));
+  if (said)
+    add_signed_percent (table, error_of (c->predicted_memory_bytes, c->memory_bytes));
+  else
+    sp_table_cell (table, "");
+}
+
 /* Whether runs say the transfers' own part of waits. */
 static gboolean
 says_own (const SpCheckedRun *all, guint n)
@@ -113,9 +131,7 @@ add_runs (const SpCheckedRun *all, guint n, GString *out)
     sp_table_take (table, sp_text_seconds (c->predicted_s));
     add_signed_percent (table, error_of (c->predicted_s, c->step_s));
     add_exposed (table, &c->exposed, own);
-    sp_table_take (table, sp_text_bytes (c->memory_bytes));
-    sp_table_take (table, sp_text_bytes (c->predicted_memory_bytes));
-    add_signed_percent (table, error_of (c->predicted_memory_bytes, c->memory_bytes));
+    add_memory (table, c);
     sp_table_cell (table, c->bytes_agree ? "equal" : "DIFFER");
   }
   sp_table_print (table, 0, out);
@@ -153,6 +169,8 @@ add_ops (const SpCheckedRun *all, guint n, GString *out)
 static void
 add_spread (const char *what, Spread s, GString *out)
 {
+  if (s.worst < 0)
+    return;
   g_string_append_printf (out, "%s: median error %.1f %%, 90th percentile %.1f %%, worst %.1f %%\n", what,
                           100 * s.median, 100 * s.p90, 100 * s.worst);
 }
@@ -243,6 +261,30 @@ add_json_ops (JsonBuilder *b, const SpCheckedOps *ops)
   json_builder_end_object (b);
 }
 
+/* Of what a file does not say, and negative here, null. */
+static void
+add_said (JsonBuilder *b, const char *name, double value)
+{
+  if (value >= 0)
+    sp_json_number (b, name, value);
+  else
+    sp_json_string (b, name, NULL);
+}
+
+static void
+add_json_exposed (JsonBuilder *b, const SpExposed *exposed)
+{
+  add_said (b, "exposed_s", exposed->measured_s);
+  add_said (b, "predicted_exposed_s", exposed->predicted_s);
+  add_said (b, "as_ran_exposed_s", exposed->as_ran_s);
+  add_said (b, "exposed_transfer_s", exposed->own_s);
+  add_said (b, "predicted_exposed_transfer_s", exposed->predicted_own_s);
+  if (exposed->measured_s >= 0)
+    sp_json_bool (b, "exposed_agrees", exposed->agrees);
+  else
+    sp_json_string (b, "exposed_agrees", NULL);
+}
+
 static gboolean
 add_json (const SpCheckedRun *all, guint n, Spread time, Spread memory, GString *out, GError **error)
 {
@@ -252,8 +294,8 @@ add_json (const SpCheckedRun *all, guint n, Spread time, Spread memory, GString 
   sp_json_number (b, "time_median_error", time.median);
   sp_json_number (b, "time_p90_error", time.p90);
   sp_json_number (b, "time_worst_error", time.worst);
-  sp_json_number (b, "memory_median_error", memory.median);
-  sp_json_number (b, "memory_worst_error", memory.worst);
+  add_said (b, "memory_median_error", memory.median);
+  add_said (b, "memory_worst_error", memory.worst);
   sp_json_whole (b, "inside_interval", count_inside (all, n, FALSE));
   sp_json_whole (b, "inside_interval_of_curves", count_inside (all, n, TRUE));
   json_builder_set_member_name (b, "runs");
@@ -263,15 +305,13 @@ add_json (const SpCheckedRun *all, guint n, Spread time, Spread memory, GString 
     sp_json_string (b, "program", all[i].run->program);
     sp_json_number (b, "step_time_s", all[i].step_s);
     sp_json_number (b, "predicted_step_time_s", all[i].predicted_s);
-    sp_json_number (b, "exposed_s", all[i].exposed.measured_s);
-    sp_json_number (b, "predicted_exposed_s", all[i].exposed.predicted_s);
-    sp_json_number (b, "as_ran_exposed_s", all[i].exposed.as_ran_s);
-    sp_json_number (b, "exposed_transfer_s", all[i].exposed.own_s);
-    sp_json_number (b, "predicted_exposed_transfer_s", all[i].exposed.predicted_own_s);
-    sp_json_bool (b, "exposed_agrees", all[i].exposed.agrees);
-    sp_json_whole (b, "memory_bytes", all[i].memory_bytes);
+    add_json_exposed (b, &all[i].exposed);
+    if (all[i].memory_bytes > 0)
+      sp_json_whole (b, "memory_bytes", all[i].memory_bytes);
+    else
+      sp_json_string (b, "memory_bytes", NULL);
     sp_json_whole (b, "predicted_memory_bytes", all[i].predicted_memory_bytes);
-    sp_json_number (b, "clock", all[i].clock);
+    add_said (b, "clock", all[i].clock > 0 ? all[i].clock : -1);
     sp_json_number (b, "predicted_clock", all[i].predicted_clock);
     sp_json_bool (b, "bytes_agree", all[i].bytes_agree);
     add_json_ops (b, all[i].ops);

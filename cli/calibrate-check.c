@@ -56,7 +56,6 @@ compare_ops (const SpEstimator *estimator, const SpProgram *program, const SpRec
              SpCheckedRun *c, GError **error)
 {
   SpCost cost = estimator->cost;
-  gboolean same = TRUE;
   sp_cost_set_paths (&cost, estimator->cluster, program);
   for (guint i = 0; i < recording->commands->len; i++) {
     const SpCommand *command = &g_array_index (recording->commands, SpCommand, i);
@@ -66,12 +65,15 @@ compare_ops (const SpEstimator *estimator, const SpProgram *program, const SpRec
     sum->n++;
   }
   for (guint op = 0; op < SP_N_OPS; op++) {
+    gint64 times = sp_executed_rank (c->run, 0)->op_times[op];
     c->ops[op].measured_s = sp_executed_rank (c->run, 0)->op_s[op];
-    same &= c->ops[op].n == sp_executed_rank (c->run, 0)->op_times[op];
+    if (c->ops[op].n != times)
+      return sp_cli_fail (error, SP_CLI_ERROR_INPUT,
+                          "%s: %s: rank 0 ran %" G_GINT64_FORMAT " times %s, expected %" G_GINT64_FORMAT
+                          " as its scenario is now",
+                          csv, c->run->program, times, sp_op_name (op), c->ops[op].n);
   }
-  return same || sp_cli_fail (error, SP_CLI_ERROR_INPUT,
-                              "%s: %s: it did not run what its scenario says now: other ops, or as many as %u", csv,
-                              c->run->program, recording->commands->len);
+  return TRUE;
 }
 
 /* Attention of one library is not held against curves of another, nor the quickest of two against those of one. */
@@ -117,6 +119,9 @@ compare_run (const SpCheckOptions *o, const SpExecuted *executed, char **sets, S
   framework.attention_library = executed->attention;
   sp_estimator_init (&estimator, s->arch, s->cluster, &framework, SP_MFU_SEQPAR);
   sp_estimate_layout (&estimator, program, &s->layout, &s->run, &estimate);
+  if (c->run->ranks->len > (guint) program->world)
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "%s: %s: has a rank %u, and its scenario %d GPUs", csv,
+                        c->run->program, c->run->ranks->len - 1, program->world);
   if (!check_attention (csv, executed, s->cluster->profile, program, error))
     return FALSE;
   if (!sp_simulate (&estimator, program, &s->run, &s->variations, &options, &simulated, error))

@@ -54,7 +54,7 @@ debug_rank (const SpExecutedRun *run, guint rank, const SpSimulated *simulated)
            1e6 * waited_of_rank (simulated, rank, FALSE), 1e6 * waited_of_rank (simulated, rank, TRUE));
 }
 
-/* Means over the ranks that the file says something of. */
+/* Means over the ranks that the file says something of; of own parts where it says them of all of these. */
 static void
 sum_ranks (const SpExecutedRun *run, guint world, const SpSimulated *simulated, const SpSimulated *as_ran,
            SpExposed *ret)
@@ -81,8 +81,8 @@ sum_ranks (const SpExecutedRun *run, guint world, const SpSimulated *simulated, 
   }
   for (guint i = 0; i < G_N_ELEMENTS (sums); i++)
     *sums[i] = n > 0 ? *sums[i] / n : -1;
-  ret->own_s = n_own > 0 ? own_s / n_own : -1;
-  ret->predicted_own_s = n_own > 0 ? predicted_own_s / n_own : -1;
+  ret->own_s = n_own > 0 && n_own == n ? own_s / n_own : -1;
+  ret->predicted_own_s = n_own > 0 && n_own == n ? predicted_own_s / n_own : -1;
 }
 
 gboolean

@@ -264,6 +264,65 @@ test_attention (void)
   g_assert_cmpint (without.status, ==, 0);
 }
 
+/* One run of the pair whose waits were split, without the rows that have `without` in them, and with `more`. */
+static Run
+check_part (const char *without, const char *more, gboolean json)
+{
+  static const char program[] = "l350m-16k-lasp2-v1-zero1.prog,";
+  g_autofree char *executed = shipped ("executed", "h200x2-apart.csv"), *scenarios = shipped ("executed", "."),
+                  *all = NULL;
+  g_autofree char *path = g_build_filename (folder, "part.csv", NULL);
+  g_autoptr (GString) part = g_string_new (NULL);
+
+  g_assert_true (g_file_get_contents (executed, &all, NULL, NULL));
+  g_auto (GStrv) lines = g_strsplit (all, "\n", -1);
+  for (guint i = 0; lines[i] != NULL; i++) {
+    gboolean head = lines[i][0] == '#' || g_str_has_prefix (lines[i], "program,");
+    if ((head || g_str_has_prefix (lines[i], program)) && (without == NULL || strstr (lines[i], without) == NULL))
+      g_string_append_printf (part, "%s\n", lines[i]);
+  }
+  if (more != NULL)
+    g_string_append_printf (part, "%s%s\n", program, more);
+  g_assert_true (g_file_set_contents (path, part->str, -1, NULL));
+  return run_cli ("calibrate", "check", "h200-1x2", path, "--scenarios", scenarios, "--tolerance", "50%",
+                  json ? "--json" : "--ops");
+}
+
+/* What a file does not say of a run is null, and no number is made of it. */
+static void
+test_not_said (void)
+{
+  g_auto (Run) whole = check_part (NULL, NULL, FALSE), memory = check_part (",memory,", NULL, TRUE);
+  g_auto (Run) text = check_part (",memory,", NULL, FALSE), waits = check_part (",exposed", NULL, TRUE);
+  g_auto (Run) half = check_part (".prog,1,exposed-transfer,", NULL, TRUE);
+  const Run *const all[] = { &whole, &memory, &text, &waits, &half };
+
+  for (guint i = 0; i < G_N_ELEMENTS (all); i++)
+    g_assert_cmpint (all[i]->status, ==, 0);
+  assert_contains (whole.out, "memory: median error");
+  assert_contains (whole.out, "waits for ranks that came late");
+  assert_contains (memory.out, "\"memory_worst_error\" : null");
+  assert_contains (memory.out, "\"memory_bytes\" : null");
+  assert_contains (text.out, "not said");
+  g_assert_null (strstr (text.out, "memory: median error"));
+  assert_contains (waits.out, "\"exposed_s\" : null");
+  assert_contains (waits.out, "\"exposed_agrees\" : null");
+  assert_contains (half.out, "\"exposed_transfer_s\" : null"); /* a mean of one rank is none of both */
+  g_assert_null (strstr (half.out, "\"exposed_s\" : null"));
+}
+
+static void
+test_other_run (void)
+{
+  static const char *const few[] = { "l350m-16k-lasp2-v1-zero1.prog: rank 0 ran 0 times gemm, expected ", NULL };
+  static const char *const more[] = { "has a rank 7, and its scenario 2 GPUs", NULL };
+
+  g_auto (Run) no_ops = check_part (",op,", NULL, FALSE);
+  assert_refused (&no_ops, 1, few);
+  g_auto (Run) rank = check_part (NULL, "7,exposed,,,,0,,,0,,,,,,0,0,0,0.001,,,,", FALSE);
+  assert_refused (&rank, 1, more);
+}
+
 static void
 test_wrong (void)
 {
@@ -290,6 +349,8 @@ main (int argc, char **argv)
   g_test_add_func ("/cli-check/one", test_one);
   g_test_add_func ("/cli-check/chain", test_chain);
   g_test_add_func ("/cli-check/attention", test_attention);
+  g_test_add_func ("/cli-check/not-said", test_not_said);
+  g_test_add_func ("/cli-check/other-run", test_other_run);
   g_test_add_func ("/cli-check/wrong", test_wrong);
   int status = g_test_run ();
   remove_folder ();

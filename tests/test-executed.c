@@ -62,6 +62,21 @@ test_read (void)
   g_assert_cmpfloat (sp_executed_rank (b, 0)->exposed_s, <, 0);
 }
 
+/* As an editor of Windows leaves it: the same. */
+static void
+test_line_ends (void)
+{
+  g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
+  g_autofree char *with = g_strjoinv ("\r\n", lines);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpExecuted) executed = sp_executed_parse ("a.csv", with, strlen (with), &error);
+
+  g_assert_no_error (error);
+  g_assert_cmpstr (executed->card, ==, "A card");
+  g_assert_cmpuint (executed->runs->len, ==, 2);
+  g_assert_cmpfloat (sp_executed_step_s (executed->runs->pdata[0]), ==, 0.2);
+}
+
 /* Version 2: of what a rank's kernels waited the transfers' own part, each wait by itself, and nothing of the other rank. */
 static void
 test_own (void)
@@ -130,6 +145,10 @@ test_attention (void)
   }
 }
 
+#define OP "a,0,op,norm,,,0,,,1,,,,,,0,0,0,1\n"
+#define EXPOSED(s) "a,0,exposed,,,,0,,,0,,,,,,0,0,0," s "\n"
+#define OWN(s) "a,0,exposed-transfer,,,,0,,,0,,,,,,0,0,0," s "\n"
+
 static const struct {
   const char *text, *where, *word;
 } wrong[] = {
@@ -147,7 +166,17 @@ static const struct {
   { HEAD "a,0,payload,wing,,,0,,,0,,,,,,1,0,0,0\n", "a.csv:4: name = \"wing\"", "axis" },
   { HEAD "a,0,payload,ring,,,0,,,0,,,,,,-1,0,0,0\n", "a.csv:4: bytes = \"-1\"", "whole" },
   { HEAD "a,0,memory,heap,,,0,,,0,,,,,,1,0,0,0\n", "a.csv:4: name = \"heap\"", "arena" },
-  { HEAD "a,-1,exposed,,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: rank = \"-1\"", "0 or more" },
+  { HEAD "a,-1,exposed,,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: rank = \"-1\"", "from 0 to 65536" },
+  { HEAD "a,0,exposed-transfers,,,,0,,,0,,,,,,0,0,0,1\n", "a.csv:4: row = ", "did you mean exposed-transfer?" },
+  { HEAD "a,0,op,gem,,,0,,,1,,,,,,0,0,0,1\n", "a.csv:4: name = \"gem\"", "did you mean gemm?" },
+  { HEAD OP OP, "a.csv:5: op norm of rank 0", "twice in a" },
+  { HEAD EXPOSED ("2") EXPOSED ("2"), "a.csv:5: exposed of rank 0", "twice in a" },
+  { HEAD EXPOSED ("2") OWN ("1") OWN ("1"), "a.csv:6: exposed-transfer of rank 0", "twice in a" },
+  { HEAD EXPOSED ("2") OWN ("2.001"), "a.csv:5: end_s = \"2.001\"", "at most" },
+  { HEAD OWN ("1") EXPOSED ("2"), "a.csv:4: end_s = \"1\"", "before it" },
+  { HEAD OP "b,0,step,,,,0,,,0,,,,,,0,0,0,1\n" EXPOSED ("1"), "a.csv:6: program = \"a\"", "one after the other" },
+  { HEAD "# max_clock_hz: fast\n" OP, "a.csv:4: # max_clock_hz: fast", "a number" },
+  { HEAD "# power_limit_w: -700\n" OP, "a.csv:4: # power_limit_w: -700", "a number" },
 };
 
 static void
@@ -170,6 +199,7 @@ main (int argc, char **argv)
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/executed/attention", test_attention);
   g_test_add_func ("/executed/card", test_card);
+  g_test_add_func ("/executed/line-ends", test_line_ends);
   g_test_add_func ("/executed/own", test_own);
   g_test_add_func ("/executed/read", test_read);
   g_test_add_func ("/executed/wrong", test_wrong);
