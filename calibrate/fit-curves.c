@@ -493,6 +493,8 @@ missing_of (const SpFitTask *task, const SpCurve *curve)
                             n == 1 ? "" : "s");
   if (task->kind == SP_CURVE_KERNEL && curve->op == SP_N_OPS)
     return g_strdup_printf ("%s is no form of an op (as norm-bwd/1f.3): seqpar-measure kernels, of this version", name);
+  if (!sp_curve_is_known (curve))
+    return g_strdup_printf ("%s is of no op that there is: seqpar-measure kernels, of this version", name);
   if (task->kind == SP_CURVE_KERNEL && n < 4)
     return g_strdup_printf ("%s has %u size%s: at least 4 are needed: seqpar-measure kernels, with scenarios of more "
                             "sequence lengths",

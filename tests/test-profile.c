@@ -63,6 +63,8 @@ test_read (void)
   g_assert_cmpstr (again->str, ==, out->str);
 }
 
+#define BESIDE "wait = 80 us\nfactor = 1.2\n"
+
 static const struct {
   const char *text, *words[3];
 } refused[] = {
@@ -86,6 +88,16 @@ static const struct {
   { HEAD ALL_GATHER "begin-2 = 1 MiB\n", { "begin-2 = \"1 MiB\"", "more than end-1" } },
   { HEAD "[all-gather.2x1]\nbegin-1 = 8 B\nend-1 = 4 B\n", { "end-1 = \"4 B\"", "from 8 B" } },
   { HEAD ALL_GATHER "begin-2 = 4 MiB\nend-2 = 1 GiB\n", { "latency-2: missing" } },
+  { HEAD "[beside.2x1.all-gathr]\n" BESIDE, { "[beside.2x1.all-gathr]", "did you mean [beside.2x1.all-gather]?" } },
+  { HEAD "[beside.4x2.all-gather-adamm]\n" BESIDE, { "did you mean [beside.4x2.all-gather-adam]?" } },
+  { HEAD "[beside.2x.all-gather]\n" BESIDE, { "[beside.2x.all-gather]", "ranks and nodes" } },
+  { HEAD "[beside.2x3.all-gather]\n" BESIDE, { "[beside.2x3.all-gather]", "ranks and nodes" } },
+  { HEAD "[beside.all-gather]\n" BESIDE, { "[beside.all-gather]", "ranks and nodes" } },
+  { HEAD "[beside.2x1]\n" BESIDE, { "[beside.2x1]", "a transfer and what it ran beside" } },
+  { HEAD "[beside.2x1.gemm-all-gather]\n" BESIDE, { "[beside.2x1.gemm-all-gather]", "a transfer" } },
+  { HEAD "[beside.2x1.norm]\n" BESIDE, { "[beside.2x1.norm]", "a transfer" } },
+  { HEAD "[slowdown.2x1.acumulate]\nslowdown = 0.1\n", { "did you mean [slowdown.2x1.accumulate]?" } },
+  { HEAD "[slowdown.2x1.all-gather-norm]\nslowdown = 0.1\n", { "[slowdown.2x1.all-gather-norm]", "an op" } },
 };
 
 static void

@@ -76,22 +76,6 @@ set_kernels (SpCost *cost, const SpProfile *profile, const char *library)
             G_N_ELEMENTS (linear_backward));
 }
 
-/* What a curve of something beside something else is of: the transfer, and behind its name "" of a GEMM or the word for
- * another kernel. FALSE: of no transfer that is known. */
-static gboolean
-split_variant (const SpCurve *curve, SpCurveKind *ret_transfer, const char **ret_kernel)
-{
-  for (guint kind = SP_CURVE_SEND_RECEIVE; curve->variant != NULL && kind <= SP_CURVE_BROADCAST; kind++) {
-    const char *name = sp_curve_kind_name ((SpCurveKind) kind);
-    if (!g_str_has_prefix (curve->variant, name))
-      continue;
-    *ret_kernel = curve->variant + strlen (name);
-    *ret_transfer = (SpCurveKind) kind;
-    return **ret_kernel == '\0' || *(*ret_kernel)++ == '-';
-  }
-  return FALSE;
-}
-
 /* Mean of slot `slot` of the curves of the kind with the kernel, and with the transfer unless that is SP_N_CURVES: beyond
  * `without`, each at least 0. `or_else` if there is none. */
 static double
@@ -105,7 +89,7 @@ mean_of (const SpProfile *profile, SpCurveKind kind, const char *kernel, SpCurve
     const SpCurve *curve = profile->curves->pdata[i];
     SpCurveKind of;
     const char *beside;
-    if (curve->kind != kind || !split_variant (curve, &of, &beside) || !g_str_equal (beside, kernel) ||
+    if (curve->kind != kind || !sp_curve_split (curve, &of, &beside) || !g_str_equal (beside, kernel) ||
         (transfer != SP_N_CURVES && of != transfer))
       continue;
     sum += MAX (curve->value[slot].value - without, 0);

@@ -28,6 +28,34 @@ refuse_group (const SpIni *ini, const char *group, GError **error, const char *p
                         near != NULL ? "; did you mean [" : "", near != NULL ? near : "", near != NULL ? "]?" : "");
 }
 
+/* Of something beside something else, which no reader would look for. */
+static gboolean
+refuse_variant (const SpIni *ini, const char *group, const SpCurve *curve, GError **error)
+{
+  gboolean beside = curve->kind == SP_CURVE_BESIDE;
+  const char *kind = sp_curve_kind_name (curve->kind);
+  gint32 ranks = curve->ranks > 0 ? curve->ranks : 2, nodes = MAX (curve->nodes, 1);
+  g_autoptr (GPtrArray) names = g_ptr_array_new_with_free_func (g_free);
+
+  for (guint t = SP_CURVE_SEND_RECEIVE; t <= SP_CURVE_BROADCAST; t++) {
+    const char *transfer = sp_curve_kind_name ((SpCurveKind) t);
+    g_ptr_array_add (names, g_strdup_printf ("%s.%dx%d.%s", kind, ranks, nodes, transfer));
+    g_ptr_array_add (names, g_strdup_printf ("%s.%dx%d.%s-copy", kind, ranks, nodes, transfer));
+    for (guint op = 0; beside && op < SP_N_OPS; op++)
+      g_ptr_array_add (names,
+                       g_strdup_printf ("%s.%dx%d.%s-%s", kind, ranks, nodes, transfer, sp_op_name ((SpOpKind) op)));
+  }
+  for (guint op = 0; !beside && op < SP_N_OPS; op++)
+    g_ptr_array_add (names, g_strdup_printf ("%s.%dx%d.%s", kind, ranks, nodes, sp_op_name ((SpOpKind) op)));
+  g_ptr_array_add (names, NULL);
+  return refuse_group (ini, group, error,
+                       beside ? "expected ranks and nodes, a transfer and what it ran beside, as in "
+                                "[beside.2x1.all-gather] or [beside.2x1.all-gather-adam]"
+                              : "expected ranks and nodes, and an op or what it ran beside, as in "
+                                "[slowdown.2x1.norm] or [slowdown.2x1.all-gather-copy]",
+                       sp_nearest (group, (const char *const *) names->pdata));
+}
+
 /* kind[.RANKSxNODES][.variant] */
 static SpCurve *
 curve_of_group (const SpIni *ini, SpProfile *profile, const char *group, GError **error)
@@ -60,6 +88,11 @@ curve_of_group (const SpIni *ini, SpProfile *profile, const char *group, GError 
   curve->nodes = nodes;
   if (kind == SP_CURVE_KERNEL && curve->op == SP_N_OPS) {
     refuse_group (ini, group, error, "expected an op's form behind kernel, as in [kernel.norm-bwd.1f.3]", NULL);
+    return NULL;
+  }
+  gboolean beside = kind == SP_CURVE_BESIDE || kind == SP_CURVE_SLOWDOWN;
+  if (!sp_curve_is_known (curve) || (beside && ranks == 0)) {
+    refuse_variant (ini, group, curve, error);
     return NULL;
   }
   return curve;

@@ -133,6 +133,42 @@ sp_curve_is_of_library (const SpCurve *curve, const char *library)
 }
 
 gboolean
+sp_curve_split (const SpCurve *curve, SpCurveKind *ret_transfer, const char **ret_kernel)
+{
+  for (guint kind = SP_CURVE_SEND_RECEIVE; curve->variant != NULL && kind <= SP_CURVE_BROADCAST; kind++) {
+    const char *name = sp_curve_kind_name ((SpCurveKind) kind);
+    if (!g_str_has_prefix (curve->variant, name))
+      continue;
+    *ret_kernel = curve->variant + strlen (name);
+    *ret_transfer = (SpCurveKind) kind;
+    return **ret_kernel == '\0' || *(*ret_kernel)++ == '-';
+  }
+  return FALSE;
+}
+
+static gboolean
+is_kernel (const char *word)
+{
+  for (guint op = 0; op < SP_N_OPS; op++)
+    if (g_strcmp0 (sp_op_name ((SpOpKind) op), word) == 0)
+      return !sp_op_is_communication ((SpOpKind) op);
+  return FALSE;
+}
+
+gboolean
+sp_curve_is_known (const SpCurve *curve)
+{
+  SpCurveKind transfer;
+  const char *kernel;
+
+  if (curve->kind != SP_CURVE_BESIDE && curve->kind != SP_CURVE_SLOWDOWN)
+    return TRUE;
+  if (!sp_curve_split (curve, &transfer, &kernel))
+    return curve->kind == SP_CURVE_SLOWDOWN && is_kernel (curve->variant);
+  return *kernel == '\0' || g_str_equal (kernel, "copy") || (curve->kind == SP_CURVE_BESIDE && is_kernel (kernel));
+}
+
+gboolean
 sp_curve_is_optional (SpCurveKind kind, guint slot)
 {
   return (kind == SP_CURVE_KERNEL && slot != SP_KERNEL_LAUNCH) ||

@@ -149,6 +149,11 @@ gboolean sp_curve_is_of_library (const SpCurve *curve, const char *library);
 /* Whether softmax attention of the library was timed, by itself or as a program's kernel. ret_timed (or NULL): all
  * whose was, as messages list them, or ""; free with g_free. */
 gboolean sp_profile_has_library (const SpProfile *profile, const char *library, char **ret_timed);
+/* What a curve of something beside something else is of: the transfer, and behind its name "" of a GEMM or the word for
+ * another kernel. FALSE: of no transfer that is known. */
+gboolean sp_curve_split (const SpCurve *curve, SpCurveKind *ret_transfer, const char **ret_kernel);
+/* FALSE: of a kind whose variants are all known (beside, slowdown), one that nothing reads. */
+gboolean sp_curve_is_known (const SpCurve *curve);
 /* Whether the slot may be left out of a file, where 0 is no part of the formula. */
 gboolean sp_curve_is_optional (SpCurveKind kind, guint slot);
 /* FALSE: one that is left out so. */

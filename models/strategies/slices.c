@@ -139,21 +139,35 @@ slices_add_up (const SpCase *c)
   return sum == c->run->sequence;
 }
 
+/* As many slices as the layout says, as equal as they can be: "10924*2,10920"; nothing where there are fewer parts. */
+static void
+add_equal_slices (const SpCase *c, const char *before, GString *out)
+{
+  gint64 parts = token_parts (c), units = c->run->sequence / parts, n = c->layout->slices;
+
+  if (units < n)
+    return;
+  g_string_append (out, before);
+  if (units % n > 0)
+    g_string_append_printf (out, "%" G_GINT64_FORMAT "*%" G_GINT64_FORMAT ",", (units / n + 1) * parts, units % n);
+  g_string_append_printf (out, "%" G_GINT64_FORMAT "*%" G_GINT64_FORMAT, units / n * parts, n - units % n);
+}
+
 static void
 explain_sum (const SpCase *c, GString *out)
 {
   gint64 parts = token_parts (c);
   gint32 below = c->layout->slices, above = c->layout->slices;
+  gboolean ring = c->layout->ring > 1; /* rule slices-ring: more than one slice is none of its choices */
 
   if (c->layout->slice_split[0] > 0) {
-    g_string_append_printf (
-        out,
-        "slices of a sequence must add up to its %" G_GINT64_FORMAT " tokens, each a multiple of the "
-        "%" G_GINT64_FORMAT " part%s that it is cut in (sequence ranks%s); e.g. slices = %" G_GINT64_FORMAT
-        ",%" G_GINT64_FORMAT,
-        c->run->sequence, parts, sp_plural ((gint32) parts),
-        c->layout->sequence_regions && c->layout->tensor > 1 ? " x tensor" : "",
-        (c->run->sequence / parts + 1) / 2 * parts, c->run->sequence - (c->run->sequence / parts + 1) / 2 * parts);
+    g_string_append_printf (out,
+                            "slices of a sequence must add up to its %" G_GINT64_FORMAT
+                            " tokens, each a multiple of the %" G_GINT64_FORMAT
+                            " part%s that it is cut in (sequence ranks%s)",
+                            c->run->sequence, parts, sp_plural ((gint32) parts),
+                            c->layout->sequence_regions && c->layout->tensor > 1 ? " x tensor" : "");
+    add_equal_slices (c, ring ? "; without a ring e.g. slices = " : "; e.g. slices = ", out);
     return;
   }
   while (below > 1 && !divides (c, below))
@@ -162,11 +176,11 @@ explain_sum (const SpCase *c, GString *out)
     above++;
   g_string_append_printf (out,
                           "slices = %d do not cut %" G_GINT64_FORMAT
-                          " tokens in equal parts of a multiple of %" G_GINT64_FORMAT "; use %d",
-                          c->layout->slices, c->run->sequence, parts, below);
+                          " tokens in equal parts of a multiple of %" G_GINT64_FORMAT "; use %s%d",
+                          c->layout->slices, c->run->sequence, parts, ring ? "1, or without a ring " : "", below);
   if (divides (c, above))
     g_string_append_printf (out, " or %d", above);
-  g_string_append (out, ", or give the tokens of each, such as 640,512,512,384");
+  add_equal_slices (c, ", or give the tokens of each, such as ", out);
 }
 
 static gboolean
