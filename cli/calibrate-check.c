@@ -204,6 +204,19 @@ check_card (const char *name, const char *csv, const SpExecuted *executed, GErro
                       executed->card, name, profile->card);
 }
 
+/* It would be other curves than those that the card was compared of. */
+static gboolean
+check_sets (const SpCheckOptions *o, GError **error)
+{
+  for (guint i = 0; o->sets != NULL && o->sets[i] != NULL; i++) {
+    g_auto (GStrv) parts = g_strsplit (o->sets[i], "=", 2);
+    const char *key = parts[0] != NULL ? g_strstrip (parts[0]) : "";
+    if (g_str_equal (key, "profile") || g_str_equal (key, "cluster.profile"))
+      return sp_cli_usage (error, "--set %s: the profile is the first argument", key);
+  }
+  return TRUE;
+}
+
 /* All runs of a file that have a step. */
 typedef struct {
   SpExecuted *executed;
@@ -281,7 +294,8 @@ sp_calibrate_check (char **args, GString *out, GError **error)
   SpParsed parsed = parse (args, &o, out, error);
   if (parsed != SP_PARSED)
     return parsed == SP_PARSED_HELP;
-  if (!sp_cli_positional (o.rest, wanted, error) || !sp_calibrate_tolerance (o.tolerance, &tolerance, error))
+  if (!sp_cli_positional (o.rest, wanted, error) || !check_sets (&o, error) ||
+      !sp_calibrate_tolerance (o.tolerance, &tolerance, error))
     return FALSE;
   g_auto (Comparison) comparison = { NULL };
   return compare_all (&o, &comparison, error) &&

@@ -189,8 +189,8 @@ set_value (const char *set, guint row, const char *value, SpPlanQuestion *questi
     index++;
   if (names[index] == NULL) {
     g_autofree char *all = g_strjoinv (", ", (char **) names);
-    g_autofree char *shown = sp_shown (set);
-    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: expected one of %s", shown, all);
+    g_autofree char *shown = sp_shown (set), *near = sp_did_you_mean (value, names);
+    return sp_cli_fail (error, SP_CLI_ERROR_INPUT, "--set %s: expected one of %s%s", shown, all, near);
   }
   gpointer field = G_STRUCT_MEMBER_P (question, settable[row].offset);
   if (names == booleans)

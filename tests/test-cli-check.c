@@ -327,13 +327,15 @@ static void
 test_wrong (void)
 {
   static const char *const no_file[] = { "nowhere.csv", NULL }, *const percent[] = { "--tolerance", "5%", NULL };
-  static const char *const missing[] = { "EXECUTED.csv", NULL };
+  static const char *const missing[] = { "EXECUTED.csv", NULL }, *const other[] = { "the first argument", NULL };
   g_autofree char *executed = shipped ("executed", "h200x2.csv");
 
   g_auto (Run) none = run_cli ("calibrate", "check", "h200.ini", "nowhere.csv");
   assert_refused (&none, 1, no_file);
   g_auto (Run) tolerance = run_cli ("calibrate", "check", "h200.ini", executed, "--tolerance", "5");
   assert_refused (&tolerance, 2, percent);
+  g_auto (Run) two = run_cli ("calibrate", "check", "h200.ini", executed, "--set", "cluster.profile=h100-1x2");
+  assert_refused (&two, 2, other);
   g_auto (Run) one = run_cli ("calibrate", "check", "h200.ini");
   assert_refused (&one, 2, missing);
 }

@@ -35,7 +35,7 @@ static const StatusCase status_cases[] = {
   { "plan-rank", 0, PLAN ("64K", "--gpus", "2", "--set", "lora-rank=4", "--set", "lora-targets=q_proj") },
   { "plan-usual", 0, PLAN ("64K", "--gpus", "2", "--set", "lora-targets=all") },
   { "plan-elsewhere", 1, PLAN ("64K", "--set", "host-rate=1 GB/s"), { "host-rate", "a key of a cluster's file" } },
-  { "plan-optimizer", 1, PLAN ("64K", "--set", "optimizer=moun"), { "optimizer=moun", "adamw, adamw-8bit, muon" } },
+  { "plan-optimizer", 1, PLAN ("64K", "--set", "optimizer=moun"), { "optimizer=moun", "adamw, adamw-8bit, muon; did you mean muon?" } },
   { "help-calibrate", 0, { "calibrate", "--help" } },
   { "help-calibrate-import", 0, { "help", "calibrate", "import" } },
   { "no-part", 2, { "calibrate" }, { "import", "see seqpar help calibrate" } },
