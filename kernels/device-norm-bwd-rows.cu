@@ -12,6 +12,7 @@ __launch_bounds__ (WARP ? 256 : 512) norm_bwd_rows_kernel (NormBwd a)
   Raw<8> dy[R] = {}, x[R] = {}, dr[R] = {};
   float shift = 0, gz = 0;
 
+  take_turn ();
   if (row.row >= a.m)
     return;
   row.fetch_all (a.dy, dy);
@@ -43,7 +44,7 @@ __launch_bounds__ (WARP ? 256 : 512) norm_bwd_rows_kernel (NormBwd a)
 #pragma unroll
     for (int l = 0; l < 8; l++)
       past.x[l] += scale * (g.x[l] * d.x[l] - shift - (v.x[l] - mean) * scale * gz);
-    store<8, true> (a.dx, row.row * a.n + row.first (r), past);
+    store<8, true> (a.dx, row.at + row.first (r), past);
   }
 }
 
@@ -55,9 +56,9 @@ struct StartNormBwd {
   template <int R, bool WARP> cudaError_t start (dim3 blocks, int threads) const
   {
     if constexpr (!WARP && R <= 4)
-      return launch (norm_bwd_rows_kernel<R / 2, WARP>, blocks, 2 * threads, 0, stream, a);
+      return launch_early (norm_bwd_rows_kernel<R / 2, WARP>, blocks, 2 * threads, 0, stream, a);
     else
-      return launch (norm_bwd_rows_kernel<R, WARP>, blocks, threads, 0, stream, a);
+      return launch_early (norm_bwd_rows_kernel<R, WARP>, blocks, threads, 0, stream, a);
   }
 };
 
