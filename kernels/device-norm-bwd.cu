@@ -256,7 +256,7 @@ template <int R, bool HALF, bool CENTERED> struct Held {
 
 template <int R, bool HALF, bool CENTERED>
 static __global__ void
-__launch_bounds__ (BWD_THREADS, R == 1 ? 2 : 1) norm_bwd_held_kernel (NormBwd a, int ahead)
+__launch_bounds__ (BWD_THREADS, R == 1 && (HALF || !CENTERED) ? 2 : 1) norm_bwd_held_kernel (NormBwd a, int ahead)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
   __shared__ float parts[2][2 * BWD_WARPS];
