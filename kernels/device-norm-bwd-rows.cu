@@ -5,7 +5,7 @@
 
 template <int R, bool WARP>
 static __global__ void
-__launch_bounds__ (WARP ? 256 : 512) norm_bwd_rows_kernel (NormBwd a)
+__launch_bounds__ (WARP ? 256 : 512, !WARP && R == 1 ? 4 : 1) norm_bwd_rows_kernel (NormBwd a)
 {
   __shared__ float parts[32];
   Row<R, WARP, true> row (a.n);
