@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "calibrate/execute.h"
+#include "calibrate/execute-private.h"
 
 #include <errno.h>
 #include <gio/gio.h>
@@ -9,30 +9,9 @@
 
 #include "calibrate/cudnn.h"
 #include "calibrate/gpu.h"
-#include "calibrate/player.h"
-#include "calibrate/sensor.h"
 #include "models/rehearse/rehearse.h"
 
 #define SEED 7 /* of token ids and, where they are drawn, parameters */
-
-/* A command as it goes to rank 0. */
-typedef struct {
-  SpOp op;
-  gint32 layer, micro_batch;
-  guint8 queue, phase;
-  double start_s, end_s;
-} Timed;
-
-typedef struct {
-  const SpExecution *execution;
-  SpRank *rank;
-  const char *file;
-  const SpProgram *program;
-  const SpRecording *recording;
-  SpPlayer *player;
-  SpSensor *sensor;
-  FILE *out; /* of rank 0 */
-} Run;
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
@@ -41,7 +20,7 @@ static const char columns[] =
     "clock_hz,power_w,temperature_c,throttle\n";
 
 static void
-write_cells (const Run *run, int rank, const char *row, const char *name, gint64 layer, gint64 m, gint64 bytes,
+write_cells (const SpExecuteRun *run, int rank, const char *row, const char *name, gint64 layer, gint64 m, gint64 bytes,
              gint64 repeat, double start_s, double end_s)
 {
   g_autofree char *program = g_path_get_basename (run->file);
@@ -52,16 +31,16 @@ write_cells (const Run *run, int rank, const char *row, const char *name, gint64
            layer, m, bytes, repeat, start_s, end_s);
 }
 
-static void
-write_row (const Run *run, int rank, const char *row, const char *name, gint64 layer, gint64 m, gint64 bytes,
-           gint64 repeat, double start_s, double end_s)
+void
+sp_execute_write_row (const SpExecuteRun *run, int rank, const char *row, const char *name, gint64 layer, gint64 m,
+                      gint64 bytes, gint64 repeat, double start_s, double end_s)
 {
   write_cells (run, rank, row, name, layer, m, bytes, repeat, start_s, end_s);
   fputs (",,,,\n", run->out);
 }
 
 static void
-write_number (const Run *run, double value, int digits)
+write_number (const SpExecuteRun *run, double value, int digits)
 {
   fputc (',', run->out);
   if (value > 0)
@@ -70,7 +49,7 @@ write_number (const Run *run, double value, int digits)
 
 /* Of what was timed, with what the card said meanwhile. */
 static void
-write_timed (const Run *run, int rank, const char *row, gint64 repeat, double start_s, double end_s,
+write_timed (const SpExecuteRun *run, int rank, const char *row, gint64 repeat, double start_s, double end_s,
              const SpReading *reading)
 {
   g_autofree char *throttle = sp_reading_throttle (reading);
@@ -83,15 +62,15 @@ write_timed (const Run *run, int rank, const char *row, gint64 repeat, double st
 }
 
 static void
-write_command (const Run *run, int rank, const Timed *t)
+write_command (const SpExecuteRun *run, int rank, const char *row, guint repeat, const SpExecuteTimed *t)
 {
   g_autofree char *program = g_path_get_basename (run->file);
   const SpOp *op = &t->op;
 
-  fprintf (run->out, "%s,%d,command,%s,%s,%s,%d,%d,%s,%d,%d,%d,%d,%d,%d,%" G_GINT64_FORMAT ",,%.9g,%.9g,,,,\n", program,
-           rank, sp_op_name (op->kind), t->queue < SP_N_STREAMS ? sp_stream_name (t->queue) : "pipeline-back",
+  fprintf (run->out, "%s,%d,%s,%s,%s,%s,%d,%d,%s,%d,%d,%d,%d,%d,%d,%" G_GINT64_FORMAT ",%u,%.9g,%.9g,,,,\n", program,
+           rank, row, sp_op_name (op->kind), t->queue < SP_N_STREAMS ? sp_stream_name (t->queue) : "pipeline-back",
            sp_phase_name (t->phase), t->layer, t->micro_batch, sp_group_name (op->group), op->m, op->n, op->k,
-           op->batch, op->heads, op->kv_heads, op->bytes, t->start_s, t->end_s);
+           op->batch, op->heads, op->kv_heads, op->bytes, repeat, t->start_s, t->end_s);
 }
 
 /* --- what a run gives --------------------------------------------------------------------------------------------- */
@@ -105,7 +84,7 @@ typedef struct {
 /* What the card said in a step that ended now. One that is short counts with those before it, which were the same, but
  * with nothing before since_us. */
 static SpReading
-read_sensor (const Run *run, double step_s, gint64 since_us)
+read_sensor (const SpExecuteRun *run, double step_s, gint64 since_us)
 {
   gint64 now_us = g_get_monotonic_time ();
   gint64 from_us = now_us - MAX ((gint64) (step_s * G_USEC_PER_SEC), SP_SENSOR_LEAST_US);
@@ -114,7 +93,7 @@ read_sensor (const Run *run, double step_s, gint64 since_us)
 }
 
 static gboolean
-run_steps (Run *run, GError **error)
+run_steps (SpExecuteRun *run, GError **error)
 {
   int size = sp_ranks_size (run->rank);
   g_autofree Step *all = g_new0 (Step, size);
@@ -153,7 +132,7 @@ typedef struct {
 } Sums;
 
 static Sums
-sums_of (const Run *run)
+sums_of (const SpExecuteRun *run)
 {
   Sums sums = { 0 };
 
@@ -168,7 +147,7 @@ sums_of (const Run *run)
 }
 
 static gboolean
-gather_sums (Run *run, GError **error)
+gather_sums (SpExecuteRun *run, GError **error)
 {
   int size = sp_ranks_size (run->rank);
   g_autofree Sums *all = g_new (Sums, size);
@@ -180,95 +159,62 @@ gather_sums (Run *run, GError **error)
   for (int r = 0; run->out != NULL && r < size; r++)
     for (guint op = 0; op < SP_N_OPS; op++)
       if (all[r].times[op] > 0)
-        write_row (run, r, "op", sp_op_name (op), 0, all[r].times[op], 0, 0, 0, all[r].all_s[op]);
+        sp_execute_write_row (run, r, "op", sp_op_name (op), 0, all[r].times[op], 0, 0, 0, all[r].all_s[op]);
   if (run->out == NULL)
     return TRUE;
   sp_player_overheads (run->player, &events_s, &drain_s);
-  write_row (run, 0, "overhead", "events", 0, 0, 0, 0, 0, events_s);
-  write_row (run, 0, "overhead", "wait", 0, 0, 0, 0, 0, drain_s);
+  sp_execute_write_row (run, 0, "overhead", "events", 0, 0, 0, 0, 0, events_s);
+  sp_execute_write_row (run, 0, "overhead", "wait", 0, 0, 0, 0, 0, drain_s);
   return TRUE;
 }
 
-/* What COMPUTE waited for others in a step that was timed there alone. */
-typedef struct {
-  double all_s, of_s[SP_N_OPS];
-  gint64 times[SP_N_OPS];
-} Waits;
-
-static int
-compare_waits (const void *a, const void *b)
-{
-  double x = ((const Waits *) a)->all_s, y = ((const Waits *) b)->all_s;
-
-  return (x > y) - (x < y);
-}
-
-static void
-write_waits (const Run *run, int rank, const Waits *waits)
-{
-  write_row (run, rank, "exposed", "", 0, 0, 0, 0, 0, waits->all_s);
-  for (guint op = 0; op < SP_N_OPS; op++)
-    if (waits->times[op] > 0)
-      write_row (run, rank, "wait", sp_op_name (op), 0, waits->times[op], 0, 0, 0, waits->of_s[op]);
-}
-
-/* The middle one of some steps, on each rank. */
-static gboolean
-gather_waits (Run *run, GError **error)
-{
-  enum { STEPS = 5 };
-  int size = sp_ranks_size (run->rank);
-  g_autofree Waits *all = g_new (Waits, MAX (size, STEPS));
-  double step_s, none = 0;
-  Waits mine;
-
-  for (guint i = 0; i < STEPS; i++) {
-    g_autofree double *here = g_new (double, size);
-    if (!sp_ranks_gather (run->rank, &none, sizeof none, here, error) ||
-        !sp_player_step (run->player, SP_TIMING_WAITS, &step_s, error))
-      return FALSE;
-    all[i].all_s = 0;
-    sp_player_waits (run->player, all[i].of_s, all[i].times);
-    for (guint op = 0; op < SP_N_OPS; op++)
-      all[i].all_s += all[i].of_s[op];
-  }
-  qsort (all, STEPS, sizeof *all, compare_waits);
-  mine = all[STEPS / 2];
-  if (!sp_ranks_gather (run->rank, &mine, sizeof mine, all, error))
-    return FALSE;
-  for (int r = 0; run->out != NULL && r < size; r++)
-    write_waits (run, r, &all[r]);
-  return TRUE;
-}
-
-static gboolean
-gather_commands (Run *run, GError **error)
+/* All ranks' commands of `mine` (SpExecuteTimed), each rank's in its order; collective. */
+gboolean
+sp_execute_gather_timed (SpExecuteRun *run, GArray *mine, const char *row, guint repeat, GError **error)
 {
   int size = sp_ranks_size (run->rank);
-  gint64 n = run->recording->commands->len, most = n;
+  gint64 n = mine->len, most = 0;
   g_autofree gint64 *counts = g_new (gint64, size);
-  double step_s = 0;
 
-  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error) ||
-      !sp_player_step (run->player, SP_TIMING_COMMANDS, &step_s, error) ||
-      !sp_ranks_gather (run->rank, &n, sizeof n, counts, error) || !gather_sums (run, error))
+  if (!sp_ranks_gather (run->rank, &n, sizeof n, counts, error))
     return FALSE;
-  if (!run->execution->commands)
-    return TRUE;
   for (int r = 0; r < size; r++)
     most = MAX (most, counts[r]);
-  g_autofree Timed *mine = g_new0 (Timed, most), *all = g_new0 (Timed, most * size);
-  for (gint64 i = 0; i < n; i++) {
-    const SpCommand *command = &g_array_index (run->recording->commands, SpCommand, i);
-    mine[i] = (Timed){ command->op, command->layer, command->micro_batch, command->queue, command->phase, 0, 0 };
-    sp_player_command_times (run->player, (guint) i, &mine[i].start_s, &mine[i].end_s);
-  }
-  if (!sp_ranks_gather (run->rank, mine, (gsize) most * sizeof *mine, all, error))
+  g_array_set_size (mine, (guint) most);
+  g_autofree SpExecuteTimed *all = g_new0 (SpExecuteTimed, most * size + 1);
+  if (!sp_ranks_gather (run->rank, mine->data, (gsize) most * sizeof (SpExecuteTimed), all, error))
     return FALSE;
   for (int r = 0; run->out != NULL && r < size; r++)
     for (gint64 i = 0; i < counts[r]; i++)
-      write_command (run, r, &all[r * most + i]);
+      write_command (run, r, row, repeat, &all[r * most + i]);
   return TRUE;
+}
+
+SpExecuteTimed
+sp_execute_timed (const SpExecuteRun *run, guint number, double start_s, double end_s)
+{
+  const SpCommand *c = &g_array_index (run->recording->commands, SpCommand, number);
+
+  return (SpExecuteTimed){ c->op, c->layer, c->micro_batch, c->queue, c->phase, start_s, end_s };
+}
+
+static gboolean
+gather_commands (SpExecuteRun *run, GError **error)
+{
+  double step_s = 0;
+  g_autofree double *all = g_new (double, sp_ranks_size (run->rank));
+  g_autoptr (GArray) timed = g_array_new (FALSE, TRUE, sizeof (SpExecuteTimed));
+
+  if (!sp_ranks_gather (run->rank, &step_s, sizeof step_s, all, error) ||
+      !sp_player_step (run->player, SP_TIMING_COMMANDS, &step_s, error) || !gather_sums (run, error))
+    return FALSE;
+  for (guint i = 0; i < run->recording->commands->len; i++) {
+    double start_s, end_s;
+    sp_player_command_times (run->player, i, &start_s, &end_s);
+    SpExecuteTimed one = sp_execute_timed (run, i, start_s, end_s);
+    g_array_append_val (timed, one);
+  }
+  return !run->execution->commands || sp_execute_gather_timed (run, timed, "command", 0, error);
 }
 
 typedef struct {
@@ -278,7 +224,7 @@ typedef struct {
 } Counts;
 
 static gboolean
-gather_counts (Run *run, double *ret_loss, GError **error)
+gather_counts (SpExecuteRun *run, double *ret_loss, GError **error)
 {
   int size = sp_ranks_size (run->rank);
   g_autofree Counts *all = g_new0 (Counts, size);
@@ -297,12 +243,12 @@ gather_counts (Run *run, double *ret_loss, GError **error)
   for (int r = 0; run->out != NULL && r < size; r++) {
     for (guint axis = 0; axis < SP_N_AXES; axis++)
       if (all[r].payload[axis] > 0)
-        write_row (run, r, "payload", sp_axis_name (axis), 0, 0, all[r].payload[axis], 0, 0, 0);
-    write_row (run, r, "memory", "arena", 0, 0, all[r].arena, 0, 0, 0);
-    write_row (run, r, "memory", "scratch", 0, 0, all[r].scratch, 0, 0, 0);
-    write_row (run, r, "memory", "context", 0, 0, all[r].context, 0, 0, 0);
-    write_row (run, r, "memory", "communicators", 0, all[r].n_communicators, all[r].communicators, 0, 0, 0);
-    write_row (run, r, "memory", "used", 0, 0, all[r].used, 0, 0, 0);
+        sp_execute_write_row (run, r, "payload", sp_axis_name (axis), 0, 0, all[r].payload[axis], 0, 0, 0);
+    sp_execute_write_row (run, r, "memory", "arena", 0, 0, all[r].arena, 0, 0, 0);
+    sp_execute_write_row (run, r, "memory", "scratch", 0, 0, all[r].scratch, 0, 0, 0);
+    sp_execute_write_row (run, r, "memory", "context", 0, 0, all[r].context, 0, 0, 0);
+    sp_execute_write_row (run, r, "memory", "communicators", 0, all[r].n_communicators, all[r].communicators, 0, 0, 0);
+    sp_execute_write_row (run, r, "memory", "used", 0, 0, all[r].used, 0, 0, 0);
   }
   return TRUE;
 }
@@ -342,7 +288,7 @@ norm_of (const double *a, const double *b, gint64 n)
 
 /* Of all tensors, beside the rehearsal's. */
 static void
-write_differences (const Run *run, const char *kind, const SpRehearsal *got, const SpRehearsal *expected)
+write_differences (const SpExecuteRun *run, const char *kind, const SpRehearsal *got, const SpRehearsal *expected)
 {
   for (guint i = 0; i < got->tensors->len; i++) {
     const SpRehearsedTensor *a = &g_array_index (got->tensors, SpRehearsedTensor, i);
@@ -350,12 +296,12 @@ write_differences (const Run *run, const char *kind, const SpRehearsal *got, con
     double all = norm_of (b->gradient, NULL, b->rows * b->cols);
     double off = norm_of (a->gradient, b->gradient, b->rows * b->cols);
 
-    write_row (run, -1, kind, b->name, b->layer, 0, 0, 0, all, all > 0 ? off / all : off);
+    sp_execute_write_row (run, -1, kind, b->name, b->layer, 0, 0, 0, all, all > 0 ? off / all : off);
   }
 }
 
 static gboolean
-compare (const Run *run, const Others *others, double loss, GError **error)
+compare (const SpExecuteRun *run, const Others *others, double loss, GError **error)
 {
   g_autoptr (SpRehearsal) expected = sp_rehearse (run->program, SEED, error);
   if (expected == NULL)
@@ -366,15 +312,15 @@ compare (const Run *run, const Others *others, double loss, GError **error)
   g_autoptr (SpRehearsal) got = sp_rehearsal_assemble (run->program, 1e-6, get_gradients, (gpointer) others, error);
   if (got == NULL)
     return FALSE;
-  write_row (run, -1, "loss", "", 0, 0, 0, 0, expected->loss, loss);
-  write_row (run, -1, "rounded-loss", "", 0, 0, 0, 0, expected->loss, rounded->loss);
+  sp_execute_write_row (run, -1, "loss", "", 0, 0, 0, 0, expected->loss, loss);
+  sp_execute_write_row (run, -1, "rounded-loss", "", 0, 0, 0, 0, expected->loss, rounded->loss);
   write_differences (run, "gradient", got, expected);
   write_differences (run, "rounded", rounded, expected);
   return TRUE;
 }
 
 static gboolean
-verify (Run *run, GError **error)
+verify (SpExecuteRun *run, GError **error)
 {
   int size = sp_ranks_size (run->rank);
   g_autofree const SpRecording **recordings = g_new0 (const SpRecording *, size);
@@ -419,7 +365,7 @@ sp_execution_read (SpExecution *execution, int ranks, GError **error)
 }
 
 static gboolean
-run_program (Run *run, GError **error)
+run_program (SpExecuteRun *run, GError **error)
 {
   const SpExecution *execution = run->execution;
   double loss = 0;
@@ -435,7 +381,7 @@ run_program (Run *run, GError **error)
     return FALSE;
   if (execution->verifies)
     return verify (run, error);
-  return run_steps (run, error) && gather_counts (run, &loss, error) && gather_waits (run, error) &&
+  return run_steps (run, error) && gather_counts (run, &loss, error) && sp_execute_gather_waits (run, error) &&
          gather_commands (run, error);
 }
 
@@ -453,7 +399,7 @@ static FILE *
 open_output (const SpExecution *execution, SpRank *rank, GError **error)
 {
   g_autoptr (SpMeasured) head = sp_measured_new ();
-  g_autoptr (GString) text = g_string_new ("# seqpar-executed: 1\n");
+  g_autoptr (GString) text = g_string_new ("# seqpar-executed: 2\n");
   FILE *out = fopen (execution->output, "w");
 
   if (out == NULL) {
@@ -481,7 +427,7 @@ sp_execute_rank (SpRank *rank, gpointer data, GError **error)
 {
   const SpExecution *execution = data;
   g_autoptr (SpSensor) sensor = sp_sensor_new (rank->local_rank);
-  Run run = { .execution = execution, .rank = rank, .sensor = sensor };
+  SpExecuteRun run = { .execution = execution, .rank = rank, .sensor = sensor };
   gboolean good = TRUE;
 
   if (rank->rank == 0 && (run.out = open_output (execution, rank, error)) == NULL)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: programs run for real, one after the other, and what they took, as a CSV.
  *
- *   # seqpar-executed: 1          the version, first; then date, card, driver, cuda, nccl, host, and of the card
+ *   # seqpar-executed: 2          the version, first; then date, card, driver, cuda, nccl, host, and of the card
  *                               power_limit_w and max_clock_hz,
  *   # attention: quickest         whose softmax attention: seqpar, cudnn, or of both the quicker; older files: seqpar
  *   program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s,
@@ -14,10 +14,14 @@
  *   step      end_s = what a step took on the slowest rank, by repeat; start_s = what the host took to issue it
  *   op        name = the op; of each rank in one step that was timed command by command: m = how often, end_s = all
  *             together
- *   exposed   end_s = how long a rank's kernels waited for communication, in the middle one of five steps that were timed
+ *   exposed   end_s = how long a rank's kernels waited for communication, in the middle one of seven steps that were timed
  *             at these waits alone, so that no kernel takes longer for it; the waits' own events are not in it, and what
  *             a wait takes beyond what they see is. Of each rank
+ *   exposed-transfer   end_s = of that the transfers' own part, without lateness (transfer-waits.h), in the middle one of
+ *             those steps by that. Files of version 1 have none
  *   wait      name = the op that was waited for last, m = how often, end_s = of that all together
+ *   waited    name = the op, of each of those steps each wait by itself, by what was waited for: end_s = how long,
+ *             start_s = what a message one way took on its queue, repeat = the step. Where commands are asked for
  *   overhead  of rank 0's timing: end_s = of name = events, what two events with nothing between take; wait, what a wait
  *             takes beyond its events
  *   command   name = the op, of that step, each by itself; times from the step's start. Where asked for

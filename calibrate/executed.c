@@ -5,7 +5,9 @@
 
 #include "sim/op-form.h"
 
-#define VERSION "# seqpar-executed: 1"
+#define VERSION "# seqpar-executed: "
+#define NEWEST "2"
+#define OLDER "1" /* without rows exposed-transfer and waited */
 
 enum {
   PROGRAM,
@@ -120,7 +122,7 @@ rank_of (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
     return NULL;
   }
   while (run->ranks->len <= rank) {
-    SpExecutedRank silent = { .exposed_s = -1 };
+    SpExecutedRank silent = { .exposed_s = -1, .own_s = -1 };
     g_array_append_val (run->ranks, silent);
   }
   return &g_array_index (run->ranks, SpExecutedRank, rank);
@@ -155,6 +157,15 @@ read_exposed (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
   double start_s;
 
   return rank != NULL && read_times (r, cells, &start_s, &rank->exposed_s, error);
+}
+
+static gboolean
+read_own (const Reader *r, SpExecutedRun *run, char **cells, GError **error)
+{
+  SpExecutedRank *rank = rank_of (r, run, cells, error);
+  double start_s;
+
+  return rank != NULL && read_times (r, cells, &start_s, &rank->own_s, error);
 }
 
 /* What a card said; 0 where it did not, or the file has no such column. */
@@ -231,9 +242,20 @@ read_row (const Reader *r, char **cells, GError **error)
   static const struct {
     const char *row;
     gboolean (*read) (const Reader *r, SpExecutedRun *run, char **cells, GError **error);
-  } rows[] = { { "step", read_step }, { "op", read_op },    { "exposed", read_exposed }, { "wait", NULL },
-               { "overhead", NULL },  { "command", NULL },  { "payload", read_payload }, { "memory", read_memory },
-               { "loss", NULL },      { "gradient", NULL }, { "rounded", NULL },         { "rounded-loss", NULL } };
+  } rows[] = { { "step", read_step },
+               { "op", read_op },
+               { "exposed", read_exposed },
+               { "exposed-transfer", read_own },
+               { "wait", NULL },
+               { "waited", NULL },
+               { "overhead", NULL },
+               { "command", NULL },
+               { "payload", read_payload },
+               { "memory", read_memory },
+               { "loss", NULL },
+               { "gradient", NULL },
+               { "rounded", NULL },
+               { "rounded-loss", NULL } };
   guint n = g_strv_length (cells);
 
   if (n != r->n_columns)
@@ -242,9 +264,11 @@ read_row (const Reader *r, char **cells, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     if (g_str_equal (rows[i].row, cells[ROW]))
       return rows[i].read == NULL || rows[i].read (r, run_of (r->into, cells[PROGRAM]), cells, error);
-  return refuse (r, ROW, cells[ROW],
-                 "step, op, exposed, wait, overhead, command, payload, memory, loss, gradient, rounded or rounded-loss",
-                 error);
+  return refuse (
+      r, ROW, cells[ROW],
+      "step, op, exposed, exposed-transfer, wait, waited, overhead, command, payload, memory, loss, gradient, "
+      "rounded or rounded-loss",
+      error);
 }
 
 static gboolean
@@ -294,9 +318,11 @@ sp_executed_parse (const char *path, const char *text, gsize length, GError **er
   executed->runs = g_ptr_array_new_with_free_func (run_free);
   executed->card = g_strdup ("");
   executed->attention = g_strdup (SP_OWN_LIBRARY);
-  if (!g_utf8_validate (text, (gssize) length, NULL) || !g_str_has_prefix (text, VERSION "\n")) {
+  if (!g_utf8_validate (text, (gssize) length, NULL) ||
+      !(g_str_has_prefix (text, VERSION NEWEST "\n") || g_str_has_prefix (text, VERSION OLDER "\n"))) {
     sp_measured_fail (error, SP_MEASURED_ERROR_SYNTAX, path, 1,
-                      "expected \"" VERSION "\" in the first line: what seqpar-measure execute writes");
+                      "expected \"" VERSION NEWEST "\" in the first line, or " OLDER
+                      ": what seqpar-measure execute writes");
     return NULL;
   }
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
@@ -358,7 +384,7 @@ sp_executed_power_w (const SpExecutedRun *run)
 const SpExecutedRank *
 sp_executed_rank (const SpExecutedRun *run, guint rank)
 {
-  static const SpExecutedRank silent = { .exposed_s = -1 };
+  static const SpExecutedRank silent = { .exposed_s = -1, .own_s = -1 };
 
   return rank < run->ranks->len ? &g_array_index (run->ranks, SpExecutedRank, rank) : &silent;
 }

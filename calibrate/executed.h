@@ -19,6 +19,7 @@ typedef struct {
   double op_s[SP_N_OPS]; /* all together, of a step that was timed command by command */
   gint64 op_times[SP_N_OPS];
   double exposed_s; /* while its kernels stood for communication; negative: not said */
+  double own_s;     /* of that the transfers' own part, without lateness (sim/engine.h); negative: not said */
 } SpExecutedRank;
 
 typedef struct {
@@ -48,7 +49,7 @@ double sp_executed_step_s (const SpExecutedRun *run);
 /* The middle ones of what the cards said; 0: nothing. */
 double sp_executed_clock_hz (const SpExecutedRun *run);
 double sp_executed_power_w (const SpExecutedRun *run);
-/* One that the file says nothing of has no times and a negative exposed_s. */
+/* One that the file says nothing of has no times, and negative exposed_s and own_s. */
 const SpExecutedRank *sp_executed_rank (const SpExecutedRun *run, guint rank);
 
 G_END_DECLS

@@ -459,6 +459,18 @@ names_transfer (const char *variant)
   return FALSE;
 }
 
+/* What a transfer ran beside: a copy, kernels of an op; NULL: a GEMM. */
+static const char *
+beside_of (const SpFitTask *task)
+{
+  for (guint op = SP_MEASURED_SEND_RECEIVE; task->variant != NULL && op <= SP_MEASURED_BROADCAST; op++) {
+    gsize length = strlen (sp_measured_op_names[op]);
+    if (g_str_has_prefix (task->variant, sp_measured_op_names[op]) && task->variant[length] == '-')
+      return task->variant + length + 1;
+  }
+  return NULL;
+}
+
 /* NULL, or what is missing. */
 static char *
 missing_of (const SpFitTask *task, const SpCurve *curve)
@@ -491,10 +503,12 @@ missing_of (const SpFitTask *task, const SpCurve *curve)
         "import",
         name, n, n == 1 ? "" : "s");
   if (task->kind == SP_CURVE_BESIDE && n < 3) {
-    gboolean copy = task->variant != NULL && g_str_has_suffix (task->variant, "-copy");
+    const char *beside = beside_of (task), *how = "sweep --what gemm,nccl";
+    if (beside != NULL)
+      how = g_str_equal (beside, "copy") ? "sweep --what copy,nccl" : "kernels --beside, of larger models";
     return g_strdup_printf ("%s has %u size%s: at least 3 that were timed alone too, and last longer than the %s does "
-                            "alone, are needed: seqpar-measure sweep --what %s,nccl",
-                            name, n, n == 1 ? "" : "s", copy ? "copy" : "GEMM", copy ? "copy" : "gemm");
+                            "alone, are needed: seqpar-measure %s",
+                            name, n, n == 1 ? "" : "s", beside != NULL ? beside : "GEMM", how);
   }
   if (task->kind == SP_CURVE_SLOWDOWN && n == 0)
     return g_strdup_printf ("%s has no size that was timed alone too: seqpar-measure %s", name,

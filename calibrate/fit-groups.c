@@ -28,20 +28,30 @@ is_collective (SpMeasuredOp op)
   return op >= SP_MEASURED_SEND_RECEIVE && op <= SP_MEASURED_BROADCAST;
 }
 
+/* Whether a transfer's variant is that of the plain curve. */
+static gboolean
+is_plain (const char *variant)
+{
+  static const char *const plain[] = { "", "out-of-place", "ring", NULL };
+
+  return g_strv_contains (plain, variant);
+}
+
 /* In letters of a group's name; NULL for what is the plain curve. */
 static char *
 variant_of (const SpPoint *p)
 {
-  static const char *const plain[] = { "", "out-of-place", "ring", NULL };
   g_autofree char *variant = g_strdup (p->variant);
 
+  if (p->beside == SP_MEASURED_KERNEL)
+    return g_strconcat (sp_measured_op_names[p->op], "-", p->variant, NULL);
   if (p->beside != SP_MEASURED_NONE) {
     gboolean copy = p->op == SP_MEASURED_COPY || p->beside == SP_MEASURED_COPY;
     if (p->op == SP_MEASURED_KERNEL)
       return g_strdup (p->kernel < SP_N_OPS ? sp_op_name (p->kernel) : "unknown");
     return g_strconcat (sp_measured_op_names[is_collective (p->op) ? p->op : p->beside], copy ? "-copy" : "", NULL);
   }
-  if (p->op == SP_MEASURED_GEMM || (is_collective (p->op) && g_strv_contains (plain, variant)))
+  if (p->op == SP_MEASURED_GEMM || (is_collective (p->op) && is_plain (variant)))
     return NULL;
   if (p->op == SP_MEASURED_KERNEL)
     return g_strdelimit (g_steal_pointer (&variant), "/", '.');
@@ -138,13 +148,15 @@ is_same_kernel (const SpPoint *p, const SpPoint *q)
          q->batch == p->batch && q->heads == p->heads;
 }
 
-/* Seconds of the point's operation without what ran beside it: as measured, or of a GEMM by its curve. 0: not known. */
+/* Seconds of the point's operation without what ran beside it: as measured, or of a GEMM, and of a transfer beside kernels,
+ * by its curve. 0: not known. */
 static double
 alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profile, const SpPoint *p)
 {
   for (guint i = 0; i < points->points->len; i++) {
     const SpPoint *q = &g_array_index (points->points, SpPoint, i);
-    if (q->op != p->op || q->beside != SP_MEASURED_NONE || !g_str_equal (q->variant, p->variant))
+    gboolean same = p->beside == SP_MEASURED_KERNEL ? is_plain (q->variant) : g_str_equal (q->variant, p->variant);
+    if (q->op != p->op || q->beside != SP_MEASURED_NONE || !same)
       continue;
     if (p->op == SP_MEASURED_GEMM     ? q->m == p->m && q->n == p->n && q->k == p->k
         : p->op == SP_MEASURED_KERNEL ? is_same_kernel (p, q)
@@ -152,8 +164,10 @@ alone_s (const SpPoints *points, const SpFitGiven *given, const SpProfile *profi
                                       : q->bytes == p->bytes && q->ranks == p->ranks && q->nodes == p->nodes)
       return q->seconds;
   }
-  const SpCurve *curve = sp_profile_find (profile, SP_CURVE_GEMM, NULL, 0, 0);
-  return p->op == SP_MEASURED_GEMM && curve != NULL ? sp_fit_predict (curve, given, p, 0) : 0;
+  gboolean transfer = p->beside == SP_MEASURED_KERNEL;
+  gint32 ranks = transfer ? (gint32) p->ranks : 0, nodes = transfer ? (gint32) MAX (p->nodes, 1) : 0;
+  const SpCurve *curve = sp_profile_find (profile, kind_of_op[p->op], NULL, ranks, nodes);
+  return (transfer || p->op == SP_MEASURED_GEMM) && curve != NULL ? sp_fit_predict (curve, given, p, 0) : 0;
 }
 
 gboolean

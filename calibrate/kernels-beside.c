@@ -9,8 +9,9 @@
 #include "calibrate/player-private.h"
 #include "calibrate/rows.h"
 
-/* Of layers' size: their latency is a twentieth of what they take. */
+/* The largest is of layers' size: its latency is a twentieth of what it takes. Kernels are timed beside that one. */
 #define TRANSFER_BYTES (64 << 20)
+static const gint64 transfer_bytes[] = { 8 << 20, 24 << 20, TRANSFER_BYTES };
 #define SEED 7 /* of token ids */
 
 /* --- passes over kernels ------------------------------------------------------------------------------------------ */
@@ -23,12 +24,17 @@ typedef struct {
   double events_s;                /* that an event between two kernels takes */
 } Chunk;
 
-/* What runs beside: `count` transfers. */
+enum { MOST_MARKS = 2048 };
+
+/* What runs beside: `count` transfers, with an event between each two of the first of them. */
 typedef struct {
   SpGpu *gpu;
   SpMeasuredRow transfer;
   double alone_s; /* of one */
   int count;
+  cudaEvent_t *marks;      /* [MOST_MARKS] */
+  double sums_s[SP_N_OPS]; /* of those that kernels of the op alone ran beside */
+  guint times[SP_N_OPS];
 } Cover;
 
 static gboolean
@@ -52,7 +58,8 @@ start_cover (const Cover *cover, cudaEvent_t begin, GError **error)
   if (!CUDA (cudaStreamWaitEvent (stream, begin, 0)))
     return FALSE;
   for (int i = 0; i < cover->count; i++)
-    if (!sp_gpu_issue_nccl (cover->gpu, &cover->transfer, stream, error))
+    if ((i < MOST_MARKS && !CUDA (cudaEventRecord (cover->marks[i], stream))) ||
+        !sp_gpu_issue_nccl (cover->gpu, &cover->transfer, stream, error))
       return FALSE;
   return CUDA (cudaEventRecord (cover->gpu->events[1], stream));
 }
@@ -137,6 +144,54 @@ agree (SpGpu *gpu, double *value, GError **error)
   return TRUE;
 }
 
+/* --- transfers beside one kind of kernel -------------------------------------------------------------------------- */
+
+/* The op of the chunk's kernels between two dates, in ms from its beginning; SP_N_OPS: there are several, or none. From
+ * `*at` on, which moves on to the first kernel that ends behind `from`. */
+static guint
+kind_between (const Chunk *chunk, const float *starts, float from, float to, guint *at)
+{
+  guint kind = SP_N_OPS;
+
+  while (*at < chunk->n && starts[*at + 1] <= from)
+    ++*at;
+  if (from < starts[0] || to > starts[chunk->n])
+    return SP_N_OPS;
+  for (guint i = *at; i < chunk->n && starts[i] < to; i++) {
+    guint op = COMMAND (chunk->player, chunk->numbers[i])->op.kind;
+    if (kind != SP_N_OPS && op != kind)
+      return SP_N_OPS;
+    kind = op;
+  }
+  return kind;
+}
+
+/* Transfers of the last play that was timed. */
+static gboolean
+read_transfers (const Chunk *chunk, Cover *cover, GError **error)
+{
+  SpPlayer *player = chunk->player;
+  g_autofree float *starts = g_new (float, chunk->n + 1);
+  float from = 0, to = 0;
+  guint at = 0;
+
+  for (guint i = 0; i <= chunk->n; i++)
+    if (!CUDA (cudaEventElapsedTime (&starts[i], player->begin,
+                                     i < chunk->n ? player->starts[chunk->numbers[i]] : player->ends[0])))
+      return FALSE;
+  for (int i = 0; i + 1 < MIN (cover->count, MOST_MARKS); i++, from = to) {
+    if ((i == 0 && !CUDA (cudaEventElapsedTime (&from, player->begin, cover->marks[i]))) ||
+        !CUDA (cudaEventElapsedTime (&to, player->begin, cover->marks[i + 1])))
+      return FALSE;
+    guint kind = kind_between (chunk, starts, from, to, &at);
+    if (kind < SP_N_OPS) {
+      cover->sums_s[kind] += (to - from) * 1e-3;
+      cover->times[kind]++;
+    }
+  }
+  return TRUE;
+}
+
 /* More transfers, on all ranks as many, until they last longer than the kernels, which take alone_s without. */
 static gboolean
 time_covered (Chunk *chunk, Cover *cover, double alone_s, double *seconds, gboolean *ret_partial, GError **error)
@@ -159,7 +214,7 @@ time_covered (Chunk *chunk, Cover *cover, double alone_s, double *seconds, gbool
     count = 2 * cover->count;
   }
   *ret_partial = *ret_partial || missed > 0;
-  return read_seconds (chunk, seconds, error);
+  return read_seconds (chunk, seconds, error) && read_transfers (chunk, cover, error);
 }
 
 /* Of each command; 0 of what is no kernel. */
@@ -195,6 +250,7 @@ typedef struct {
   SpRows *rows; /* of rank 0 */
   SpGpu *gpu;
   GStringChunk *words;
+  cudaEvent_t marks[MOST_MARKS];
 } Loop;
 
 static gboolean
@@ -234,23 +290,50 @@ add_rows (Loop *loop, const SpPlayer *player, const SpMeasuredRow *keys, const d
   return TRUE;
 }
 
-/* All kernels alone, and then beside the transfer. */
+/* The transfer alone, and beside each op's kernels that it ran beside often enough. */
 static gboolean
-time_beside (Loop *loop, SpPlayer *player, SpMeasuredOp transfer, SpMeasuredRow *keys, int repeat, GError **error)
+add_transfers (Loop *loop, const Cover *cover, int repeat, GError **error)
+{
+  enum { LEAST = 3 };
+  SpMeasuredRow row = cover->transfer;
+
+  row.repeat = repeat;
+  row.time_s = cover->alone_s;
+  if (!add_row (loop->rows, &row, error))
+    return FALSE;
+  row.beside = SP_MEASURED_KERNEL;
+  for (guint op = 0; op < SP_N_OPS; op++) {
+    if (cover->times[op] < LEAST)
+      continue;
+    row.variant = sp_op_name (op);
+    row.time_s = cover->sums_s[op] / cover->times[op];
+    if (!add_row (loop->rows, &row, error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+/* All kernels alone, and then beside transfers of that size. */
+static gboolean
+time_beside (Loop *loop, SpPlayer *player, SpMeasuredOp transfer, gint64 bytes, SpMeasuredRow *keys, int repeat,
+             GError **error)
 {
   guint n = player->recording->commands->len;
   g_autofree double *alone_s = g_new (double, n + 1), *beside_s = g_new (double, n + 1);
-  Cover cover = { .gpu = loop->gpu, .transfer = sp_measured_row (transfer) };
+  Cover cover = { .gpu = loop->gpu, .transfer = sp_measured_row (transfer), .marks = loop->marks };
   gboolean partial;
 
   cover.transfer.variant = "out-of-place", cover.transfer.ranks = sp_ranks_size (loop->rank), cover.transfer.nodes = 1;
-  cover.transfer.bytes = TRANSFER_BYTES;
+  cover.transfer.bytes = bytes;
   for (guint i = 0; i < n; i++)
     keys[i].repeat = repeat;
-  return sp_gpu_time (loop->gpu, &cover.transfer, &cover.alone_s, &partial, error) &&
-         agree (loop->gpu, &cover.alone_s, error) &&
-         time_kernels (player, &cover, alone_s, beside_s, &partial, error) &&
-         (loop->rows == NULL || add_rows (loop, player, keys, alone_s, beside_s, transfer, partial, error));
+  if (!sp_gpu_time (loop->gpu, &cover.transfer, &cover.alone_s, &partial, error) ||
+      !agree (loop->gpu, &cover.alone_s, error) || !time_kernels (player, &cover, alone_s, beside_s, &partial, error))
+    return FALSE;
+  if (loop->rows == NULL)
+    return TRUE;
+  return add_transfers (loop, &cover, repeat, error) &&
+         (bytes < TRANSFER_BYTES || add_rows (loop, player, keys, alone_s, beside_s, transfer, partial, error));
 }
 
 static gboolean
@@ -271,8 +354,9 @@ sweep_program (Loop *loop, guint number, GError **error)
     keys[i] = sp_kernel_row (recording, sp_player_form (player, i), i, loop->words);
   for (int repeat = 0; repeat < loop->sweep->repeats; repeat++)
     for (guint i = 0; i < loop->sweep->n_transfers; i++)
-      if (!time_beside (loop, player, loop->sweep->transfers[i], keys, repeat, error))
-        return FALSE;
+      for (guint b = 0; b < G_N_ELEMENTS (transfer_bytes); b++)
+        if (!time_beside (loop, player, loop->sweep->transfers[i], transfer_bytes[b], keys, repeat, error))
+          return FALSE;
   if (loop->rows != NULL)
     fprintf (stderr, "%s: %u samples\n", (const char *) execution->files->pdata[number], sp_rows_count (loop->rows));
   return TRUE;
@@ -285,9 +369,10 @@ open_rows (const SpExecution *execution, const SpRank *rank, GError **error)
 
   if (!sp_gpu_describe (rank->local_rank, head, error))
     return NULL;
-  sp_measured_note (head,
+  sp_measured_note (
+      head,
                     "kernels of programs, in the program's order with its caches: alone, and beside transfers of "
-                    "%d MiB of all ranks; of rank 0",
+                    "%d MiB of all ranks; transfers alone, and beside kernels of an op, which is their variant; of rank 0",
                     TRANSFER_BYTES >> 20);
   return sp_rows_open (execution->output, head, error);
 }
@@ -303,11 +388,16 @@ sp_kernels_beside_rank (SpRank *rank, gpointer data, GError **error)
   g_autoptr (SpGpu) gpu = sp_gpu_new (rank, TRUE, 2 * TRANSFER_BYTES, error);
   if (gpu == NULL)
     return FALSE;
-  Loop loop = { sweep, rank, rows, gpu, words };
-  for (guint i = 0; i < sweep->execution->programs->len; i++)
-    if (!sweep_program (&loop, i, error)) {
+  Loop loop = { .sweep = sweep, .rank = rank, .rows = rows, .gpu = gpu, .words = words };
+  gboolean good = TRUE;
+  for (guint i = 0; good && i < MOST_MARKS; i++)
+    good = CUDA (cudaEventCreate (&loop.marks[i]));
+  for (guint i = 0; good && i < sweep->execution->programs->len; i++) {
+    good = sweep_program (&loop, i, error);
+    if (!good)
       g_prefix_error (error, "%s: ", (const char *) sweep->execution->files->pdata[i]);
-      return FALSE;
-    }
-  return TRUE;
+  }
+  for (guint i = 0; i < MOST_MARKS && loop.marks[i] != NULL; i++)
+    cudaEventDestroy (loop.marks[i]);
+  return good;
 }

@@ -17,7 +17,8 @@
  * the memory bus and FLOP, as the program has them (sim/op.h). `from` and `to` are GPUs; of work `from` is the card that
  * did it, counted over all files that are fitted together: who puts files of several cards together numbers them. `beside` is what ran at the
  * same time: a transfer beside a GEMM has that GEMM's m, n and k, a GEMM beside a transfer the transfer's bytes; a copy
- * beside a transfer has the transfer's bytes and its own as m, and so has a transfer beside a copy the copy's.
+ * beside a transfer has the transfer's bytes and its own as m, and so has a transfer beside a copy the copy's; a transfer
+ * beside a program's kernels of one op has that op as its variant.
  * clock_hz (of the SMs), power_w and temperature_c are the card's means while that was timed over and over, throttle
  * what held its clock down meanwhile (calibrate/sensor.h): of several cards the lowest clock, the most power and the
  * highest temperature. Empty where they did not say.

@@ -38,8 +38,7 @@ struct _SpPlayer {
   float *start_ms, *stop_ms;
   gint64 payload_bytes[SP_N_AXES];
   gint64 context_bytes, allocated_bytes;
-  double waited_s[SP_N_OPS]; /* by what was waited for */
-  gint64 waits[SP_N_OPS];
+  SpPlayerWait *waits; /* by what was waited for; made with the events */
   double loss_value, issue_s;
   double events_s; /* that two events take with nothing between */
   double drain_s;  /* that a wait takes beyond what two events around it see */

@@ -18,6 +18,7 @@ sp_player_prepare_times (SpPlayer *player, GError **error)
   player->stops = g_new0 (cudaEvent_t, MAX (n, 1));
   player->start_ms = g_new0 (float, MAX (n, 1));
   player->stop_ms = g_new0 (float, MAX (n, 1));
+  player->waits = g_new0 (SpPlayerWait, MAX (n, 1));
   for (guint i = 0; i < n; i++)
     if (!CUDA (cudaEventCreate (&player->starts[i])) || !CUDA (cudaEventCreate (&player->stops[i])))
       return FALSE;
@@ -49,22 +50,31 @@ waits_on_compute (const SpCommand *command)
   return command->queue == SP_STREAM_COMPUTE && command->n_waits > 0;
 }
 
+/* `events` may be NULL where it is not wanted. */
+static gboolean
+record_if (gboolean wanted, const cudaEvent_t *events, guint number, cudaStream_t stream, GError **error)
+{
+  return !wanted || CUDA (cudaEventRecord (events[number], stream));
+}
+
 static gboolean
 play (SpPlayer *player, guint number, SpTiming timing, GError **error)
 {
   const SpCommand *command = COMMAND (player, number);
   cudaStream_t stream = player->streams[command->queue];
-  gboolean timed = timing == SP_TIMING_COMMANDS, waits = timing == SP_TIMING_WAITS && waits_on_compute (command);
+  gboolean waits = timing == SP_TIMING_WAITS && waits_on_compute (command);
+  /* An end of a message may find the other late, so that nothing but both ends' times says what it takes. */
+  gboolean message = timing == SP_TIMING_WAITS && sp_op_is_one_way (command->op.kind), timed = timing == SP_TIMING_COMMANDS;
 
-  if (waits && !CUDA (cudaEventRecord (player->starts[number], stream)))
+  if (!record_if (waits, player->starts, number, stream, error))
     return FALSE;
   for (guint i = 0; i < command->n_waits; i++) {
     guint32 wait = g_array_index (player->recording->waits, guint32, command->first_wait + i);
     if (!CUDA (cudaStreamWaitEvent (stream, player->over[wait], 0)))
       return FALSE;
   }
-  if ((timed && !CUDA (cudaEventRecord (player->starts[number], stream))) ||
-      (waits && !CUDA (cudaEventRecord (player->stops[number], stream))))
+  if (!record_if (timed || message, player->starts, number, stream, error) ||
+      !record_if (waits, player->stops, number, stream, error))
     return FALSE;
   gboolean good = sp_op_is_communication (command->op.kind)
                       ? sp_player_communicate (player, command, stream, error)
@@ -74,8 +84,10 @@ play (SpPlayer *player, guint number, SpTiming timing, GError **error)
                     sp_phase_name (command->phase));
     return FALSE;
   }
-  return (!timed || CUDA (cudaEventRecord (player->stops[number], stream))) &&
-         (player->over[number] == NULL || CUDA (cudaEventRecord (player->over[number], stream)));
+  /* Who waits for a message does not wait for the event that times it. */
+  return record_if (timed, player->stops, number, stream, error) &&
+         record_if (player->over[number] != NULL, player->over, number, stream, error) &&
+         record_if (message, player->stops, number, stream, error);
 }
 
 /* Work of about 10 us each in front, so that the host has issued a part of what follows when that begins, as it has
@@ -220,41 +232,54 @@ time_events (SpPlayer *player, GError **error)
          read_pairs (player, n, &player->events_s, error) && time_drain (player, n, error);
 }
 
-/* A wait between two events on COMPUTE. For what was over nobody stood: then they are as near each other as without it. */
+/* A wait for `of` between two events on COMPUTE. For what was over nobody stood: then they are as near each other as
+ * without it. */
 static gboolean
-add_wait (SpPlayer *player, SpOpKind op, cudaEvent_t from, cudaEvent_t to, GError **error)
+add_wait (SpPlayer *player, guint of, cudaEvent_t from, cudaEvent_t to, GError **error)
 {
   float ms = 0;
 
   if (!CUDA (cudaEventElapsedTime (&ms, from, to)))
     return FALSE;
   double s = ms * 1e-3 - player->events_s;
-  player->waits[op]++;
+  player->waits[of].times++;
   if (s > player->events_s / 2)
-    player->waited_s[op] += s + player->drain_s;
+    player->waits[of].waited_s += s + player->drain_s;
   return TRUE;
 }
 
-/* By the op that a command names last: those before it are over by then, or were waited for too. */
+static gboolean
+read_message (SpPlayer *player, guint number, GError **error)
+{
+  float ms = 0;
+
+  if (!CUDA (cudaEventElapsedTime (&ms, player->starts[number], player->stops[number])))
+    return FALSE;
+  player->waits[number].took_s = MAX (ms * 1e-3 - player->events_s, 0);
+  return TRUE;
+}
+
 static gboolean
 read_waits (SpPlayer *player, GError **error)
 {
   const SpRecording *r = player->recording;
   int last = -1;
 
-  memset (player->waited_s, 0, sizeof player->waited_s);
-  memset (player->waits, 0, sizeof player->waits);
+  for (guint i = 0; i < r->commands->len; i++)
+    player->waits[i] = (SpPlayerWait){ .took_s = -1 };
   for (guint i = 0; i < r->commands->len; i++) {
     const SpCommand *command = COMMAND (player, i);
     if (command->queue != SP_STREAM_COMPUTE)
       last = (int) i;
+    if (sp_op_is_one_way (command->op.kind) && !read_message (player, i, error))
+      return FALSE;
     if (!waits_on_compute (command))
       continue;
     guint32 of = g_array_index (r->waits, guint32, command->first_wait + command->n_waits - 1);
-    if (!add_wait (player, COMMAND (player, of)->op.kind, player->starts[i], player->stops[i], error))
+    if (!add_wait (player, of, player->starts[i], player->stops[i], error))
       return FALSE;
   }
-  return last < 0 || add_wait (player, COMMAND (player, (guint) last)->op.kind, player->last, player->ends[0], error);
+  return last < 0 || add_wait (player, (guint) last, player->last, player->ends[0], error);
 }
 
 static gboolean

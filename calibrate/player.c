@@ -190,6 +190,7 @@ sp_player_free (SpPlayer *player)
   g_free (player->table_at);
   g_free (player->start_ms);
   g_free (player->stop_ms);
+  g_free (player->waits);
   g_free (player);
 }
 
@@ -359,11 +360,10 @@ sp_player_command_times (const SpPlayer *player, guint command, double *ret_star
   *ret_end_s = MAX (player->stop_ms[command] * 1e-3 - player->events_s, *ret_start_s);
 }
 
-void
-sp_player_waits (const SpPlayer *player, double ret_s[SP_N_OPS], gint64 ret_times[SP_N_OPS])
+const SpPlayerWait *
+sp_player_waits (const SpPlayer *player)
 {
-  memcpy (ret_s, player->waited_s, sizeof player->waited_s);
-  memcpy (ret_times, player->waits, sizeof player->waits);
+  return player->waits;
 }
 
 void

@@ -44,7 +44,7 @@ gboolean sp_player_start (SpPlayer *player, guint64 seed, GError **error);
 gboolean sp_player_start_quick (SpPlayer *player, GError **error);
 
 /* What of a step is timed: nothing but the whole; the waits of COMPUTE for other queues, which leaves kernels between
- * them as they are; or each command by itself, which lengthens the step a little. */
+ * them as they are, and messages one way on their queues; or each command by itself, which lengthens the step a little. */
 typedef enum { SP_TIMING_NONE, SP_TIMING_WAITS, SP_TIMING_COMMANDS } SpTiming;
 
 /* A step: issued, and waited for. ret_s: from the first command to the last, on the device. */
@@ -74,9 +74,15 @@ typedef struct {
 gboolean sp_player_time_kernels (SpPlayer *player, double warm_s, SpSensor *sensor, double *seconds,
                                  SpPlayerPass *ret_pass, GError **error);
 
-/* Of the last step with SP_TIMING_WAITS, by the op that was waited for: how long COMPUTE stood, and how often it waited,
- * for what was over too. */
-void sp_player_waits (const SpPlayer *player, double ret_s[SP_N_OPS], gint64 ret_times[SP_N_OPS]);
+/* Of the last step with SP_TIMING_WAITS, by the command that COMPUTE waited for: where it named several, the last of them,
+ * as those before it are over by then, or were waited for too. */
+typedef struct {
+  double waited_s; /* how long COMPUTE stood */
+  double took_s;   /* on its own queue; of a SEND or RECEIVE alone, else negative */
+  guint times;     /* how often it was waited for, over or not */
+} SpPlayerWait;
+/* [commands], the player's. */
+const SpPlayerWait *sp_player_waits (const SpPlayer *player);
 
 /* Of the last step with SP_TIMING_COMMANDS: seconds from its start. */
 void sp_player_command_times (const SpPlayer *player, guint command, double *ret_start_s, double *ret_end_s);

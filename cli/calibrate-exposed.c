@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nothing hides of communication, as measured and as predicted. */
+/* What kernels wait for communication, as measured and as predicted. */
 #include <math.h>
 
 #include "cli/calibrate.h"
 
-/* What a GPU's kernels wait for others, of which nothing is hidden. */
+/* What a GPU's kernels wait for others; less_late: for transfers alone. */
 static double
-exposed_of_rank (const SpSimulated *simulated, guint rank)
+waited_of_rank (const SpSimulated *simulated, guint rank, gboolean less_late)
 {
   const SpRoleReport *role = &simulated->run->roles[simulated->roles->of_rank[rank]];
-  SpTime exposed = role->bubble;
+  SpTime waited = less_late ? -role->late : role->bubble;
 
   for (guint axis = 0; axis < SP_N_AXES; axis++)
-    exposed += role->exposed[axis];
-  return sp_time_to_s (exposed);
+    waited += role->exposed[axis];
+  return sp_time_to_s (waited);
 }
 
 /* No two cards are equally fast, and no curve says by how much: how many times as long as on the quickest the kernels of
@@ -46,6 +46,45 @@ agrees (double predicted_s, double measured_s)
   return fabs (predicted_s - measured_s) <= MAX (SP_EXPOSED_SHARE * measured_s, SP_EXPOSED_LEAST_S);
 }
 
+static void
+debug_rank (const SpExecutedRun *run, guint rank, const SpSimulated *simulated)
+{
+  g_debug ("%s rank %u: waited %.1f us, of it for transfers %.1f; predicted %.1f and %.1f", run->program, rank,
+           1e6 * sp_executed_rank (run, rank)->exposed_s, 1e6 * sp_executed_rank (run, rank)->own_s,
+           1e6 * waited_of_rank (simulated, rank, FALSE), 1e6 * waited_of_rank (simulated, rank, TRUE));
+}
+
+/* Means over the ranks that the file says something of. */
+static void
+sum_ranks (const SpExecutedRun *run, guint world, const SpSimulated *simulated, const SpSimulated *as_ran,
+           SpExposed *ret)
+{
+  double *const sums[] = { &ret->measured_s, &ret->predicted_s, &ret->as_ran_s }, own_s = 0, predicted_own_s = 0;
+  guint n = 0, n_own = 0;
+
+  for (guint r = 0; r < world; r++) {
+    const SpExecutedRank *rank = sp_executed_rank (run, r);
+    double predicted_s = waited_of_rank (simulated, r, FALSE);
+    /* 0 of older files is not said. */
+    if (rank->exposed_s < 0 || (rank->exposed_s == 0 && predicted_s > 0 && rank->own_s < 0))
+      continue;
+    debug_rank (run, r, simulated);
+    ret->measured_s += rank->exposed_s;
+    ret->predicted_s += predicted_s;
+    ret->as_ran_s += waited_of_rank (as_ran, r, FALSE);
+    n++;
+    if (rank->own_s < 0)
+      continue;
+    own_s += rank->own_s;
+    predicted_own_s += waited_of_rank (simulated, r, TRUE);
+    n_own++;
+  }
+  for (guint i = 0; i < G_N_ELEMENTS (sums); i++)
+    *sums[i] = n > 0 ? *sums[i] / n : -1;
+  ret->own_s = n_own > 0 ? own_s / n_own : -1;
+  ret->predicted_own_s = n_own > 0 ? predicted_own_s / n_own : -1;
+}
+
 gboolean
 sp_compare_exposed (SpEstimator *estimator, const SpProgram *program, const SpScenario *scenario,
                     const SpExecutedRun *run, const SpSimulated *simulated, SpExposed *ret, GError **error)
@@ -54,28 +93,12 @@ sp_compare_exposed (SpEstimator *estimator, const SpProgram *program, const SpSc
   SpVariations variations = { .seed = scenario->variations.seed, .slow_ranks = slow };
   const SpSimulateOptions options = { .samples = 1 };
   g_auto (SpSimulated) as_ran = { 0 };
-  guint n = 0;
 
   add_cards (simulated, run, (guint) program->world, &variations);
   if (!sp_simulate (estimator, program, &scenario->run, &variations, &options, &as_ran, error))
     return FALSE;
   *ret = (SpExposed){ 0 };
-  for (guint r = 0; r < (guint) program->world; r++) {
-    const SpExecutedRank *rank = sp_executed_rank (run, r);
-    double as_ran_s = exposed_of_rank (&as_ran, r);
-    /* 0 of older files is not said. */
-    if (rank->exposed_s < 0 || (rank->exposed_s == 0 && exposed_of_rank (simulated, r) > 0))
-      continue;
-    ret->measured_s += rank->exposed_s;
-    ret->predicted_s += exposed_of_rank (simulated, r);
-    ret->as_ran_s += as_ran_s;
-    g_debug ("%s rank %u: exposed %.1f us, predicted %.1f us, as it ran %.1f us", run->program, r,
-             1e6 * rank->exposed_s, 1e6 * exposed_of_rank (simulated, r), 1e6 * as_ran_s);
-    n++;
-  }
-  double *const sums[] = { &ret->measured_s, &ret->predicted_s, &ret->as_ran_s };
-  for (guint i = 0; i < G_N_ELEMENTS (sums); i++)
-    *sums[i] = n > 0 ? *sums[i] / n : -1;
-  ret->agrees = agrees (ret->as_ran_s, ret->measured_s);
+  sum_ranks (run, (guint) program->world, simulated, &as_ran, ret);
+  ret->agrees = ret->own_s >= 0 ? agrees (ret->predicted_own_s, ret->own_s) : agrees (ret->as_ran_s, ret->measured_s);
   return TRUE;
 }

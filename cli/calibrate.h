@@ -71,12 +71,15 @@ gboolean sp_predict_memory (const SpProfile *profile, const SpProgram *program, 
 
 /* --- calibrate-exposed.c ------------------------------------------------------------------------------------------ */
 
-/* Communication that nothing hides, of a GPU in the mean of those that the file says it of; negative: of none. */
+/* What kernels waited for communication, of a GPU in the mean of those that the file says it of; negative: of none. */
 typedef struct {
   double measured_s;
   double predicted_s; /* by cards that are alike */
   double as_ran_s;    /* by cards that differ as those of the run did: kernels of each as long, beside the quickest's */
-  gboolean agrees;    /* that with what was measured, within a tenth or 50 us */
+  /* The transfers' own part of the first two (sim/engine.h). The rest is lateness: by cards that are alike the layout's. */
+  double own_s, predicted_own_s;
+  gboolean
+      agrees; /* own parts, or of a file that does not say them what was measured and as_ran_s, within a tenth or 50 us */
 } SpExposed;
 
 #define SP_EXPOSED_SHARE 0.1

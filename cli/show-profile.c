@@ -67,6 +67,9 @@ static const Row framework_rows[] = {
   FRAMEWORK ("reserved", SP_UNIT_BYTES, reserved_bytes),
   FRAMEWORK ("allocator-slack", SP_UNIT_FRACTION, allocator_slack),
   MAYBE (SpFramework, "host-slack", SP_UNIT_FRACTION, host_slack),
+  MAYBE (SpFramework, "workspace", SP_UNIT_BYTES, workspace_bytes),
+  MAYBE (SpFramework, "run-ahead", SP_UNIT_NUMBER, run_ahead),
+  MAYBE (SpFramework, "crowded-time", SP_UNIT_NUMBER, crowded_time),
   MAYBE (SpFramework, "host-gather", SP_UNIT_SECONDS, host_gather_s),
   MAYBE (SpFramework, "host-step", SP_UNIT_SECONDS, host_step_s),
   MAYBE (SpFramework, "host-slot", SP_UNIT_SECONDS, host_slot_s),
@@ -74,6 +77,7 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "elementwise-time", SP_UNIT_NUMBER, elementwise_time),
   MAYBE (SpFramework, "merge-time", SP_UNIT_NUMBER, merge_time),
   MAYBE (SpFramework, "pack-time", SP_UNIT_NUMBER, pack_time),
+  MAYBE (SpFramework, "softmax-time", SP_UNIT_NUMBER, softmax_time),
   MAYBE (SpFramework, "attention-time", SP_UNIT_NUMBER, attention_time),
   MAYBE (SpFramework, "gemm-time", SP_UNIT_NUMBER, gemm_time),
   MAYBE (SpFramework, "optimizer-time", SP_UNIT_NUMBER, optimizer_time),
@@ -87,43 +91,6 @@ static const Row framework_rows[] = {
   MAYBE (SpFramework, "attention-causal-time", SP_UNIT_NUMBER, attention_causal_time),
   MAYBE (SpFramework, "attention-head-power", SP_UNIT_NUMBER, attention_head_power),
 };
-
-static const struct {
-  const char *key, *off, *on;
-  gsize offset;
-} framework_flags[] = {
-  { "fused-attention", "false", "true", G_STRUCT_OFFSET (SpFramework, fused_attention) },
-  { "selective", "elementwise", "attention", G_STRUCT_OFFSET (SpFramework, selective_attention) },
-  { "recompute-whole", "false", "true", G_STRUCT_OFFSET (SpFramework, recompute_whole) },
-  { "host", "graph", "eager", G_STRUCT_OFFSET (SpFramework, host_eager) },
-  { "fp32-logits", "false", "true", G_STRUCT_OFFSET (SpFramework, fp32_logits) },
-  { "loss-gradient", "in-place", "copies", G_STRUCT_OFFSET (SpFramework, loss_copies) },
-  { "lasp-local", "before", "after", G_STRUCT_OFFSET (SpFramework, lasp_local_after) },
-  { "host-ahead", "list", "step", G_STRUCT_OFFSET (SpFramework, host_runs_ahead) },
-  { "shards", "ordered", "free", G_STRUCT_OFFSET (SpFramework, shards_run_free) },
-  { "data-calls", "block", "tensor", G_STRUCT_OFFSET (SpFramework, tensor_calls) },
-  { "state-dict", "sharded", "whole", G_STRUCT_OFFSET (SpFramework, whole_state_dict) },
-  { "glu", "fused", "apart", G_STRUCT_OFFSET (SpFramework, glu_apart) },
-  { "attention-blocks", "even", "ascending", G_STRUCT_OFFSET (SpFramework, attention_ascending) },
-  { "attention-heads", "exact", "padded", G_STRUCT_OFFSET (SpFramework, attention_padded) },
-  { "attention-output", "kept", "copied", G_STRUCT_OFFSET (SpFramework, attention_copied) },
-  { "sequence-gather", "again", "kept", G_STRUCT_OFFSET (SpFramework, keeps_whole) },
-  { "tensor-backward", "in-turn", "overlapped", G_STRUCT_OFFSET (SpFramework, overlaps_tensor) },
-  { "gathers", "parameters", "master", G_STRUCT_OFFSET (SpFramework, gathers_master) },
-  { "ends", "resharded", "kept", G_STRUCT_OFFSET (SpFramework, keeps_ends) },
-  { "gradients", "kept", "freed", G_STRUCT_OFFSET (SpFramework, frees_gradients) },
-  { "autocast", "false", "true", G_STRUCT_OFFSET (SpFramework, autocast) },
-  { "gradient-buckets", "views", "copies", G_STRUCT_OFFSET (SpFramework, gradient_copies) },
-  { "gradient-sums", "in-place", "apart", G_STRUCT_OFFSET (SpFramework, gradients_apart) },
-  { "pipeline-scatter", "false", "true", G_STRUCT_OFFSET (SpFramework, pipeline_scatter) },
-};
-
-static const char *
-flag_word (const SpFramework *framework, guint row)
-{
-  gboolean on = *(const gboolean *) ((const char *) framework + framework_flags[row].offset);
-  return on ? framework_flags[row].on : framework_flags[row].off;
-}
 
 static const char *
 unit_name (SpUnit unit)
@@ -153,16 +120,23 @@ quantity_of (const Row *row, gconstpointer base)
 }
 
 static void
+add_sourced (SpTable *table, const char *key, const char *value, const SpQuantity *of)
+{
+  sp_table_cell (table, key);
+  sp_table_cell (table, value);
+  sp_table_cell (table, sp_provenance_name (of->provenance));
+  sp_table_cell (table, of->source != NULL ? of->source : "");
+}
+
+static void
 add_rows (SpTable *table, const Row *rows, guint n, gconstpointer base)
 {
   for (guint i = 0; i < n; i++) {
     const SpQuantity *q = quantity_of (&rows[i], base);
     if (rows[i].optional && q->value == 0)
       continue;
-    sp_table_cell (table, rows[i].key);
-    sp_table_take (table, sp_format_quantity (q->value, rows[i].unit));
-    sp_table_cell (table, sp_provenance_name (q->provenance));
-    sp_table_cell (table, q->source != NULL ? q->source : "");
+    g_autofree char *value = sp_format_quantity (q->value, rows[i].unit);
+    add_sourced (table, rows[i].key, value, q);
   }
 }
 
@@ -296,8 +270,14 @@ static void
 add_framework_text (const SpFramework *framework, GString *out)
 {
   g_autoptr (SpTable) table = sp_table_new ("llll");
-  for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++)
-    add_plain (table, framework_flags[i].key, flag_word (framework, i));
+  const char *key, *word;
+  const SpQuantity *of;
+
+  for (guint i = 0; (key = sp_framework_flag (framework, i, &word, &of)) != NULL; i++)
+    if (of->source == NULL)
+      add_plain (table, key, word);
+    else
+      add_sourced (table, key, word, of);
   if (framework->attention_library != NULL)
     add_plain (table, "attention-library", framework->attention_library);
   add_rows (table, framework_rows, G_N_ELEMENTS (framework_rows), framework);
@@ -310,6 +290,9 @@ sp_show_framework (const SpShow *show, GString *out, GError **error)
 {
   g_autofree char *path = sp_find_framework (show->file, error);
   g_autoptr (SpFramework) framework = path != NULL ? sp_framework_load (path, error) : NULL;
+  const char *key, *word;
+  const SpQuantity *of;
+
   if (framework == NULL)
     return FALSE;
   if (!show->json) {
@@ -320,8 +303,8 @@ sp_show_framework (const SpShow *show, GString *out, GError **error)
   json_builder_begin_object (builder);
   sp_json_string (builder, "name", framework->name);
   sp_json_object (builder, "flags");
-  for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++)
-    sp_json_string (builder, framework_flags[i].key, flag_word (framework, i));
+  for (guint i = 0; (key = sp_framework_flag (framework, i, &word, &of)) != NULL; i++)
+    sp_json_string (builder, key, word);
   if (framework->attention_library != NULL)
     sp_json_string (builder, "attention-library", framework->attention_library);
   json_builder_end_object (builder);

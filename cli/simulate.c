@@ -5,12 +5,12 @@
 #define MOST_ROWS 16
 
 static SpTime
-exposed (const SpRoleReport *role)
+sum_of (const SpTime axes[SP_N_AXES])
 {
   SpTime sum = 0;
 
   for (guint a = 0; a < SP_N_AXES; a++)
-    sum += role->exposed[a];
+    sum += axes[a];
   return sum;
 }
 
@@ -64,8 +64,8 @@ static void
 add_roles (const SpSimulation *run, const SpProgram *program, GString *out)
 {
   static const char *const head[] = { "stage",  "rank",    "alike", "kernels", "slowed", "host",
-                                      "bubble", "exposed", "peak",  "at",      "in" };
-  g_autoptr (SpTable) table = sp_table_new ("rrrrrrrrrrl");
+                                      "bubble", "exposed", "late",  "peak",    "at",     "in" };
+  g_autoptr (SpTable) table = sp_table_new ("rrrrrrrrrrrl");
   g_autoptr (GArray) shown = shown_roles (run);
   guint n = MIN (shown->len, MOST_ROWS);
 
@@ -73,7 +73,8 @@ add_roles (const SpSimulation *run, const SpProgram *program, GString *out)
     sp_table_cell (table, head[i]);
   for (guint i = 0; i < n; i++) {
     const SpRoleReport *role = &run->roles[g_array_index (shown, gint32, i)];
-    const SpTime times[] = { role->kernels, role->slowed, role->host, role->bubble, exposed (role) };
+    const SpTime exposed = sum_of (role->exposed), late = role->late;
+    const SpTime times[] = { role->kernels, role->slowed, role->host, role->bubble, exposed, late };
     sp_table_take (table, g_strdup_printf ("%d", role->stage));
     sp_table_take (table, g_strdup_printf ("%d", role->rank));
     sp_table_take (table, g_strdup_printf ("%d", role->count - 1));
@@ -83,8 +84,8 @@ add_roles (const SpSimulation *run, const SpProgram *program, GString *out)
     sp_table_take (table, is_dated (role) ? sp_text_seconds (sp_time_to_s (role->peak_at)) : g_strdup ("-"));
     sp_table_take (table, peak_place (program, role));
   }
-  g_string_append (out,
-                   "\nstages: the fullest GPU of each (kernels, and what they and the cursor waited; memory peak)\n");
+  g_string_append (out, "\nstages: the fullest GPU of each (kernels, and what they and the cursor waited, of it for "
+                        "ranks that came late; memory peak)\n");
   sp_table_print (table, 2, out);
   if (n < shown->len)
     g_string_append_printf (out, "  and %u more stage%s\n", shown->len - n, sp_plural (shown->len - n));
@@ -153,7 +154,8 @@ add_role_json (JsonBuilder *builder, const SpProgram *program, const SpRoleRepor
   sp_json_number (builder, "slowed_s", sp_time_to_s (role->slowed));
   sp_json_number (builder, "host_s", sp_time_to_s (role->host));
   sp_json_number (builder, "bubble_s", sp_time_to_s (role->bubble));
-  sp_json_number (builder, "exposed_communication_s", sp_time_to_s (exposed (role)));
+  sp_json_number (builder, "exposed_communication_s", sp_time_to_s (sum_of (role->exposed)));
+  sp_json_number (builder, "late_s", sp_time_to_s (role->late));
   sp_json_whole (builder, "peak_bytes", (double) role->peak_bytes);
   if (is_dated (role))
     sp_json_number (builder, "peak_at_s", sp_time_to_s (role->peak_at));

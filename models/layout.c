@@ -156,14 +156,26 @@ sp_layout_virtual_stages (const SpLayout *layout)
                                                       : product (layout->pipeline, layout->virtual_stages);
 }
 
+static inline gint32
+layers_of (const SpLayout *layout, gint32 layers, gint32 n, gint32 virtual_stage)
+{
+  return layout->stage_split[0] ? layout->stage_split[virtual_stage] : layers / n + (virtual_stage < layers % n);
+}
+
 gint32
 sp_layout_stage_layers (const SpLayout *layout, const SpArchitecture *arch, gint32 virtual_stage)
 {
+  return layers_of (layout, arch->layers, sp_layout_virtual_stages (layout), virtual_stage);
+}
+
+void
+sp_layout_write_stages (const SpLayout *layout, const SpArchitecture *arch, gint32 *ret_first)
+{
   gint32 n = sp_layout_virtual_stages (layout);
 
-  if (layout->stage_split[0])
-    return layout->stage_split[virtual_stage];
-  return arch->layers / n + (virtual_stage < arch->layers % n);
+  ret_first[0] = 0;
+  for (gint32 s = 0; s < n; s++)
+    ret_first[s + 1] = ret_first[s] + layers_of (layout, arch->layers, n, s);
 }
 
 double

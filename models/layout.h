@@ -180,9 +180,11 @@ gint32 sp_layout_virtual_stages (const SpLayout *layout);
 /* Tokens of a slice, over all sequence ranks. */
 gint64 sp_layout_slice_tokens (const SpLayout *layout, const SpRun *run, gint32 slice);
 
-/* Layers of a virtual stage, and whether the one at `index` in its own is recomputed. */
+/* Layers of a virtual stage; of all of them the first, and behind the last one's the number of layers. */
 gint32 sp_layout_stage_layers (const SpLayout *layout, const SpArchitecture *arch, gint32 virtual_stage);
+void sp_layout_write_stages (const SpLayout *layout, const SpArchitecture *arch, gint32 *ret_first);
 
+/* Whether the layer at `index` in its virtual stage is recomputed. */
 static inline gboolean
 sp_layout_recomputes (const SpLayout *layout, gint32 index)
 {
@@ -190,6 +192,12 @@ sp_layout_recomputes (const SpLayout *layout, gint32 index)
     return layout->recompute != SP_RECOMPUTE_NONE;
   return layout->recompute_first > 0 ? index < layout->recompute_first
                                      : (index + 1) % MAX (layout->recompute_every, 1) == 0;
+}
+/* Whether it is all of them or none. */
+static inline gboolean
+sp_layout_recomputes_alike (const SpLayout *layout)
+{
+  return layout->recompute != SP_RECOMPUTE_FULL || (layout->recompute_first == 0 && layout->recompute_every <= 1);
 }
 
 /* Chunks of tokens that the loss is computed in; 1 where it is not. Without a number of its own: of CHUNKED 8, as

@@ -164,7 +164,8 @@ static void
 bound_unit (Plan *plan, SpPlanWorker *worker, guint i, gpointer data)
 {
   (void) data;
-  sp_plan_unit_bound (worker, &plan->space, plan->core_s, &g_array_index (plan->units.units, SpPlanUnit, i));
+  sp_plan_unit_bound (&worker->estimator, worker->program, &plan->space, plan->core_s,
+                      &g_array_index (plan->units.units, SpPlanUnit, i));
 }
 
 static void

@@ -8,8 +8,9 @@
  * (or lasp), ranks that experts are spread over (of a model that has them), the orders of the axes whose degree is above 1
  * that differ in which of them stay inside a node, micro-batches (powers of two and the whole share); and the rows of a
  * table (models/plan/space.c): ring split, kind, what a ring keeps and sends back, LASP version, recompute with every
- * K-th layer, the loss whole or, where the framework has that and the layout does not fit otherwise, in chunks, schedule, virtual stages, uneven stages, ZeRO stage and group, offload where the cluster's file says what the
- * host reaches. What `fixed` names is not searched. To add a dimension is to add a row.
+ * K-th layer, schedule, virtual stages, uneven stages, ZeRO stage and group, offload where the cluster's file says what the
+ * host reaches; and the loss in chunks, where the framework has that and the layout does not fit with it whole. What
+ * `fixed` names is not searched. To add a dimension is to add a row.
  *
  * The search is branch and bound: a part of the space is not looked at where a bound says that no layout of it is among
  * the best, or that none of it fits. Ranked is by step_time_s, or by serial_s if it is asked for; bounds are below both,
@@ -18,7 +19,7 @@
  *              that nothing hides, as priced, which no row changes but to add to it; of the core the FLOP of one GPU's
  *              program at its best rate; times the micro-batches of a stage, if stages were even
  *   work       as well the rows that change the blocks' work: their lists as priced, times the same; of every-K recompute
- *              those of none; before a loss in chunks is written, those of the whole loss, with the head's kernels in chunks
+ *              those of none
  *   kind       and whether a kind of schedule has forwards to wait for, and backwards that go back whole: some stage has
  *              them beside its own, however the layers are spread
  *   schedule   as well stages and schedule: of each stage its slots, after the forwards of those before it, and before
@@ -27,6 +28,8 @@
  *   states     with gathers, reductions and the optimizer, of each stage in the order of its slots alone: all that is left
  *              out is what stages wait for each other; before offload is looked at, without the optimizer. And memory: shards
  *              over all ranks, and as much on the host as may be
+ * These are bounds with the loss whole. In chunks it is looked at where they cut off, unless they would without the head,
+ * which no other can take more from; and never where the layout fits with it whole.
  * A limit to begin with is a sample: of all degrees and links some layouts of one sequence a micro-batch, then all of the
  * units that the best of these are in.
  * All that no bound cuts off is estimated. So the best are the best of all, by the estimate: against brute force in
@@ -57,8 +60,9 @@ typedef struct {
 
 typedef enum { SP_PLAN_BY_STEP, SP_PLAN_BY_SERIAL } SpPlanFigure;
 
-/* Of the candidates `pruned` were cut off by a bound of time or memory, or refused by the rules, or legal; legal ones were
- * counted byte by byte, and those that have room on the GPU estimated. */
+/* Of the candidates `pruned` were cut off by a bound of time or memory, or are in chunks and have room with the loss whole;
+ * the others were refused by the rules, or legal; legal ones were counted byte by byte, and those that have room on the GPU
+ * estimated. */
 typedef struct {
   gint64 candidates, legal, fitting;
   GArray *entries; /* SpPlanEntry, best first, at most `top` */

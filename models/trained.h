@@ -18,6 +18,12 @@ SpFrozen sp_run_frozen_embedding (const SpRun *run);
 SpFrozen sp_run_frozen_layer (const SpRun *run, gint32 layer);
 SpFrozen sp_run_frozen_head (const SpRun *run);
 gboolean sp_run_freezes (const SpRun *run);
+/* Whether the layers are frozen all alike. */
+static inline gboolean
+sp_run_freezes_alike (const SpRun *run)
+{
+  return run->lora_rank > 0 || run->frozen_layers == 0;
+}
 
 /* Of the adapters of a layer of a kind; and of everything that is trained. */
 gint64 sp_run_lora_parameters (const SpRun *run, const SpArchitecture *arch, guint kind);

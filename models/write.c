@@ -357,9 +357,7 @@ write_stages (SpProgram *program, const SpArchitecture *arch, const SpLayout *la
   }
   program->stages = layout->pipeline;
   program->chunks = sp_layout_chunks (layout);
-  program->stage_first[0] = 0;
-  for (gint32 s = 0; s < n; s++)
-    program->stage_first[s + 1] = program->stage_first[s] + sp_layout_stage_layers (layout, arch, s);
+  sp_layout_write_stages (layout, arch, program->stage_first);
 }
 
 /* A block for each kind of layer that the model has, and of those, recomputed or not and frozen or not, that there are,
@@ -368,6 +366,8 @@ static void
 write_layers (SpProgram *program, const SpArchitecture *arch, const SpLayout *layout, const SpRun *run)
 {
   guint8 block_of[SP_N_LAYER_KINDS][2][SP_N_FROZENS] = { { { 0 } } };
+  const guint8 *kinds = arch->layer_kind;
+  gboolean by_kind = sp_run_freezes_alike (run) && sp_layout_recomputes_alike (layout);
   gint32 stage = 0;
 
   if ((guint) arch->layers > program->layers_capacity) {
@@ -377,11 +377,15 @@ write_layers (SpProgram *program, const SpArchitecture *arch, const SpLayout *la
   program->n_layers = arch->layers;
   program->n_blocks = 1;
   for (gint32 l = 0; l < arch->layers; l++) {
-    stage += l == program->stage_first[stage + 1];
+    if (by_kind && l > 0 && kinds[l] == kinds[l - 1]) { /* as a search asks of every layout */
+      program->layer_block[l] = program->layer_block[l - 1];
+      continue;
+    }
+    stage += !by_kind && l == program->stage_first[stage + 1];
     SpFrozen frozen = sp_run_frozen_layer (run, l);
     gboolean recomputes =
         frozen != SP_FROZEN_FORWARD_ONLY && sp_layout_recomputes (layout, l - program->stage_first[stage]);
-    guint8 kind = arch->layer_kind[l], *block = &block_of[kind][recomputes][frozen];
+    guint8 kind = kinds[l], *block = &block_of[kind][recomputes][frozen];
     if (*block == 0) {
       g_assert (program->n_blocks + 1 < SP_MAX_BLOCKS);
       SpBlock *frame = &program->variants[0].blocks[program->n_blocks];

@@ -207,9 +207,10 @@ op_over (SpEngine *e, SpRole *role, guint stream, const SpTransfer *transfer)
   e->free_posted = number;
   s->over++;
   role->report->n_communications++;
+  SpPhase phase = (SpPhase) head->phase; /* the pool may move */
   if (s->head != 0)
     arrive (e, role, POSTED (e, s->head));
-  sp_role_wake (e, role, (SpStream) stream, transfer);
+  sp_role_wake (e, role, (SpStream) stream, transfer, phase);
 }
 
 static void
@@ -250,7 +251,7 @@ sp_engine_transfer_over (SpEngine *e, guint32 number)
     sender->report->n_communications++;
     receiver->report->n_communications++;
     receiver->streams[SP_STREAM_PIPELINE].over++;
-    sp_role_wake (e, receiver, SP_STREAM_PIPELINE, &t);
+    sp_role_wake (e, receiver, SP_STREAM_PIPELINE, &t, SP_PHASE_FORWARD);
     return;
   }
   op_over (e, sender, t.op->stream, &t);

@@ -53,18 +53,24 @@ waits_for_named (SpEngine *e, SpRole *role, const SpOp *op)
 }
 
 void
-sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer)
+sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer, SpPhase phase)
 {
   SpRoleReport *report = role->report;
-  SpTime waited = e->now - role->wait_since, own = e->now - transfer->began;
+  SpTime waited = e->now - role->wait_since, own = MIN (waited, e->now - transfer->began);
+  guint group = transfer->op->group;
 
   if (role->state != SP_ROLE_WAITS || role->wait_stream != stream || role->streams[stream].over < role->wait_count)
     return;
   if (transfer->kind == SP_TRANSFER_PIPE) {
-    report->exposed[SP_AXIS_PIPELINE] += MIN (waited, own);
-    report->bubble += waited - MIN (waited, own);
-  } else
+    report->exposed[SP_AXIS_PIPELINE] += own;
+    report->bubble += waited - own;
+  } else {
     report->exposed[transfer->op->axis] += waited;
+    if (sp_op_is_one_way (transfer->op->kind))
+      report->late += waited - own;
+    else
+      e->stood[((guint) sp_role_number (e, role) * SP_N_GROUPS + group) * SP_N_PHASES + phase] += waited;
+  }
   role->state = SP_ROLE_READY;
   sp_role_go (e, role);
 }

@@ -156,6 +156,7 @@ typedef struct {
   guint16 *first_readers; /* [variants][blocks][SP_N_PHASES] of what GATHER writes, ops of a list; G_MAXUINT16 none */
   double *kernel_factor;  /* [roles->n] of slow ranks; NULL: every kernel takes what it is priced at */
   SpRole *role;           /* [roles->n] */
+  SpTime *stood;          /* [roles->n][SP_N_GROUPS][SP_N_PHASES] waits for what a group does together */
   gint32 n_done;
   SpMeeting *instance;                /* [roles->n_instances] */
   SpMeeting *message[SP_N_GROUPS][2]; /* [roles->n], by sender */
@@ -182,8 +183,8 @@ void sp_engine_advance_flows (SpEngine *e);
 
 /* A role goes on from its cursor until it waits, runs kernels or is done. */
 void sp_role_go (SpEngine *e, SpRole *role);
-/* After an op of the stream is over; the op's axis. */
-void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer);
+/* After an op of the stream is over, which the role posted in a list of the phase; the op's axis. */
+void sp_role_wake (SpEngine *e, SpRole *role, SpStream stream, const SpTransfer *transfer, SpPhase phase);
 
 /* --- engine-kernels.c --------------------------------------------------------------------------------------------- */
 

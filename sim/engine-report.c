@@ -144,6 +144,28 @@ report_step_memory (SpEngine *e)
   }
 }
 
+static const SpTime *
+stood (const SpEngine *e, gint32 role, guint group)
+{
+  return e->stood + ((gsize) role * SP_N_GROUPS + group) * SP_N_PHASES;
+}
+
+/* Of what the role waited for a group, in each phase, beyond the member that waited least. */
+static SpTime
+lateness (const SpEngine *e, gint32 role, guint group)
+{
+  const SpInstance *instance = &e->roles->instances[e->roles->instance[group][role]];
+  SpTime late = 0;
+
+  for (guint phase = 0; phase < SP_N_PHASES; phase++) {
+    SpTime mine = stood (e, role, group)[phase], least = mine;
+    for (guint i = 0; mine > 0 && i < instance->n_members; i++)
+      least = MIN (least, stood (e, (gint32) e->roles->members[instance->first + i], group)[phase]);
+    late += mine - least;
+  }
+  return late;
+}
+
 void
 sp_engine_report (SpEngine *e)
 {
@@ -154,6 +176,9 @@ sp_engine_report (SpEngine *e)
     result->end = MAX (result->end, report->end);
     result->n_tasks += report->n_kernels + report->n_communications;
     report_memory (&e->role[r].memory, report);
+    for (guint group = 0; group < SP_N_GROUPS; group++)
+      if (e->roles->instance[group] != NULL)
+        report->late += lateness (e, r, group);
   }
   if (e->program->scope != SP_SCOPE_STEP)
     report_step_memory (e);

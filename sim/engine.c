@@ -57,6 +57,7 @@ make_roles (SpEngine *e)
   gint32 n = e->roles->n;
 
   e->role = g_new0 (SpRole, n);
+  e->stood = g_new0 (SpTime, (gsize) n * SP_N_GROUPS * SP_N_PHASES);
   e->mail_of = g_new0 (guint32, n);
   for (gint32 r = 0; r < n; r++) {
     SpRole *role = &e->role[r];
@@ -183,6 +184,7 @@ engine_clear (SpEngine *e)
     sp_memory_state_clear (&e->role[r].memory);
   }
   g_free (e->role);
+  g_free (e->stood);
   g_free (e->mail_of);
   g_free (e->instance);
   g_free (e->kernel_factor);

@@ -22,6 +22,14 @@
  * latency), then its bytes flow. A message starts when both ends are there; a SEND_RECEIVE is a message each way, and
  * over when both are. What the pipeline sends does not hold up the sender; its receiver waits.
  *
+ * Waits. A rank's kernels stand for a transfer from when they come to the wait until it is over. The transfers' OWN part
+ *   of that is, of what a group does together (collectives, steps of a ring), the least that any of its ranks stood for it
+ *   in a phase of the step, all its waits in that phase together: who comes last waits for transfers alone. Two cards
+ *   that are alike come late by turns, by chance; that is left in the own part, as it is in what a transfer between
+ *   kernels was measured to take. Of a message one way (of a chain, between stages), which holds up one end and not the
+ *   other, it is at most what the message takes once both are there. LATENESS is the rest: waiting for cards that are
+ *   slower, for ranks that have more to do, for stages.
+ *
  * Network. Without one, communication takes what it takes beside nothing else. With one (sim/network.h) its bytes are
  * flows that share links max-min fairly. A collective is either one fluid (a flow for each tier of links that it loads
  * alike, at most as fast as the algorithm is by itself), or its steps, each a flow to the next rank.
@@ -108,7 +116,8 @@ typedef struct {
   SpTime host;               /* waits of the compute stream for the host */
   SpTime issue;              /* that the host was busy for */
   SpTime active[SP_N_AXES];  /* communication under way */
-  SpTime exposed[SP_N_AXES]; /* of the cursor's waits, but not the bubble */
+  SpTime exposed[SP_N_AXES]; /* the cursor's waits, but not the bubble */
+  SpTime late;               /* of those, lateness */
   SpTime bubble;             /* waits for a neighbour's slot, without the message's own time */
   guint64 n_kernels, n_communications;
   double payload_bytes[SP_N_AXES]; /* as program.h counts it, on the sender's side for messages */

@@ -339,11 +339,11 @@ claim_gathered (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *it
   }
 }
 
-/* Which way a list's end changes the uses of gathered parameters. */
+/* Which way a list's end changes the uses of gathered parameters: kept, they have a sequence's. */
 static gint32
-claim_of (const SpBlock *block, const SpBlockLives *lives, SpListKind list)
+claim_of (const SpVariant *variant, const SpBlock *block, const SpBlockLives *lives, SpListKind list)
 {
-  if (!lives->gathers)
+  if (!lives->gathers || !sp_block_gathers (block, variant))
     return 0;
   switch (list) {
   case SP_LIST_GATHER:
@@ -365,7 +365,7 @@ static void
 end_item (const SpMemoryPlan *plan, SpMemoryState *state, const SpItem *item, const SpVariant *variant,
           const SpBlock *block, const SpBlockLives *lives)
 {
-  gint32 claim = claim_of (block, lives, sp_memory_list_of (item));
+  gint32 claim = claim_of (variant, block, lives, sp_memory_list_of (item));
 
   if (claim != 0)
     claim_gathered (plan, state, item, variant, lives, claim);

@@ -273,6 +273,7 @@ typedef enum {
 
 #define sp_op_is_communication(kind) ((kind) >= SP_OP_ALL_GATHER)
 #define sp_op_is_host_copy(kind) ((kind) >= SP_OP_TO_HOST)
+#define sp_op_is_one_way(kind) ((kind) == SP_OP_SEND || (kind) == SP_OP_RECEIVE)
 
 typedef enum {
   SP_OP_TRANS_A = 1 << 0,
@@ -310,6 +311,8 @@ typedef enum {
   SP_OP_BY_PLACE = 1u << 31,      /* of a kernel over all places' tokens in order: each place has more work than the one
                                        before; flops are the last one's. See sim/op-place.h */
   SP_OP_QUERIES = SP_OP_TRANS_A,  /* of attention: queries go around a ring, keys stay */
+  SP_OP_UNMASKED = SP_OP_TRANS_B, /* of attention: the mask hides whole parts, which a kernel leaves out, and no pair
+                                     of the others */
   SP_OP_OWN_PART = SP_OP_TRANS_A, /* of messages and gathers: of an operand this tensor rank's part */
 } SpOpFlags;
 

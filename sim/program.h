@@ -491,6 +491,14 @@ gboolean sp_block_holds_over (const SpProgram *program, const SpBlock *block, gu
 guint sp_block_last_beside (const SpProgram *program, const SpBlock *block, SpPhase phase, guint index, guint wanted,
                             guint mask);
 
+/* Whether GATHER comes before FORWARD, and again before BACKWARD. What is kept between the two is kept from a sequence's
+ * first FORWARD to its last BACKWARD, which are its first slice's: the others gather nothing. */
+static inline gboolean
+sp_block_gathers (const SpBlock *block, const SpVariant *variant)
+{
+  return block->regather || variant->first == 0;
+}
+
 static inline gboolean
 sp_block_gathers_again (const SpBlock *block)
 {

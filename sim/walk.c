@@ -245,6 +245,20 @@ moves_of (const SpWalkPlan *plan, const Stage *stage, gint32 position)
 /* What comes before a slot's blocks: receive, and its gather. */
 enum { AT_RECEIVE, AT_GATHER, AT_FIRST, AT_BLOCKS };
 
+static const SpBlock *
+block_of (const SpWalk *walk, const Stage *stage, gint32 position)
+{
+  return &walk->plan->program->variants[0].blocks[stage->positions[position].block];
+}
+
+static Found
+gather_item (const SpWalk *walk, const Stage *stage, gint32 position, SpItem *ret)
+{
+  if (!sp_block_gathers (block_of (walk, stage, position), sp_walk_variant (walk->plan->program, ret->micro_batch)))
+    return NOTHING;
+  return list_item (SP_PHASE_GATHER, position, 0, 0, ret);
+}
+
 /* These; the first block's gather; of each block its list and, before or after, the next one's gather; send. */
 static Found
 forward_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, SpItem *ret)
@@ -254,13 +268,13 @@ forward_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, SpItem
   if (walk->at < AT_FIRST)
     return pipe_item (walk, chunk, walk->at == AT_RECEIVE ? SP_ITEM_RECEIVE : SP_ITEM_GATHER, FALSE, ret);
   if (walk->at == AT_FIRST)
-    return n > 0 ? list_item (SP_PHASE_GATHER, chunk->first, 0, 0, ret) : NOTHING;
+    return n > 0 ? gather_item (walk, stage, chunk->first, ret) : NOTHING;
   if (at >= 2 * n)
     return at == 2 * n ? pipe_item (walk, chunk, SP_ITEM_SEND, FALSE, ret) : END;
   gboolean is_last = position + 1 == chunk->end;
   gboolean gather_first = !is_last && moves_of (walk->plan, stage, position + 1)->gather_moves;
   if ((at % 2 == 0) == gather_first)
-    return is_last ? NOTHING : list_item (SP_PHASE_GATHER, position + 1, 0, 0, ret);
+    return is_last ? NOTHING : gather_item (walk, stage, position + 1, ret);
   return list_item (SP_PHASE_FORWARD, position, 0, 0, ret);
 }
 
@@ -268,7 +282,7 @@ static Found
 regather_item (const SpWalk *walk, const Stage *stage, const Chunk *chunk, gint32 position, gboolean moved, SpItem *ret)
 {
   if (position < chunk->first || moves_of (walk->plan, stage, position)->gather_moves != moved ||
-      !sp_block_gathers_again (&walk->plan->program->variants[0].blocks[stage->positions[position].block]))
+      !sp_block_gathers_again (block_of (walk, stage, position)))
     return NOTHING;
   return list_item (SP_PHASE_GATHER, position, 0, 0, ret);
 }

@@ -323,13 +323,14 @@ draw_legal (GRand *rand, const DrawLimits *limits, Draw *ret)
       gboolean *flags[] = { &f->glu_apart,       &f->attention_copied, &f->gathers_master,  &f->keeps_ends,
                             &f->frees_gradients, &f->autocast,         &f->gradient_copies, &f->keeps_whole,
                             &f->gradients_apart, &f->overlaps_tensor,  &f->tensor_calls,    &f->attention_ascending,
-                            &f->attention_padded };
+                            &f->attention_padded, &f->sums_alone };
       for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
         *flags[i] = draw_int (rand, 0, 1);
       f->host_gather_s.value = 20e-6 * draw_int (rand, 0, 1);
       f->elementwise_time.value = 3 * draw_int (rand, 0, 1);
       f->merge_time.value = 3.8 * draw_int (rand, 0, 1);
       f->pack_time.value = 2 * draw_int (rand, 0, 1);
+      f->softmax_time.value = 3 * draw_int (rand, 0, 1);
       f->host_stall.value = 0.5 * draw_int (rand, 0, 1);
       f->host_slot_s.value = 300e-6 * draw_int (rand, 0, 1);
     }

@@ -51,6 +51,7 @@ static const RehearseCase rehearse_cases[] = {
   { "eager-fsdp2-full", SMALL_GQA, 0, 32, 4, 2, LAYOUT (.data = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL), .layers = 3, .eager = TRUE },
   { "eager-fsdp2-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 3), .eager = TRUE },
   { "eager-fsdp2-ring", SMALL_GQA, 0, 32, 1, 1, LAYOUT (.ring = 2, .zero = 3, .recompute = SP_RECOMPUTE_FULL), .eager = TRUE },
+  { "eager-ulysses", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.ulysses = 4, .zero = 3, .recompute = SP_RECOMPUTE_FULL), .eager = TRUE },
   { "eager-zero-2", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 2), .eager = TRUE },
   { "eager-ddp", SMALL_GQA, 0, 32, 4, 2, LAYOUT (.data = 2, .zero = 0), .eager = TRUE },
   { "eager-ddp-tied", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.data = 4, .zero = 0), .eager = TRUE },
@@ -436,6 +437,7 @@ static const RehearseCase rehearse_cases[] = {
   { "slices-zero-3", SMALL_TIED, 0, 32, 4, 1, LAYOUT (.data = 2, .slices = 4, .zero = 3) },
   { "slices-zero-3-kept", SMALL_GQA, 0, 32, 8, 1, LAYOUT (.pipeline = 2, .data = 2, .slices = 2, .zero = 3, .reshard = FALSE) },
   { "slices-eager", SMALL_GQA, 0, 32, 4, 1, LAYOUT (.data = 4, .slices = 2, .zero = 3), .eager = TRUE },
+  { "slices-eager-ulysses", SMALL_SINKS, 0, 32, 2, 1, LAYOUT (.ulysses = 2, .slices = 2, .zero = 0, .ring_gradient_dtype = SP_DTYPE_BF16), .eager = TRUE },
   { "slices-ulysses", SMALL_MQA, 0, 32, 3, 1, LAYOUT (.ulysses = 4, .pipeline = 2, .slices = 2, .zero = 3) },
   { "slices-ulysses-regions", SMALL_GQA, 0, 32, 2, 2, LAYOUT (.ulysses = 2, .tensor = 2, .pipeline = 2, .slices = 4, .recompute = SP_RECOMPUTE_FULL) },
   { "slices-tensor", SMALL_GQA, 0, 32, 2, 1, LAYOUT (.tensor = 4, .pipeline = 2, .slices = 4, .sequence_regions = FALSE), .vocabulary = 50 },
@@ -556,7 +558,7 @@ rehearse_case_write_with (const RehearseCase *c, gboolean overlap, SpProgram *pr
   framework.pipeline_scatter = TRUE;
   if (c->eager) {
     framework.glu_apart = framework.attention_copied = framework.gathers_master = framework.keeps_ends = TRUE;
-    framework.frees_gradients = framework.keeps_whole = TRUE;
+    framework.frees_gradients = framework.keeps_whole = framework.sums_alone = TRUE;
     framework.shard_copies.value = 18;
     framework.autocast = framework.gradient_copies = framework.gradients_apart = c->layout.zero == 0;
   }

@@ -95,6 +95,66 @@ check_ring (SpTokenSplit split, gint32 ring, gint32 window)
   g_assert_cmpfloat_with_epsilon (flops, expected, 1e-9 * expected);
 }
 
+/* Keys that a row of a place sees at a step. */
+static gint32
+count_row (SpTokenSplit split, gint32 ring, gint32 place, gint32 step, gint32 tokens, gint32 row)
+{
+  gint32 seen = 0;
+
+  for (gint32 j = 0; j < tokens; j++)
+    seen += position_of (split, ring, place, tokens, row) >=
+            position_of (split, ring, (place - step + ring) % ring, tokens, j);
+  return seen;
+}
+
+/* Rows of a step that is marked as unmasked see all as many keys, or none. The first step is not marked, nor is a ring
+ * whose mask cuts through its parts. */
+static void
+check_unmasked (SpTokenSplit split, gint32 ring, gint32 window)
+{
+  RehearseCase c = { "ring", SMALL_WINDOW, 0, 48, 1, 1, LAYOUT (.zero = 0) };
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (SpArchitecture) arch = small_model (SMALL_WINDOW);
+  SpFramework framework = small_framework (TRUE);
+  SpRun run = rehearse_case_run (&c);
+  gint32 tokens = c.sequence / ring;
+  guint n, marked = 0;
+
+  c.layout.ring = ring;
+  c.layout.token_split = split;
+  arch->window = window;
+  sp_program_write (program, arch, &framework, &c.layout, &run);
+  const SpOp *ops = sp_program_segment (program, &program->variants[0].blocks[1], SP_PHASE_FORWARD, &n);
+  for (guint i = 0; i < n; i++) {
+    if (ops[i].kind != SP_OP_ATTENTION || !(ops[i].flags & SP_OP_UNMASKED))
+      continue;
+    marked++;
+    for (gint32 place = 0; place < ring; place++)
+      for (gint32 step = 0; step < ring; step++) {
+        gint32 most = 0;
+        for (gint32 row = 0; row < tokens; row++)
+          most = MAX (most, count_row (split, ring, place, step, tokens, row));
+        for (gint32 row = 0; row < tokens && sp_op_holds (&ops[i], place, ring, step, ring); row++) {
+          gint32 seen = count_row (split, ring, place, step, tokens, row);
+          g_assert_true (seen == 0 || seen == most);
+        }
+        g_assert_true (step > 0 || !sp_op_holds (&ops[i], place, ring, step, ring));
+      }
+  }
+  g_assert_cmpuint (marked, ==, split != SP_TOKENS_STRIPED && window == 0);
+}
+
+static void
+test_unmasked (void)
+{
+  for (SpTokenSplit split = SP_TOKENS_CONTIGUOUS; split < SP_N_TOKEN_SPLITS; split++)
+    for (gint32 ring = 2; ring <= 8; ring++)
+      if (48 % (2 * ring) == 0) {
+        check_unmasked (split, ring, 0);
+        check_unmasked (split, ring, 7);
+      }
+}
+
 static void
 test_ring (void)
 {
@@ -112,5 +172,6 @@ main (int argc, char **argv)
   g_test_add_func ("/attention-pairs/count", test_count);
   g_test_add_func ("/attention-pairs/by-hand", test_by_hand);
   g_test_add_func ("/attention-pairs/ring", test_ring);
+  g_test_add_func ("/attention-pairs/unmasked", test_unmasked);
   return g_test_run ();
 }

@@ -23,13 +23,14 @@ test_chain (void)
 {
   g_autofree char *sweep = shipped ("measured", "h200x2-sweep.csv"),
                   *kernels = shipped ("measured", "h200-kernels.csv");
-  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *beside = shipped ("measured", "h200x2-steps.csv");
+  g_autofree char *executed = shipped ("executed", "h200x2.csv"), *beside = shipped ("measured", "h200x2-steps.csv"),
+                  *hops = shipped ("measured", "h200x2-hops.csv");
   g_autoptr (GError) error = NULL;
   g_autoptr (JsonParser) parser = json_parser_new ();
   guint agree = 0;
 
   g_auto (Run) fit =
-      run_cli ("calibrate", "fit", sweep, kernels, beside, "--name", "2 H200 of one node", "-o", "h200.ini");
+      run_cli ("calibrate", "fit", sweep, kernels, beside, hops, "--name", "2 H200 of one node", "-o", "h200.ini");
   if (fit.status == 1 && strstr (fit.err, "GSL") != NULL) {
     g_test_skip ("built without GSL");
     return;
@@ -75,7 +76,7 @@ test_chain (void)
         json_object_get_double_member (run, "exposed_s") > 0 && json_object_get_boolean_member (run, "exposed_agrees");
   }
   g_test_message ("exposed communication agrees in %u", agree);
-  g_assert_cmpuint (agree, >=, 20);
+  g_assert_cmpuint (agree, >=, 18);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), <=, 34);
 
   /* A profile of another card is no error, but said. Its name is found from where the command runs. */
@@ -105,6 +106,48 @@ test_later (void)
     g_assert_true (json_object_get_boolean_member (json_array_get_object_element (runs, i), "bytes_agree"));
   g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 28);
+}
+
+/* And on two more, whose waits were split: of the 30 that communicate the transfers' own part is within a tenth or 50 us in
+ * 25; what misses: calibrate/README.md. Where cards and work are alike, as in none of the pipelines and not in the contiguous
+ * ring, lateness is a small part of the step. */
+static void
+test_apart (void)
+{
+  g_autofree char *executed = shipped ("executed", "h200x2-apart.csv");
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  g_autoptr (GError) error = NULL;
+  guint agree = 0, said = 0;
+
+  g_auto (Run) check = run_cli ("calibrate", "check", "h200-1x2", executed, "--json");
+  g_assert_cmpint (check.status, ==, 0); /* 5 % and three times that */
+  json_parser_load_from_data (parser, check.out, -1, &error);
+  g_assert_no_error (error);
+  JsonObject *all = json_node_get_object (json_parser_get_root (parser));
+  JsonArray *runs = json_object_get_array_member (all, "runs");
+  g_assert_cmpuint (json_array_get_length (runs), ==, 32);
+  for (guint i = 0; i < json_array_get_length (runs); i++) {
+    JsonObject *run = json_array_get_object_element (runs, i);
+    const char *program = json_object_get_string_member (run, "program");
+    double own_s = number_of (run, "exposed_transfer_s"), waited_s = number_of (run, "exposed_s");
+    gboolean unequal = strstr (program, "pipeline") != NULL || strstr (program, "contiguous") != NULL;
+    g_assert_true (json_object_get_boolean_member (run, "bytes_agree"));
+    if (waited_s == 0)
+      continue;
+    g_assert_cmpfloat (own_s, >, 0);
+    if (!unequal)
+      g_assert_cmpfloat (waited_s - own_s, <, 0.02 * number_of (run, "step_time_s"));
+    agree += json_object_get_boolean_member (run, "exposed_agrees");
+    said++;
+  }
+  g_test_message ("own parts agree in %u of %u", agree, said);
+  g_assert_cmpuint (said, ==, 30);
+  g_assert_cmpuint (agree, >=, 25);
+  g_assert_cmpfloat (number_of (all, "memory_worst_error"), <=, 0.02);
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 29);
+  g_auto (Run) text = run_cli ("calibrate", "check", "h200-1x2", executed);
+  assert_contains (text.out, "exposed communication, of a GPU in the mean: within 10 % or 50 us in ");
+  assert_contains (text.out, "waits for ranks that came late, of the step: median ");
 }
 
 /* Four H200 of another day: transfers of groups of two and four, kernels of the pair, and 29 runs of one axis and of
@@ -242,6 +285,7 @@ main (int argc, char **argv)
   if (!begin_cli (&argc, &argv))
     return 0;
   g_test_add_func ("/cli-check/later", test_later);
+  g_test_add_func ("/cli-check/apart", test_apart);
   g_test_add_func ("/cli-check/four", test_four);
   g_test_add_func ("/cli-check/one", test_one);
   g_test_add_func ("/cli-check/chain", test_chain);

@@ -259,7 +259,7 @@ typedef struct {
   const char *name;
   guint layers, heads, kv_heads, gpus;
   const char *sequence;
-  const char *layout[3]; /* keys set over ulysses = ring = 1 */
+  const char *layout[4]; /* keys set over ulysses = ring = 1 */
   const char *words[4];  /* on stderr; none: it is legal */
 } LegalCase;
 
@@ -278,6 +278,8 @@ static const LegalCase legal_cases[] = {
     { "rule pipeline-split", "30 layers", "8,8,7,7" } },
   { "stages-3-of-4", 30, 8, 4, 4, "64K", { "pipeline=4", "stage-split=10,10,10" },
     { "rule pipeline-split", "8,8,7,7" } },
+  { "slices-interleaved", 8, 8, 4, 4, "64K", { "pipeline=4", "schedule=interleaved", "virtual-stages=2", "slices=4" },
+    { "rule pipeline-schedule", "slices = 4", "use slices = 1, or schedule = 1f1b or gpipe with virtual-stages = 1" } },
   { "heads-40-8", 4, 40, 8, 8, "64K", { "ulysses=8" } },
   { "heads-40-8-usp", 4, 40, 8, 16, "64K", { "ulysses=8", "ring=2" } },
   { "heads-40-8-five", 4, 40, 8, 5, "65540", { "ulysses=5" }, { "rule ulysses-heads", "1, 2, 4, 8 or 40" } },

@@ -307,6 +307,8 @@ test_profile (void)
       "[all-gather.2x1]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 10 us\ngrowth-1 = 0\nrate-1 = 100 GB/s\n"
       "[beside.2x1.all-gather]\nwait = 80 us\nfactor = 1.2\n[beside.2x1.send-receive]\nwait = 80 us\nfactor = 1.4\n"
       "[beside.2x1.all-gather-copy]\nwait = 50 us\nfactor = 1.9\n"
+      "[beside.2x1.reduce-scatter-copy]\nwait = 50 us\nfactor = 1.8\n"
+      "[beside.2x1.reduce-scatter-adam]\nwait = 20 us\nfactor = 1.6\n"
       "[slowdown.2x1.all-gather]\nslowdown = 0.2\n[slowdown.2x1.all-reduce]\nslowdown = 0.3\n"
       "[slowdown.2x1.all-gather-copy]\nslowdown = 0.6\n[slowdown.2x1.norm-bwd]\nslowdown = 0.7\n"
       "[slowdown.2x1.gemm]\nslowdown = 0.1\nwave = 0.8\n"
@@ -359,8 +361,11 @@ test_profile (void)
   SpOp send = { .kind = SP_OP_SEND, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .flags = SP_OP_ASYNC };
   g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &send), 10e-6 + 2 * 4e-6 + 1e6 / 100e9, 1e-12);
   g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &send), 0.4, 1e-12);
-  SpOp scatter = { .kind = SP_OP_REDUCE_SCATTER, .group = SP_GROUP_ULYSSES, .flags = SP_OP_ASYNC };
+  SpOp scatter = { .kind = SP_OP_REDUCE_SCATTER, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .flags = SP_OP_ASYNC };
   g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &scatter), 0.3, 1e-12);
+  scatter.flags |= SP_OP_AFTER_OPTIMIZER;
+  double scattered_s = sp_cost_op_parts (&cost, &scatter, &fixed_s, NULL) - fixed_s;
+  g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &scatter), 0.6 + 20e-6 / scattered_s, 1e-9);
 }
 
 /* --- what a file may leave out ------------------------------------------------------------------------------------- */

@@ -55,10 +55,34 @@ test_read (void)
   g_assert_cmpfloat (sp_executed_rank (a, 0)->op_s[SP_OP_NORM_BWD], ==, 0.004);
   g_assert_cmpfloat (sp_executed_rank (a, 1)->op_s[SP_OP_NORM_BWD], ==, 0.006);
   g_assert_cmpfloat (sp_executed_rank (a, 0)->exposed_s, ==, 0.005);
+  g_assert_cmpfloat (sp_executed_rank (a, 0)->own_s, <, 0); /* version 1 does not say it */
   g_assert_cmpfloat (sp_executed_rank (a, 1)->exposed_s, ==, 0);
   g_assert_cmpfloat (sp_executed_rank (a, 2)->exposed_s, <, 0);
   g_assert_cmpuint (b->ranks->len, ==, 0);
   g_assert_cmpfloat (sp_executed_rank (b, 0)->exposed_s, <, 0);
+}
+
+/* Version 2: of what a rank's kernels waited the transfers' own part, each wait by itself, and nothing of the other rank. */
+static void
+test_own (void)
+{
+  static const char said[] = "# seqpar-executed: 2\n"
+                             "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,"
+                             "bytes,repeat,start_s,end_s,clock_hz,power_w,temperature_c,throttle\n"
+                             "a.prog,0,exposed,,,,0,,,0,,,,,,0,0,0,0.005,,,,\n"
+                             "a.prog,0,exposed-transfer,,,,0,,,0,,,,,,0,0,0,0.003,,,,\n"
+                             "a.prog,0,wait,all-gather,,,0,,,7,,,,,,0,0,0.003,0.005,,,,\n"
+                             "a.prog,0,waited,all-gather,data,gather,1,-1,data,0,0,0,0,0,0,64,2,0,0.001,,,,\n"
+                             "a.prog,1,exposed,,,,0,,,0,,,,,,0,0,0,0.004,,,,\n";
+  g_autoptr (GError) error = NULL;
+  g_autoptr (SpExecuted) executed = sp_executed_parse ("a.csv", said, strlen (said), &error);
+
+  g_assert_no_error (error);
+  const SpExecutedRun *run = executed->runs->pdata[0];
+  g_assert_cmpfloat (sp_executed_rank (run, 0)->exposed_s, ==, 0.005);
+  g_assert_cmpfloat (sp_executed_rank (run, 0)->own_s, ==, 0.003);
+  g_assert_cmpfloat (sp_executed_rank (run, 1)->own_s, <, 0);
+  g_assert_cmpfloat (sp_executed_rank (run, 2)->own_s, <, 0);
 }
 
 /* The same file with what the card said of two steps out of three. */
@@ -146,6 +170,7 @@ main (int argc, char **argv)
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/executed/attention", test_attention);
   g_test_add_func ("/executed/card", test_card);
+  g_test_add_func ("/executed/own", test_own);
   g_test_add_func ("/executed/read", test_read);
   g_test_add_func ("/executed/wrong", test_wrong);
   return g_test_run ();

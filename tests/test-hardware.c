@@ -220,6 +220,31 @@ test_frameworks (void)
   g_assert_true (!b->fused_attention && b->selective_attention && b->recompute_whole);
 }
 
+/* A flag may say where it is from; one that does not has no source. */
+static void
+test_flags (void)
+{
+  g_autoptr (GError) error = NULL;
+  g_autofree char *path = shipped ("frameworks", "deepspeed.ini");
+  g_autoptr (SpFramework) f = sp_framework_load (path, &error);
+  const SpQuantity *source;
+  const char *key, *word;
+  guint sourced = 0, row;
+
+  g_assert_no_error (error);
+  for (row = 0; (key = sp_framework_flag (f, row, &word, &source)) != NULL; row++) {
+    g_assert_true (sp_framework_has_key (key));
+    sourced += source->source != NULL;
+    if (g_str_equal (key, "chunked-loss")) {
+      g_assert_cmpstr (word, ==, "true");
+      g_assert_cmpint (source->provenance, ==, SP_PUBLISHED);
+      g_assert_nonnull (strstr (source->source, "2506.13996"));
+    }
+  }
+  g_assert_cmpuint (row, ==, SP_N_FRAMEWORK_FLAGS);
+  g_assert_cmpuint (sourced, ==, 1);
+}
+
 /* What tells the profiles of stacks apart, by name. Of 2 H100: pool over live tensors at least 39362 / 34847 = 1.1296
  * with FSDP2, 38474 / 37686 = 1.0209 with DDP; in use beyond the pool 1597 and 1601 MiB. */
 static void
@@ -305,8 +330,8 @@ test_all_shipped (void)
         "name", "bf16", "nodes", "gpus-per-node", "device", "fused-attention", "selective", "recompute-whole", "host",
         "fp32-logits", "loss-gradient", "lasp-local", "host-ahead", "glu", "attention-output", "attention-blocks",
         "attention-heads", "gathers", "ends", "gradients", "autocast", "gradient-buckets", "attention-library",
-        "sequence-gather", "gradient-sums", "chunked-loss", "network-protocol", "network-algorithm", "shards",
-        "state-dict", "data-calls", "tensor-backward", "pipeline-scatter",
+        "sequence-gather", "gather-buffers", "gradient-sums", "network-protocol", "network-algorithm", "shards",
+        "state-dict", "data-calls", "tensor-backward", "pipeline-scatter", "ring-of-one",
         /* shapes of networks */
         "node", "gpus-per-switch", "switches-per-socket", "fabric", "nodes-per-leaf", "dims", "groups",
         "routers-per-group", "nodes-per-router", NULL
@@ -428,6 +453,10 @@ static const struct Bad {
     { ": [framework] host = ", "graph, eager" } },
   { "selective", framework, load_framework, "elementwise", "norms", { ": [framework] selective = ", "attention" } },
   { "flag", framework, load_framework, "fp32-logits = true\n", "", { ": [framework] fp32-logits: missing" } },
+  { "flag-rumour", framework, load_framework, "host = eager\n", "host = eager\nhost.source = rumour: somebody\n",
+    { ": [framework] host.source", "measured, published, datasheet or assumed" } },
+  { "flag-of-nothing", framework, load_framework, "host = eager\n", "host = eager\nchunked-loss.source = assumed: x\n",
+    { ": [framework] chunked-loss.source", "a source of nothing" } },
   { "slack", framework, load_framework, "2%", "nan", { ": [framework] allocator-slack = \"nan\"", "a fraction" } },
 };
 /* clang-format on */
@@ -479,6 +508,7 @@ main (int argc, char **argv)
   g_test_add_func ("/hardware/resize", test_resize);
   g_test_add_func ("/hardware/in-scenario", test_in_scenario);
   g_test_add_func ("/hardware/frameworks", test_frameworks);
+  g_test_add_func ("/hardware/flags", test_flags);
   g_test_add_func ("/hardware/stacks", test_stacks);
   g_test_add_func ("/hardware/all-shipped", test_all_shipped);
   g_test_add_func ("/hardware/unsourced", test_unsourced);

@@ -176,9 +176,9 @@ is_there_already (const Site *site)
          site->block->buffers[site->op->out[0]].life == SP_LIFE_STASH;
 }
 
-/* What is kept gathered is there when the second slice's forward gathers it. */
+/* What is kept gathered is there from a sequence's first slice on: the others' lists do not run. */
 static gboolean
-is_gathered_before (const Trial *trial, const Site *site)
+is_never_gathered (const Trial *trial, const Site *site)
 {
   return trial->program->slices > 0 && site->phase == SP_PHASE_GATHER && site->block != NULL &&
          site->variant % sp_program_slices (trial->program) > 0 && !sp_block_gathers_again (site->block);
@@ -218,7 +218,7 @@ try_removal (Trial *trial, const Site *site)
   SpOp mutant = *site->op;
 
   if (is_cast_of_other (trial, site) || is_copy_in_place (site) || is_there_already (site) ||
-      is_gathered_before (trial, site) || is_for_mask (trial, site))
+      is_never_gathered (trial, site) || is_for_mask (trial, site))
     return;
   mutant.guard = SP_GUARD_FIRST_STEP | SP_GUARD_NOT_FIRST_STEP;
   try_mutant (trial, site, mutant, "removed");

@@ -75,6 +75,7 @@ typedef struct {
   SpPlanPoint point;
   SpPlanBound work, bound;
   double micro_batch_s; /* of the work at hand on all stages; 0: not known */
+  double headless_s;    /* with its loss whole, but for its head */
   double forward_share;
   guint placement;
   gint64 layouts, legal, chunked;
@@ -90,6 +91,14 @@ hold (Brute *b, const char *what, double bound, double value)
   g_test_message ("%s: %.12g is bounded by %.12g: %s, micro-batch %d", what, value, bound, text,
                   b->point.run.micro_batch);
   g_test_fail ();
+}
+
+/* With its loss whole, but for its head, no micro-batch takes longer; `share` of it some stage has. */
+static void
+hold_headless_work (Brute *b, double share, double seconds)
+{
+  if (b->point.layout.loss != b->w->question.base.loss)
+    hold (b, "micro-batch but for the head", share * b->headless_s, seconds);
 }
 
 /* Bounds of a layout that know its states, and those of parts that its states are in. */
@@ -109,6 +118,7 @@ hold_states (Brute *b, const SpPlanEntry *entry)
   share = sp_plan_least_stage (b->space, &b->unit->placements[b->placement], entry->run.micro_batch,
                                sp_schedule_get (entry->layout.schedule), b->forward_share);
   hold (b, "kind of schedule", share * b->micro_batch_s, seconds);
+  hold_headless_work (b, share, seconds);
   plain.layout.zero = plain.layout.zero_group = plain.layout.offload = 0;
   sp_estimate_works (estimator, b->worker->program, &plain.layout, &plain.run, &e);
   sp_estimate_time_of_works (estimator, &e, &floor.estimate);
@@ -120,6 +130,42 @@ hold_states (Brute *b, const SpPlanEntry *entry)
   sp_estimate_context (estimator, b->worker->program, &plain.layout, &plain.run, &e);
   sp_estimate_time_without_optimizer (&e, &floor.estimate);
   hold (b, "whatever is offloaded", sp_plan_entry_s (&floor, figure), seconds);
+}
+
+/* What the search takes for granted of a loss in chunks where a bound with the loss whole says that it is too slow: that no
+ * other head takes more from that than the head's own time. */
+static void
+hold_headless (Brute *b, const SpPlanEntry *entry)
+{
+  SpEstimator *estimator = &b->worker->estimator;
+  SpPlanFigure figure = b->w->question.figure;
+  double seconds = sp_plan_entry_s (entry, figure);
+  SpPlanPoint whole = { entry->layout, entry->run };
+  SpPlanEntry floor;
+  SpEstimateContext e;
+  SpPlanBound bound;
+
+  if (entry->layout.loss == b->w->question.base.loss)
+    return;
+  whole.layout.loss = b->w->question.base.loss;
+  sp_estimate_context (estimator, b->worker->program, &whole.layout, &whole.run, &e);
+  sp_plan_bound_work (&e, &b->w->framework, figure, &bound);
+  hold (b, "schedule but for the head", bound.step_s - bound.head_s, seconds);
+  gint32 micro_batches = entry->run.global_batch / entry->layout.data / entry->run.micro_batch;
+  hold (b, "its kernels", bound.low_s - MAX (0, bound.head_low_s - micro_batches * b->unit->chunked_low_s),
+        b->bound.low_s);
+  sp_estimate_time_floor (&e, &floor.estimate);
+  hold (b, "floor but for the head", sp_plan_entry_s (&floor, figure) - bound.head_s, seconds);
+  whole.layout.offload = 0;
+  if (sp_plan_is_legal (b->space, &whole)) {
+    sp_estimate_context (estimator, b->worker->program, &whole.layout, &whole.run, &e);
+    sp_estimate_time_without_optimizer (&e, &floor.estimate);
+    hold (b, "whatever is offloaded but for the head", sp_plan_entry_s (&floor, figure) - bound.head_s, seconds);
+  }
+  whole.layout.zero = whole.layout.zero_group = 0;
+  sp_estimate_works (estimator, b->worker->program, &whole.layout, &whole.run, &e);
+  sp_estimate_time_of_works (estimator, &e, &floor.estimate);
+  hold (b, "schedule and messages but for the head", sp_plan_entry_s (&floor, figure) - bound.head_s, seconds);
 }
 
 static void
@@ -175,6 +221,7 @@ try_layout (Brute *b)
                  (1 + b->w->framework.allocator_slack.value);
   hold (b, "states' bytes", entry.layout.offload & SP_OFFLOAD_ACTIVATIONS ? state : state + b->bound.bytes, bytes);
   hold_states (b, &entry);
+  hold_headless (b, &entry);
   hold_state_bytes (b, &entry, bytes);
   SpMemory memory;
   sp_estimate_bytes (&b->worker->bytes, b->worker->program, &entry.layout, &entry.run, &memory);
@@ -199,7 +246,7 @@ bound_point (Brute *b, SpPlanLevel level)
   SpPlanBound *ret = level == SP_PLAN_WORK ? &b->work : &b->bound;
   *ret = (SpPlanBound){ 0 };
   if (level == SP_PLAN_WORK) {
-    b->micro_batch_s = 0;
+    b->micro_batch_s = b->headless_s = 0;
     b->forward_share = 1;
     if (plain.layout.recompute_every > 1) /* no quicker than with none */
       plain.layout.recompute = SP_RECOMPUTE_NONE;
@@ -217,6 +264,13 @@ bound_point (Brute *b, SpPlanLevel level)
     return;
   }
   sp_plan_bound_micro_batch (&e, &b->w->framework, b->w->question.figure, b->unit->most_stages, ret);
+  plain.layout.loss = b->w->question.base.loss;
+  if (plain.layout.loss != b->point.layout.loss) {
+    SpPlanBound whole;
+    sp_estimate_works (&b->worker->estimator, b->worker->program, &plain.layout, &plain.run, &e);
+    sp_plan_bound_micro_batch (&e, &b->w->framework, b->w->question.figure, b->unit->most_stages, &whole);
+    b->headless_s = whole.step_s - whole.head_s;
+  }
   b->micro_batch_s = ret->step_s;
   b->forward_share = ret->forward_share;
   ret->step_s *= b->unit->least_share;
@@ -238,7 +292,8 @@ go_through (Brute *b, SpPlanLevel level, guint row)
     return;
   }
   SpPlanPoint here = b->point;
-  bound_point (b, level);
+  if (level != SP_PLAN_LOSS)
+    bound_point (b, level);
   go_through (b, level + 1, 0);
   b->point = here;
 }
@@ -248,13 +303,13 @@ brute_force (Brute *b, const SpPlanUnits *units, double core_s)
 {
   for (guint u = 0; u < units->units->len; u++) {
     SpPlanUnit *unit = &g_array_index (units->units, SpPlanUnit, u);
-    sp_plan_unit_bound (b->worker, b->space, core_s, unit);
+    sp_plan_unit_bound (&b->worker->estimator, b->worker->program, b->space, core_s, unit);
     b->unit = unit;
     for (guint p = 0; p < unit->n; p++) {
       b->point = unit->point;
       b->placement = p;
       sp_plan_place (unit, p, &b->point);
-      go_through (b, SP_PLAN_WORK, 0);
+      go_through (b, SP_PLAN_LOSS, 0);
     }
   }
 }

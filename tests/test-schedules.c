@@ -410,7 +410,7 @@ item_text (const SpItem *item, gint32 slot)
                           item->backward ? " back" : "", item->boundary, item->micro_batch);
 }
 
-/* A block's gather comes before its list in the slot, and what is summed once a step after all its backwards. */
+/* A block's gather comes before its list in the slot, or, kept, in that of the sequence's first slice; and what is summed once a step after all its backwards. */
 static void
 check_order (const SpWalkPlan *plan, const SpProgram *program, gint32 stage)
 {
@@ -434,8 +434,12 @@ check_order (const SpWalkPlan *plan, const SpProgram *program, gint32 stage)
     g_assert_cmpint (item.chunk, ==, positions[item.position].chunk);
     if (item.phase == SP_PHASE_GATHER)
       gathered[item.position] = walk.slot;
-    if (item.phase == SP_PHASE_FORWARD && block->segments[SP_PHASE_GATHER].n > 0)
-      g_assert_cmpint (gathered[item.position], ==, walk.slot);
+    if (item.phase == SP_PHASE_FORWARD && block->segments[SP_PHASE_GATHER].n > 0) {
+      gint32 slice = sp_program_slice_of (program, item.micro_batch);
+      g_assert_cmpint (gathered[item.position] == walk.slot, ==, slice == 0 || block->regather);
+      g_assert_cmpint (slots[gathered[item.position]].micro_batch, ==,
+                       item.micro_batch - (block->regather ? 0 : slice));
+    }
     if (item.phase == SP_PHASE_BACKWARD && block->regather && item.flags == 0)
       g_assert_cmpint (gathered[item.position], ==, walk.slot);
     left[item.position] -= item.phase == SP_PHASE_BACKWARD;

@@ -3,13 +3,12 @@
 #include "models/writer.h"
 #include "sim/schedules.h"
 #include "tests/random-machines.h"
+#include "tests/schedule-walk.h"
 #include "tests/small-models.h"
 
 #include <string.h>
 
 /* A step over pipeline stages against the pass of its schedule, any of them, walked slot by slot. */
-
-#define DRAWS 400
 
 #define MOST_STAGES 8
 #define MOST_PARTS 36
@@ -214,22 +213,13 @@ compare_any (gint32 most, double tolerance, guint *ret_above)
 static void
 test_any_walked (void)
 {
-  guint above = 0;
-  double worst = compare_any (1, 1e-11, &above);
-
-  g_test_message ("largest difference %.3g", worst);
-  g_assert_cmpuint (above, ==, 0);
+  check_walked (compare_any);
 }
 
 static void
 test_any_extended (void)
 {
-  guint above = 0;
-  double worst = compare_any (10, 1e-3, &above);
-
-  g_test_message ("largest difference %.4f %%, %u of %d above 0.1 %%", 100 * worst, above, DRAWS);
-  g_assert_cmpuint (above, <=, DRAWS / 100);
-  g_assert_true (worst <= 0.015);
+  check_extended (compare_any, 10);
 }
 
 int

@@ -3,14 +3,13 @@
 #include "models/writer.h"
 #include "sim/schedules.h"
 #include "tests/random-machines.h"
+#include "tests/schedule-walk.h"
 #include "tests/small-models.h"
 
 #include <string.h>
 
 /* A step over pipeline stages against 1F1B's own pass, walked slot by slot, and by hand. Of other schedules:
  * tests/test-step-schedules.c. */
-
-#define DRAWS 400
 
 #define MOST_STAGES 8
 #define MOST_MICRO_BATCHES 400
@@ -116,8 +115,7 @@ step_of (const SpProgram *program, Slots *slots)
   return last;
 }
 
-/* Pipelines of uneven stages, up to `most` micro-batches for each 2 p + 2, against the schedule's own pass. Returns the
- * largest relative error, and how many draws are above `tolerance`. */
+/* Pipelines of uneven stages, up to `most` micro-batches for each 2 p + 2, against the schedule's own pass. */
 static double
 compare_schedules (gint32 most, double tolerance, guint *ret_above)
 {
@@ -164,23 +162,13 @@ compare_schedules (gint32 most, double tolerance, guint *ret_above)
 static void
 test_schedule_walked (void)
 {
-  guint above = 0;
-  double worst = compare_schedules (1, 1e-11, &above);
-
-  g_test_message ("largest difference %.3g", worst);
-  g_assert_cmpuint (above, ==, 0);
+  check_walked (compare_schedules);
 }
 
-/* Beyond what it walks the estimate extrapolates: within 0.1 % but for one layout in a hundred. */
 static void
 test_schedule_extended (void)
 {
-  guint above = 0;
-  double worst = compare_schedules (20, 1e-3, &above);
-
-  g_test_message ("largest difference %.4f %%, %u of %d above 0.1 %%", 100 * worst, above, DRAWS);
-  g_assert_cmpuint (above, <=, DRAWS / 100);
-  g_assert_true (worst <= 0.015);
+  check_extended (compare_schedules, 20);
 }
 
 /* The first stage has the embedding and two layers, the last one a layer and the head, whose time grows with the

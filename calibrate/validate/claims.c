@@ -267,7 +267,7 @@ price_side (const SpValidation *v, const SpClaim *claim, const SpClaimSide *side
   /* What is less than a step is of a model that somebody runs, and the memory that of its training. */
   if (estimate.fits || s->run.scope != SP_SCOPE_STEP || sp_observed_rows[claim->what].aspect == SP_ASPECT_MEMORY ||
       must_run)
-    *ret = sp_observed_value (claim->what, s, program, &estimate);
+    *ret = sp_observed_value (claim->what, &estimator, s, program, &estimate);
   return TRUE;
 }
 

@@ -17,6 +17,7 @@ const SpObservedRow sp_observed_rows[SP_N_OBSERVED] = {
   { "hfu", SP_ASPECT_TIME, SP_UNIT_FRACTION, TRUE },
   { "peak_bytes", SP_ASPECT_MEMORY, SP_UNIT_BYTES, FALSE },
   { "reserved_bytes", SP_ASPECT_MEMORY, SP_UNIT_BYTES, FALSE },
+  { "first_stage_reserved_bytes", SP_ASPECT_MEMORY, SP_UNIT_BYTES, FALSE },
   { "allocated_bytes", SP_ASPECT_MEMORY, SP_UNIT_BYTES, FALSE },
   { "states_bytes", SP_ASPECT_MEMORY, SP_UNIT_BYTES, FALSE },
   { "activations_bytes", SP_ASPECT_MEMORY, SP_UNIT_BYTES, FALSE },

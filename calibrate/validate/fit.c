@@ -85,7 +85,7 @@ predict (Problem *p, FittedRun *run)
   for (guint i = 0; i < SP_N_OBSERVED; i++) {
     if (!run->asked[i])
       continue;
-    run->predicted[i] = sp_observed_value ((SpObserved) i, &shown, p->program, &estimate);
+    run->predicted[i] = sp_observed_value ((SpObserved) i, &estimator, &shown, p->program, &estimate);
     if (sp_observed_rows[i].aspect == SP_ASPECT_TIME)
       run->predicted[i] *= sp_observed_rows[i].is_speed ? 1 / run->refined : run->refined;
   }

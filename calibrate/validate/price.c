@@ -21,8 +21,18 @@ layers_value (SpObserved observed, const SpProgram *program)
   return observed == SP_OBSERVED_LAYER_STATES ? states : stash;
 }
 
+static double
+first_stage_pool (SpEstimator *estimator, const SpScenario *s, const SpProgram *program, const SpEstimate *e)
+{
+  SpMemory memory;
+
+  sp_estimate_first_stage (estimator, program, &s->run, e, &memory);
+  return memory.total_bytes - s->framework->reserved_bytes.value;
+}
+
 double
-sp_observed_value (SpObserved observed, const SpScenario *s, const SpProgram *program, const SpEstimate *e)
+sp_observed_value (SpObserved observed, SpEstimator *estimator, const SpScenario *s, const SpProgram *program,
+                   const SpEstimate *e)
 {
   const double *class = e->memory.by_class;
 
@@ -44,6 +54,8 @@ sp_observed_value (SpObserved observed, const SpScenario *s, const SpProgram *pr
     return e->memory.total_bytes;
   case SP_OBSERVED_POOL:
     return e->memory.total_bytes - s->framework->reserved_bytes.value;
+  case SP_OBSERVED_POOL_FIRST:
+    return first_stage_pool (estimator, s, program, e);
   case SP_OBSERVED_ALLOCATED:
     return e->memory.total_bytes - class[SP_CLASS_RESERVED];
   case SP_OBSERVED_STATES:
@@ -205,7 +217,7 @@ price_run (const SpValidation *v, SpMeasuredRun *run, SpProgram *program, GError
   run->tokens = estimate.step_time_s * estimate.tokens_per_s;
   for (guint i = 0; i < SP_N_OBSERVED; i++)
     if (!isnan (run->measured[i]) && i != SP_OBSERVED_LONGEST)
-      run->predicted[i] = sp_observed_value ((SpObserved) i, s, program, &estimate);
+      run->predicted[i] = sp_observed_value ((SpObserved) i, &estimator, s, program, &estimate);
   if (!isnan (run->measured[SP_OBSERVED_LONGEST]))
     price_longest (group, s, run);
   return TRUE;

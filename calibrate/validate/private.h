@@ -60,8 +60,9 @@ gboolean sp_constants_check (SpIni *ini, const SpValidation *v, GError **error);
 
 /* --- price.c ------------------------------------------------------------------------------------------------------ */
 
-/* What of an estimate stands in a column; but SP_OBSERVED_LONGEST. */
-double sp_observed_value (SpObserved observed, const SpScenario *s, const SpProgram *program, const SpEstimate *e);
+/* What of an estimate, by that estimator of that program, stands in a column; but SP_OBSERVED_LONGEST. */
+double sp_observed_value (SpObserved observed, SpEstimator *estimator, const SpScenario *s, const SpProgram *program,
+                          const SpEstimate *e);
 
 typedef enum { SP_SEARCH_SEQUENCE, SP_SEARCH_GLOBAL_BATCH, SP_SEARCH_MICRO_BATCH, SP_N_SEARCH_KEYS } SpSearchKey;
 extern const char *const sp_search_names[SP_N_SEARCH_KEYS + 1]; /* NULL-terminated */

@@ -56,10 +56,11 @@ typedef enum {
   SP_OBSERVED_MFU,
   SP_OBSERVED_MFU_CAUSAL,
   SP_OBSERVED_HFU,
-  SP_OBSERVED_PEAK,      /* all that a GPU holds */
-  SP_OBSERVED_POOL,      /* of the framework's allocator: the same without the framework's `reserved` */
-  SP_OBSERVED_ALLOCATED, /* live tensors */
-  SP_OBSERVED_STATES,    /* parameters, gradients and optimizer */
+  SP_OBSERVED_PEAK,       /* all that a GPU holds */
+  SP_OBSERVED_POOL,       /* of the framework's allocator: the same without the framework's `reserved` */
+  SP_OBSERVED_POOL_FIRST, /* the same of a GPU of the first stage, where a stack reports rank 0's */
+  SP_OBSERVED_ALLOCATED,  /* live tensors */
+  SP_OBSERVED_STATES,     /* parameters, gradients and optimizer */
   SP_OBSERVED_ACTIVATIONS,
   SP_OBSERVED_LAYER_STATES,      /* of the layers alone: sp_memory_layers */
   SP_OBSERVED_LAYER_ACTIVATIONS, /* likewise */

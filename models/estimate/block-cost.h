@@ -57,8 +57,11 @@ typedef struct {
   gint64 stash[SP_N_CLASSES], peak[SP_N_LISTS][SP_N_CLASSES];
   gint64 host_stash; /* in host memory, of a micro-batch */
   gint64 stash_bytes, peak_bytes[SP_N_LISTS];
-  gint64 handed_bytes; /* of activations, from its backward to the block before */
-  gint64 accumulated;  /* activations' gradients that a sequence's slices add up */
+  gint64
+      lent_bytes[2]; /* forward, backward: what its collectives read on streams of their own and nothing needs after */
+  gint64 gathered_bytes; /* the largest that its lists gather over tensor ranks for a while */
+  gint64 handed_bytes;   /* of activations, from its backward to the block before */
+  gint64 accumulated;    /* activations' gradients that a sequence's slices add up */
   /* Where the schedule splits the backward, also: its parts (RECOMPUTE goes before the first), and the bytes that are
    * kept from the first for the second. */
   SpListTime input, weight;
@@ -71,10 +74,11 @@ typedef struct {
   SpListTime gather, sync_each, sync_once, optimizer; /* sync_each: after every backward */
   gboolean sync_meets;                                /* sync_once has an op over pipeline stages ... */
   double sync_before;                                 /* ... after so many seconds */
-  SpBlockVolume each[SP_N_AXES], once[SP_N_AXES];     /* a micro-batch; a step */
+  SpBlockVolume each[SP_N_AXES], once[SP_N_AXES];     /* a micro-batch, but for GATHER; a step */
+  SpBlockVolume gathers[SP_N_AXES];                   /* of those that gather: sp_block_gathers */
   gint64 always[SP_N_CLASSES], step_end[SP_N_CLASSES];
   gint64 optimizer_bytes; /* workspace of the optimizer's list */
-  gint64 host_bytes; /* ALWAYS in host memory */
+  gint64 host_bytes;      /* ALWAYS in host memory */
   gint64 always_bytes, step_end_bytes;
   gint64 checkpoint_bytes;           /* of parameters */
   gint64 gathered, summed;           /* parameters and gradients that live whole for a while */
@@ -123,16 +127,22 @@ void sp_estimate_bytes (SpEstimator *estimator, SpProgram *program, const SpLayo
 gint64 sp_estimate_state_bytes (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run);
 void sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret);
 
-void sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret);                               /* step-time.c */
+void sp_estimate_time (const SpEstimateContext *e, SpEstimate *ret); /* step-time.c */
 /* Bounds of its figures without a pass over the schedule: of step, serial and high no more than the above, low the same. */
 void sp_estimate_time_floor (const SpEstimateContext *e, SpEstimate *ret); /* step-time.c */
 void sp_estimate_time_without_optimizer (const SpEstimateContext *e, SpEstimate *ret);
 /* The same without states, of what sp_estimate_works gives for the estimator: with a pass over the schedule where that goes
  * over all micro-batches. */
 void sp_estimate_time_of_works (SpEstimator *estimator, const SpEstimateContext *works,
-                                SpEstimate *ret); /* step-time.c */
+                                SpEstimate *ret);                                                  /* step-time.c */
 void sp_estimate_volume (const SpEstimateContext *e, SpEstimate *ret);                             /* volume.c */
 void sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret); /* memory.c */
+/* The first stage's, without checkpoints and host memory. */
+void sp_estimate_memory_of_first (const SpEstimateContext *e, const SpFramework *framework,
+                                  SpMemory *ret); /* memory.c */
+/* What lies in a stage's pool because its host is ahead of the GPU, by the times of the step; bytes. */
+double sp_estimate_run_ahead (const SpEstimateContext *e, const SpFramework *framework, gint32 stage,
+                              const SpEstimate *times); /* run-ahead.c */
 /* Host memory of the GPU with the most, in bytes. */
 double sp_estimate_host_bytes (const SpEstimateContext *e); /* host-memory.c */
 /* FLOP that the kernels of one GPU run in a step, mean over GPUs. */

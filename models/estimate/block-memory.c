@@ -177,6 +177,42 @@ collect_ranges (const SpProgram *program, const SpBlock *block, const guint *n_o
   return n;
 }
 
+/* A collective's stream is not the one that the allocator takes its input for: the host may free that, but nothing is put
+ * there until the GPU is past the collective. Loops' buffers go around. */
+static gint64
+lent_bytes (const SpProgram *program, const SpBlock *block, SpPhase phase)
+{
+  gint64 bytes = 0;
+  guint n;
+  const SpOp *ops = sp_program_segment (program, block, phase, &n);
+
+  for (guint i = 0; i < n; i++) {
+    const SpBuffer *read =
+        &block->buffers[block->buffers[ops[i].in[0]].alias ? block->buffers[ops[i].in[0]].alias : ops[i].in[0]];
+    if (ops[i].in[0] != 0 && ops[i].stream != SP_STREAM_COMPUTE && ops[i].group != SP_GROUP_NONE && ops[i].loop == 0 &&
+        sp_op_is_communication (ops[i].kind) && read->life == SP_LIFE_SEGMENT)
+      bytes += read->bytes;
+  }
+  return bytes;
+}
+
+static gint64
+most_gathered (const SpProgram *program, const SpBlock *block)
+{
+  gint64 most = 0;
+
+  for (SpPhase phase = SP_PHASE_FORWARD; phase <= SP_PHASE_BACKWARD; phase++) {
+    guint n;
+    const SpOp *ops = sp_program_segment (program, block, phase, &n);
+    for (guint i = 0; i < n; i++) {
+      const SpBuffer *whole = &block->buffers[ops[i].out[0]];
+      if (ops[i].kind == SP_OP_ALL_GATHER && ops[i].stream == SP_STREAM_TENSOR && whole->life == SP_LIFE_SEGMENT)
+        most = MAX (most, whole->bytes);
+    }
+  }
+  return most;
+}
+
 void
 sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWork *ret)
 {
@@ -197,6 +233,9 @@ sp_block_work_memory (const SpProgram *program, const SpBlock *block, SpBlockWor
   guint n = collect_ranges (program, block, n_ops, splits ? &parts : NULL, ranges, ret);
   for (guint list = 0; list < (splits ? SP_N_LISTS : 2); list++)
     find_peak (ranges, n, list, n_ops[list], delta, ret);
+  ret->lent_bytes[0] = lent_bytes (program, block, SP_PHASE_FORWARD);
+  ret->lent_bytes[1] = lent_bytes (program, block, SP_PHASE_RECOMPUTE) + lent_bytes (program, block, SP_PHASE_BACKWARD);
+  ret->gathered_bytes = most_gathered (program, block);
   ret->stash_bytes = sum_classes (ret->stash);
   ret->kept_bytes = sum_classes (ret->kept);
   ret->handed_bytes = block->first_use[1][SP_SLOT_DX] ? block->buffers[SP_SLOT_DX].bytes : 0;

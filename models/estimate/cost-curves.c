@@ -136,7 +136,7 @@ hop_s (const SpProfile *profile, SpCurveKind kind)
 static void
 set_beside (SpCost *cost, const SpProfile *profile)
 {
-  const char *copy = "copy";
+  const char *copy = "copy", *optimizer = sp_op_name (SP_OP_ADAM);
   double memory_slowdown, stretch, memory_stretch;
 
   cost->slowdown = mean_of (profile, SP_CURVE_SLOWDOWN, "", SP_N_CURVES, 0, 0, cost->slowdown);
@@ -152,9 +152,11 @@ set_beside (SpCost *cost, const SpProfile *profile)
   for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
     cost->hop_s[i] = hop_s (profile, group_kinds[i]);
     cost->stretch[i] = mean_of (profile, SP_CURVE_BESIDE, "", group_kinds[i], SP_BESIDE_FACTOR, 1, stretch);
-    cost->memory_wait_s[i] = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_WAIT, 0, 0);
+    double wait_s = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_WAIT, 0, 0);
+    double factor = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_FACTOR, 1, memory_stretch);
+    cost->memory_wait_s[i] = mean_of (profile, SP_CURVE_BESIDE, optimizer, group_kinds[i], SP_BESIDE_WAIT, 0, wait_s);
     cost->memory_stretch[i] =
-        mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_FACTOR, 1, memory_stretch);
+        mean_of (profile, SP_CURVE_BESIDE, optimizer, group_kinds[i], SP_BESIDE_FACTOR, 1, factor);
   }
 }
 

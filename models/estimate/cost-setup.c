@@ -84,6 +84,9 @@ several_quantity (const SpFramework *framework, SpOpKind kind)
   switch (kind) {
   case SP_OP_ATTENTION_MERGE:
     return framework->merge_time.value > 0 ? &framework->merge_time : NULL;
+  case SP_OP_SOFTMAX:
+  case SP_OP_SOFTMAX_BWD:
+    return framework->softmax_time.value > 0 ? &framework->softmax_time : NULL;
   case SP_OP_PACK:
   case SP_OP_UNPACK:
     return framework->pack_time.value > 0 ? &framework->pack_time : NULL;
@@ -97,6 +100,10 @@ static double
 stack_time (const SpFramework *framework, const SpDevice *device, SpOpKind kind)
 {
   const SpQuantity *several = several_quantity (framework, kind);
+
+  /* The gradient of scores is of two tensors, which the kernels but one have one of. */
+  if (several != NULL && kind == SP_OP_SOFTMAX_BWD)
+    return (2 * several->value + 1) / 3;
   const SpQuantity *factor = several != NULL ? several : stack_quantity (framework, device, kind);
 
   return factor != NULL && factor->value > 0 ? factor->value : 1;
@@ -145,7 +152,8 @@ sp_cost_init (SpCost *cost, const SpCluster *cluster, const SpFramework *framewo
     cost->s_per_flop[kind] = efficiency > 0 ? 1 / (peak * efficiency) : 0;
     cost->kernel_launch_s[kind] = cost->launch_s;
     cost->stack_time[kind] = stack_time (framework, device, kind);
-    cost->kernels_of[kind] = several_quantity (framework, kind) != NULL ? cost->stack_time[kind] : 1;
+    const SpQuantity *several = several_quantity (framework, kind);
+    cost->kernels_of[kind] = several != NULL ? several->value : 1;
     cost->slowdown_of[kind][SP_SLOWDOWN_BASE] = cost->slowdown;
   }
   cost->causal_time = framework->attention_causal_time.value > 0 ? framework->attention_causal_time.value : 1;
@@ -228,6 +236,7 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
   const SpQuantity *stack[] = { &framework->elementwise_time,
                                 &framework->merge_time,
                                 &framework->pack_time,
+                                &framework->softmax_time,
                                 &framework->attention_time,
                                 &framework->gemm_time,
                                 &framework->optimizer_time,
@@ -242,7 +251,10 @@ sp_cost_provenance (const SpCluster *cluster, const SpFramework *framework, gboo
                                 &framework->host_stall,
                                 &framework->rank_wait_s,
                                 &framework->network_wait_s,
-                                &framework->shard_time };
+                                &framework->shard_time,
+                                &framework->workspace_bytes,
+                                &framework->run_ahead,
+                                &framework->crowded_time };
   SpProvenance worst = SP_MEASURED;
 
   for (guint i = 0; i < G_N_ELEMENTS (kernel); i++)

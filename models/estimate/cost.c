@@ -21,24 +21,49 @@ is_attention (const SpOp *op)
   return op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD;
 }
 
-/* Blocks from the shortest to the longest, which is twice the mean, two an SM. */
+/* Blocks of each head from the shortest to the longest, which is twice the mean, two an SM. */
 static double
-ascending_use (gint32 sms, gint64 blocks)
+ascending_use (gint32 sms, gint64 blocks, gint64 heads)
 {
-  double waves = blocks / (2.0 * sms);
+  double slots = 2.0 * sms, waves = blocks * heads / slots;
+  double late = MIN (1 + slots / (3 * (slots + blocks)), waves);
 
-  return waves < 0.5 ? waves : waves < 1 ? 0.5 : waves / (waves + 1);
+  return waves < 0.5 ? waves : waves < 1 ? 0.5 : waves / (waves + late);
+}
+
+/* Of attention: whether later rows see more keys. */
+static gboolean
+is_masked (const SpOp *op)
+{
+  return op->flags & SP_OP_CAUSAL && !(op->flags & SP_OP_UNMASKED);
+}
+
+/* Of UNMASKED attention at the places where it is over the fewest rows: these see all keys, as many pairs in all as where
+ * all rows see some. */
+static gint64
+fewest_rows (const SpOp *op)
+{
+  gint32 values = op->value_size > 0 ? op->value_size : op->k;
+  double all_flops = 2.0 * op->m * op->n * op->heads * op->batch * (op->k + values);
+
+  return (gint64) ceil (op->m * MIN (op->flops / all_flops, 1));
 }
 
 /* A kernel's blocks of 128 query rows a head fill the SMs in waves. */
 static double
 attention_use (const SpCost *cost, const SpOp *op)
 {
-  gint64 blocks = ((gint64) op->m + 127) / 128 * op->heads * op->batch;
+  gint64 blocks = ((gint64) op->m + 127) / 128, heads = (gint64) op->heads * op->batch;
 
   if (!cost->ascending || op->kind != SP_OP_ATTENTION)
-    return sp_curve_wave_use (cost->sms, blocks, 1);
-  return op->flags & SP_OP_CAUSAL ? ascending_use (cost->sms, blocks) : sp_curve_wave_use (2 * cost->sms, blocks, 1);
+    return sp_curve_wave_use (cost->sms, blocks * heads, 1);
+  if (is_masked (op))
+    return ascending_use (cost->sms, blocks, heads);
+  double use = sp_curve_wave_use (2 * cost->sms, blocks * heads, 1);
+  if (!(op->flags & SP_OP_UNMASKED))
+    return use;
+  blocks = (fewest_rows (op) + 127) / 128;
+  return MIN (use, sp_curve_wave_use (2 * cost->sms, blocks * heads, 1));
 }
 
 /* A whole matrix of ORTHOGONALIZE, the short side first. */
@@ -64,6 +89,15 @@ orthogonal_use (const SpCost *cost, const SpOp *op)
                 2.0 * l / sp_cost_gemm_use (cost, 1, s, l, s));
 }
 
+/* As which kind of kernel a framework has an op: the first block that is merged is but copied. */
+static SpOpKind
+stack_kind (const SpOp *op)
+{
+  gboolean copies = op->kind == SP_OP_ATTENTION_MERGE && !(op->flags & SP_OP_ACCUMULATE);
+
+  return copies ? SP_OP_COPY : (SpOpKind) op->kind;
+}
+
 /* Kernels that the op stands for: as many as the framework has for it; three GEMMs an iteration of each matrix that it has
  * FLOP of. */
 static double
@@ -72,7 +106,7 @@ launches (const SpCost *cost, const SpOp *op)
   gint32 s, l;
 
   if (op->kind != SP_OP_ORTHOGONALIZE || op->flops == 0)
-    return cost->kernels_of[op->kind];
+    return cost->kernels_of[stack_kind (op)];
   matrix_sides (op, &s, &l);
   return 3 * op->flops / (4.0 * s * s * l + 2.0 * s * s * s);
 }
@@ -146,14 +180,14 @@ padding (const SpOp *op)
 static double
 kernel_seconds (const SpCost *cost, const SpOp *op)
 {
-  double stack = cost->stack_time[op->kind];
+  double stack = cost->stack_time[stack_kind (op)];
 
   if (op->kind == SP_OP_GEMM && cost->unaligned_time > 1 && !is_aligned (op))
     stack *= cost->unaligned_time;
 
   if (op->flags & SP_OP_ON_HOST)
     return op->bytes * cost->host_kernel_s_per_byte;
-  if (is_attention (op) && op->flags & SP_OP_CAUSAL)
+  if (is_attention (op) && is_masked (op))
     stack *= cost->causal_time;
   if (is_attention (op) && cost->padded)
     stack *= padding (op);

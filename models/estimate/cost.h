@@ -20,10 +20,14 @@
  *             A matrix whose rows are no multiple of 16 bytes (a vocabulary of 50257) is read by other kernels, at
  *             unaligned-efficiency of that rate.
  *   attention e_c = attention efficiency x wave use of blocks of 128 query rows a head. Where the framework's go out in
- *             ascending order (FlashAttention-2), two an SM, w waves of them in a causal forward take as long as w + 1
- *             full ones: the longest block is twice the mean, and the SMs wait for half of it at the end. Below one wave
- *             nothing is shorter than the longest block. Blocks given out one by one take up to 11 % longer from two
- *             waves on (tests/test-stack-kernels.c).
+ *             ascending order (FlashAttention-2), two an SM, those of a causal forward differ: w waves of them take as
+ *             long as w + 1 + s / 3 (s + 1) full ones, where a head's blocks are 1 / s of a wave, and at most 2 w. The
+ *             longest block, of twice the mean, starts last, when the others have 1 of their time left on the mean, or
+ *             2 / 3 if heads are so short that they lie in any order. Below one wave nothing is shorter than the longest
+ *             block. Blocks given out one by one take 3 % less to 2 % more from two waves on
+ *             (tests/test-stack-kernels.c). A ring's blocks that no mask goes through (SP_OP_UNMASKED: zigzag and
+ *             contiguous, all steps but the first) are equal, in whole waves. In zigzag some places have all rows with
+ *             half of the keys and others half of the rows with all keys: whichever need more waves, the step is theirs.
  *             Where its kernels are of powers of two, a head size of 96 takes as long as one of 128.
  *   linear attention: linear efficiency. Unfused attention: its products, a batch of a head and sequence each, as GEMM.
  *             The rest: memory rate alone.
@@ -32,8 +36,9 @@
  * the program has one), attention-time of attention's core (another library, another head size), linear-time and
  * linear-backward-time of linear attention's, attention-causal-time of causal attention's, gemm-time of products and
  * optimizer-time of AdamW (an unfused one goes through its states several times). merge-time, of what merges a ring's
- * steps into the output, and pack-time, of what is beside an exchange of heads, are numbers of kernels: with as many
- * launches. A framework's attention has a rate that goes with
+ * steps but the first into the output, pack-time, of what is beside an exchange of heads, and softmax-time, of what makes
+ * probabilities of scores where attention is unfused, are numbers of kernels: with as many launches (in the softmax's
+ * backward all but one read and write the gradient alone). A framework's attention has a rate that goes with
  * (head size / 128)^attention-head-power. Where its attention-library is `flash` and the device says what
  * FlashAttention-2 reaches (flash-efficiency), that is attention's efficiency.
  *
@@ -52,9 +57,9 @@
  * once. A kernel beside communication slows by what its kind was measured to beside transfers, products and attention by
  * their waves; where it was not, by the mean of a GEMM's if it computes, of a copy's if memory alone bounds it. Async
  * communication takes longer, beyond its latency, by its factor beside a GEMM; gathers of updated parameters, which run
- * beside the optimizer, by that beside a copy and what they wait there; a transfer that was not timed beside anything by
- * the mean of those that were. The simulator still moves what is not latency over the cluster's links, at most as fast as
- * the curve says.
+ * beside the optimizer, by that beside its kernels, or else a copy, and what they wait there; a transfer that was not
+ * timed beside anything by the mean of those that were. The simulator still moves what is not latency over the cluster's
+ * links, at most as fast as the curve says.
  * Known lies: what was timed launch by launch (imports) has the host's part in its launch; a curve beyond its range
  * goes on as its end does; how long a transfer waits for SMs that a GEMM holds is in the profile (beside), but not used:
  * most kernels are shorter than that GEMM, whose blocks it waits for. So a small transfer beside one long kernel is taken

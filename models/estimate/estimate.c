@@ -4,6 +4,7 @@
 #include "models/layers/families.h"
 #include "models/estimate/block-cache.h"
 #include "models/estimate/clock.h"
+#include "models/estimate/memory.h"
 #include "models/estimate/serial.h"
 #include "models/trained.h"
 #include "models/writer.h"
@@ -25,8 +26,7 @@ mixer_flops (const SpArchitecture *arch, guint kind, double sequence, double *re
 {
   if (sp_layer_mixer (kind) == SP_LAYER_LINEAR) {
     SpLinearShape l = sp_architecture_linear (arch);
-    *ret_full = *ret_causal =
-        (sp_family_rule (arch) & SP_OP_DELTA ? 18.0 : 12.0) * l.heads * l.key_size * l.value_size;
+    *ret_full = *ret_causal = (sp_family_rule (arch) & SP_OP_DELTA ? 18.0 : 12.0) * l.heads * l.key_size * l.value_size;
     return;
   }
   const SpLatentShape *latent = &arch->latent;
@@ -178,6 +178,17 @@ sp_estimate_fits (const SpCluster *cluster, const SpEstimate *e)
   return e->memory.total_bytes <= e->capacity_bytes && (host == 0 || e->host_bytes * cluster->gpus_per_node <= host);
 }
 
+/* The host waits for the allocator, and that for the GPU. */
+static void
+crowd (const SpFramework *framework, SpEstimate *ret)
+{
+  ret->crowding = ret->memory.is_crowded && framework->crowded_time.value > 0 ? framework->crowded_time.value : 1;
+  ret->host_s += (ret->crowding - 1) * ret->step_time_s;
+  ret->step_time_s *= ret->crowding;
+  ret->serial_s *= ret->crowding;
+  ret->high_s *= ret->crowding;
+}
+
 void
 sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const SpRun *run, SpEstimate *ret)
 {
@@ -189,6 +200,9 @@ sp_estimate_finish (SpEstimator *estimator, const SpEstimateContext *e, const Sp
   sp_estimate_volume (e, ret);
   sp_estimate_memory (e, estimator->framework, &ret->memory);
   ret->capacity_bytes = estimator->cluster->device->memory_bytes.value;
+  sp_memory_add_run_ahead (sp_estimate_run_ahead (e, estimator->framework, ret->memory.stage, ret), ret->capacity_bytes,
+                           &ret->memory);
+  crowd (estimator->framework, ret);
   ret->host_bytes = ret->memory.host_bytes;
   ret->fits = sp_estimate_fits (estimator->cluster, ret);
 
@@ -218,25 +232,53 @@ pipe_gather_of (const SpProgram *program, gint32 variant)
   return gather != NULL ? *gather : (SpOp){ .group = SP_GROUP_NONE };
 }
 
-void
-sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret)
+/* Room for a program's blocks as they are priced; the stack's where it is small. */
+static gsize
+work_bytes (const SpProgram *program)
 {
-  SpBlockState state[SP_MAX_BLOCKS];
-  SpEstimateContext e = { .cost = &estimator->cost, .program = program, .state = state };
-  g_autofree gpointer memory = NULL;
+  return (gsize) program->n_variants * program->n_blocks * sizeof (SpBlockWork);
+}
 
-  gsize bytes = (gsize) program->n_variants * program->n_blocks * sizeof (SpBlockWork);
-  SpBlockWork *work = bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes));
+static void
+price_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpBlockWork *work,
+               SpBlockState *state, SpEstimateContext *e)
+{
+  *e = (SpEstimateContext){ .cost = &estimator->cost, .program = program, .state = state };
   sp_cost_set_precision (&estimator->cost, estimator->cluster, run->precision);
   sp_cost_set_paths (&estimator->cost, estimator->cluster, program);
   price_state (estimator, program, state);
   for (gint32 v = 0; v < program->n_variants; v++) {
-    e.work[v] = work + (guint) v * program->n_blocks;
+    e->work[v] = work + (guint) v * program->n_blocks;
     estimator->cost.clocks[v] = sp_clock_price (&estimator->cost, program, v, work + (guint) v * program->n_blocks);
-    e.pipe[v] = &program->variants[v].pipe_send;
-    e.pipe_gather[v] = sp_program_pipe_gather (program, &program->variants[v]);
+    e->pipe[v] = &program->variants[v].pipe_send;
+    e->pipe_gather[v] = sp_program_pipe_gather (program, &program->variants[v]);
   }
+}
+
+void
+sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret)
+{
+  SpBlockState state[SP_MAX_BLOCKS];
+  SpEstimateContext e;
+  g_autofree gpointer memory = NULL;
+
+  gsize bytes = work_bytes (program);
+  SpBlockWork *work = bytes <= SP_ESTIMATE_MOST_STACK ? g_alloca (bytes) : (memory = g_malloc (bytes));
+  price_program (estimator, program, run, work, state, &e);
   sp_estimate_finish (estimator, &e, run, ret);
+}
+
+void
+sp_estimate_first_stage (SpEstimator *estimator, const SpProgram *program, const SpRun *run, const SpEstimate *times,
+                         SpMemory *ret)
+{
+  g_autofree SpBlockWork *work = g_malloc (work_bytes (program));
+  SpBlockState state[SP_MAX_BLOCKS];
+  SpEstimateContext e;
+
+  price_program (estimator, program, run, work, state, &e);
+  sp_estimate_memory_of_first (&e, estimator->framework, ret);
+  sp_memory_add_run_ahead (sp_estimate_run_ahead (&e, estimator->framework, 0, times), times->capacity_bytes, ret);
 }
 
 void
@@ -402,7 +444,7 @@ sp_estimate_refine (SpEstimator *estimator, const SpProgram *program, SpEstimate
 
   if (isnan (exact))
     return;
-  exact += sp_cost_beside_step (&estimator->cost, program);
+  exact = e->crowding * (exact + sp_cost_beside_step (&estimator->cost, program));
   double excess = e->serial_s - exact, before = e->step_time_s;
   e->serial_s = exact;
   e->high_s += MAX (-excess, 0); /* but never less: skew and shared links add up in ways that it has to cover */

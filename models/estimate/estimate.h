@@ -84,9 +84,12 @@ typedef struct {
 typedef struct {
   double total_bytes;
   double by_class[SP_N_CLASSES];
-  double host_bytes; /* of one GPU, in host memory, at the fullest */
-  gint32 stage;       /* whose GPUs hold it */
-  const char *moment; /* static string: where in the step */
+  double gathers_bytes;   /* of communication: buffers that the framework keeps */
+  double run_ahead_bytes; /* of communication: what waits for a GPU that the host is ahead of (run-ahead.c) */
+  gboolean is_crowded;    /* there would be more of that, and there is no room */
+  double host_bytes;      /* of one GPU, in host memory, at the fullest */
+  gint32 stage;           /* whose GPUs hold it */
+  const char *moment;     /* static string: where in the step */
 } SpMemory;
 
 /* What is not known of a step: of a profile's curves, and of which cards it runs on, at what clock. */
@@ -94,9 +97,9 @@ typedef enum { SP_PART_CURVES, SP_PART_CARDS, SP_N_PARTS } SpIntervalPart;
 
 typedef struct {
   double step_time_s, low_s, serial_s, high_s;
-  double interval_s[2], interval_share; /* of step_time_s: models/estimate/interval.h; all 0: none was drawn */
+  double interval_s[2], interval_share;   /* of step_time_s: models/estimate/interval.h; all 0: none was drawn */
   double interval_parts_s[SP_N_PARTS][2]; /* of each part alone */
-  double tokens_per_s;                  /* of all GPUs */
+  double tokens_per_s;                    /* of all GPUs */
   double mfu, mfu_causal, hfu;
   double gpus, peak_flops_per_s; /* that these are of: rate of a GPU = mfu x peak */
   SpMemory memory;
@@ -108,6 +111,7 @@ typedef struct {
   /* they add up to compute_s; slowed: what communication beside the lists adds to their kernels. Inside the lists that is
    * idle_s */
   double forward_s, recompute_s, backward_s, optimizer_s, slowed_s;
+  double crowding;     /* what a pool without room makes of the step, which is in all figures but `low`: 1 as a rule */
   double host_issue_s; /* what the host of that stage's GPUs is busy for */
   gboolean is_host_bound;
   SpProvenance provenance;
@@ -144,6 +148,10 @@ void sp_estimator_init (SpEstimator *estimator, const SpArchitecture *arch, cons
 /* Estimates a written program. Allocates nothing once `program` has its size, but for the long passes of schedules
  * other than 1F1B. */
 void sp_estimate_program (SpEstimator *estimator, const SpProgram *program, const SpRun *run, SpEstimate *ret);
+/* Memory of the first stage of a program that was estimated, without checkpoints and host memory: rank 0 is one of its
+ * GPUs, and many stacks report that one's alone. `times`: of the estimate. */
+void sp_estimate_first_stage (SpEstimator *estimator, const SpProgram *program, const SpRun *run,
+                              const SpEstimate *times, SpMemory *ret);
 /* sp_program_write, then sp_estimate_program; with a cache, only what it does not hold. `program` is scratch. */
 void sp_estimate_layout (SpEstimator *estimator, SpProgram *program, const SpLayout *layout, const SpRun *run,
                          SpEstimate *ret);

@@ -247,12 +247,44 @@ consider_checkpoint (const SpEstimateContext *e, const SpFramework *framework, S
         at.by_class[SP_CLASS_PARAMETERS] += (double) counts[b] * (double) e->state[b].checkpoint_bytes;
       }
     }
+    at.by_class[SP_CLASS_WORKSPACE] = framework->workspace_bytes.value;
     at.by_class[SP_CLASS_RESERVED] = framework->reserved_bytes.value;
     for (guint c = 0; c < SP_N_CLASSES; c++)
       at.total_bytes += at.by_class[c];
     if (at.total_bytes > ret->total_bytes)
       *ret = at;
   }
+}
+
+static gint64
+kept_gathers (const SpEstimateContext *e, const SpFramework *framework)
+{
+  gint64 most = 0;
+
+  for (guint b = 0; b < e->program->n_blocks && framework->keeps_gathers; b++)
+    most = MAX (most, e->work[0][b].gathered_bytes);
+  return 2 * most;
+}
+
+void
+sp_memory_add_framework (const SpFramework *framework, double gathers_bytes, SpMemory *ret)
+{
+  double bytes = ret->total_bytes;
+
+  ret->gathers_bytes = gathers_bytes;
+  ret->by_class[SP_CLASS_COMMUNICATION] += gathers_bytes;
+  ret->by_class[SP_CLASS_WORKSPACE] += framework->workspace_bytes.value;
+  ret->by_class[SP_CLASS_RESERVED] = framework->reserved_bytes.value + framework->allocator_slack.value * bytes;
+  ret->total_bytes += gathers_bytes + framework->workspace_bytes.value + ret->by_class[SP_CLASS_RESERVED];
+}
+
+/* What the stage whose peak it is holds, with what the framework adds. */
+static void
+set_peak (const SpEstimateContext *e, const SpFramework *framework, const SpMemoryPeak *peak, SpMemory *ret)
+{
+  *ret = (SpMemory){ .total_bytes = (double) peak->bytes, .stage = peak->stage, .moment = sp_memory_moment (e, peak) };
+  sp_memory_classify (e, peak, ret);
+  sp_memory_add_framework (framework, (double) kept_gathers (e, framework), ret);
 }
 
 void
@@ -267,15 +299,20 @@ sp_estimate_memory (const SpEstimateContext *e, const SpFramework *framework, Sp
   for (gint32 stage = 0; stage < e->program->stages; stage++)
     if (!plain || !sp_estimate_is_twin (e->program, stage))
       consider_stage (e, stage, &best);
-  *ret = (SpMemory){ .stage = best.stage };
-  ret->moment = sp_memory_moment (e, &best);
-  sp_memory_classify (e, &best, ret);
-  ret->by_class[SP_CLASS_RESERVED] =
-      framework->reserved_bytes.value + framework->allocator_slack.value * (double) best.bytes;
-  ret->total_bytes = (double) best.bytes + ret->by_class[SP_CLASS_RESERVED];
+  set_peak (e, framework, &best, ret);
   ret->host_bytes = sp_estimate_host_bytes (e) * (1 + framework->host_slack.value);
   if (has_checkpoint (e))
     consider_checkpoint (e, framework, ret);
+}
+
+void
+sp_estimate_memory_of_first (const SpEstimateContext *e, const SpFramework *framework, SpMemory *ret)
+{
+  SpMemoryPeak best;
+
+  best.bytes = 0;
+  consider_stage (e, 0, &best);
+  set_peak (e, framework, &best, ret);
 }
 
 void
@@ -297,6 +334,17 @@ sp_memory_estimate (const SpProgram *program, const SpFramework *framework, SpMe
   for (guint b = 0; b < program->n_blocks; b++)
     sp_block_state_memory (program, &program->variants[0].blocks[b], &state[b]);
   sp_estimate_memory (&e, framework, ret);
+}
+
+void
+sp_memory_add_run_ahead (double bytes, double capacity_bytes, SpMemory *ret)
+{
+  double added = MIN (bytes, MAX (capacity_bytes - ret->total_bytes, 0));
+
+  ret->is_crowded = added < bytes;
+  ret->run_ahead_bytes = added;
+  ret->by_class[SP_CLASS_COMMUNICATION] += added;
+  ret->total_bytes += added;
 }
 
 gint64

@@ -18,8 +18,9 @@
  * of the stash, and gradients of activations; and gradients that SYNC scatters live whole from the first to the second.
  * Blocks of one kind differ by how much lies before them and after them, so one or the ends of each row are looked at.
  * Where gathers run ahead (overlap) the next block's is held too; and where SYNC runs beside a backward, the gradients
- * that it scatters (sim/walk.h: held over). The framework adds its allocator's slack and what the CUDA context, NCCL
- * and libraries hold ("reserved").
+ * that it scatters (sim/walk.h: held over). The framework adds its allocator's slack, what libraries take of its pool
+ * ("workspace"), buffers of gathers that it keeps, and what the CUDA context, NCCL and libraries hold ("reserved"); and
+ * what its host's lead keeps from being used again (run-ahead.c).
  *
  * Never below what is simulated, in the order of the program or the eager one (sim/walk.h); equal to the eager order's,
  * class by class, which without overlap is also the rehearsal's own count. Counted too high are a smaller last
@@ -33,6 +34,12 @@ G_BEGIN_DECLS
 
 /* The fullest stage's memory. */
 void sp_memory_estimate (const SpProgram *program, const SpFramework *framework, SpMemory *ret);
+
+/* What the framework adds to what its program holds, which total_bytes is so far. */
+void sp_memory_add_framework (const SpFramework *framework, double gathers_bytes, SpMemory *ret);
+/* What sp_estimate_run_ahead says, which needs the step's times, as far as there is room: beside all of the above, and not
+ * simulated. */
+void sp_memory_add_run_ahead (double bytes, double capacity_bytes, SpMemory *ret);
 
 /* Stashed bytes of one micro-batch in one layer of this block, and of all of SP_LIFE_ALWAYS: for reports and tests. */
 gint64 sp_memory_block_stash (const SpBlock *block);

@@ -135,10 +135,23 @@ next_turn (const SpProgram *program, gint32 at, gint32 step, gint32 *l, Turn *re
   return TRUE;
 }
 
+static gboolean
+gathers_in (const SpEstimateContext *e, gint32 variant, guint block)
+{
+  return e->state[block].regather || e->program->variants[variant].first == 0;
+}
+
+static double
+gathered_first (const SpEstimateContext *e, gint32 variant, gint32 block)
+{
+  return gathers_in (e, variant, (guint) block) ? e->state[block].gather.data_async : 0;
+}
+
 /* A block's parameters are gathered beside the block before; the first block's in the open. */
 static void
-forward_slot (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, const gint32 *counts, SpSlotTime *slot)
+forward_slot (const SpEstimateContext *e, gint32 at, gint32 variant, const gint32 *counts, SpSlotTime *slot)
 {
+  const SpBlockWork *work = e->work[variant];
   double data = 0;
   Turn turn;
 
@@ -146,17 +159,18 @@ forward_slot (const SpEstimateContext *e, gint32 at, const SpBlockWork *work, co
   for (guint b = 0; b < e->program->n_blocks; b++) {
     if (counts[b] == 0)
       continue;
-    sp_slot_time_add (slot, &e->state[b].gather, counts[b]);
+    if (gathers_in (e, variant, b))
+      sp_slot_time_add (slot, &e->state[b].gather, counts[b]);
     sp_slot_time_add (slot, &work[b].forward, counts[b]);
-    data += e->state[b].gather.data_async;
+    data += gathered_first (e, variant, (gint32) b);
   }
   slot->forward = slot->compute;
   for (gint32 l = e->program->stage_first[at] - 1; data > 0 && next_turn (e->program, at, 1, &l, &turn);) {
     if (turn.before < 0)
-      sp_slot_time_open (slot, e->state[turn.block].gather.data_async);
+      sp_slot_time_open (slot, gathered_first (e, variant, turn.block));
     if (turn.after >= 0)
-      sp_slot_time_hide (slot, e->cost->slowdown, e->state[turn.after].gather.data_async, work[turn.block].forward.step,
-                         turn.n);
+      sp_slot_time_hide (slot, e->cost->slowdown, gathered_first (e, variant, turn.after),
+                         work[turn.block].forward.step, turn.n);
   }
   add_chains (e, work, counts, FALSE, slot);
 }
@@ -370,7 +384,7 @@ sp_part_estimate (const SpEstimateContext *e, gint32 at, SpPartTime *part)
   sp_estimate_run_counts (program, at, part->counts);
   for (gint32 v = 0; v < program->n_variants; v++) {
     SpSlotTime *slots = part->slots[v];
-    forward_slot (e, at, e->work[v], part->counts, &slots[SP_SLOT_FORWARD]);
+    forward_slot (e, at, v, part->counts, &slots[SP_SLOT_FORWARD]);
     add_pipe (e, v, at > 0, at < last, &slots[SP_SLOT_FORWARD]);
     add_host (e, &slots[SP_SLOT_FORWARD]);
     if (sp_program_is_forward (program)) {

@@ -112,16 +112,18 @@ sp_block_state_volume (const SpCost *cost, const SpProgram *program, const SpBlo
 
   memset (ret->each, 0, sizeof ret->each);
   memset (ret->once, 0, sizeof ret->once);
+  memset (ret->gathers, 0, sizeof ret->gathers);
   for (guint p = 0; p < n_phases[program->scope]; p++) {
     guint n;
     const SpOp *ops = sp_program_segment (program, block, phases[p], &n);
     gboolean twice = phases[p] == SP_PHASE_GATHER && program->scope == SP_SCOPE_STEP && sp_block_gathers_again (block);
     double times = twice ? 2 : 1;
     for (guint i = 0; i < n; i++) {
-      gboolean each = phases[p] == SP_PHASE_GATHER || ops[i].flags & SP_OP_PER_MICRO_BATCH;
+      SpBlockVolume *volume = phases[p] == SP_PHASE_GATHER           ? ret->gathers
+                              : ops[i].flags & SP_OP_PER_MICRO_BATCH ? ret->each
+                                                                     : ret->once;
       if (sp_op_is_communication (ops[i].kind))
-        count_message (cost, program, &ops[i], times, each ? &ret->each[ops[i].axis] : &ret->once[ops[i].axis],
-                       &unused);
+        count_message (cost, program, &ops[i], times, &volume[ops[i].axis], &unused);
     }
   }
 }
@@ -195,10 +197,12 @@ sum_stage (const SpEstimateContext *e, guint axis, gint32 stage, const gint32 *c
 {
   const SpProgram *program = e->program;
 
-  double micro_batches = 0;
+  double micro_batches = 0, kept = 0; /* kept: whose first slice gathers for all */
 
-  for (gint32 v = 0; v < program->n_variants; v++)
+  for (gint32 v = 0; v < program->n_variants; v++) {
     micro_batches += sp_estimate_runs (program, v);
+    kept += program->variants[v].first == 0 ? sp_estimate_runs (program, v) : 0;
+  }
   *sum = (SpBlockVolume){ 0 };
   *ret_size = 1;
   for (guint b = 0; b < program->n_blocks; b++) {
@@ -208,6 +212,8 @@ sum_stage (const SpEstimateContext *e, guint axis, gint32 stage, const gint32 *c
       volume_add (sum, &e->state[b].once[axis], counts[b]);
     if (e->state[b].each[axis].messages > 0)
       volume_add (sum, &e->state[b].each[axis], micro_batches * counts[b]);
+    if (e->state[b].gathers[axis].messages > 0)
+      volume_add (sum, &e->state[b].gathers[axis], (e->state[b].regather ? micro_batches : kept) * counts[b]);
     for (gint32 v = 0; v < program->n_variants; v++)
       if (e->work[v][b].volume[axis].messages > 0)
         volume_add (sum, &e->work[v][b].volume[axis], sp_estimate_runs (program, v) * counts[b]);

@@ -62,6 +62,8 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "merge time", &f->merge_time, 1, "of a fused kernel's");
   if (f->pack_time.value > 0)
     quantity (out, "pack time", &f->pack_time, 1, "of one copy's");
+  if (f->softmax_time.value > 0)
+    quantity (out, "softmax time", &f->softmax_time, 1, "of a fused kernel's");
   if (f->attention_time.value > 0)
     quantity (out, "attention time", &f->attention_time, 1, "of the curve's or the device's");
   if (f->gemm_time.value > 0)
@@ -90,6 +92,12 @@ profiles (const SpEstimator *e, GString *out)
     quantity (out, "attention causal time", &f->attention_causal_time, 1, "of kernels without a mask");
   if (f->attention_head_power.value > 0)
     quantity (out, "attention head power", &f->attention_head_power, 1, "of head size / 128");
+  if (f->run_ahead.value > 0)
+    quantity (out, "run ahead", &f->run_ahead, 1, "kernels");
+  if (f->crowded_time.value > 0)
+    quantity (out, "crowded time", &f->crowded_time, 1, "of a step with room for that");
+  if (f->workspace_bytes.value > 0)
+    quantity (out, "workspace", &f->workspace_bytes, 1073741824.0, "GiB");
   quantity (out, "reserved", &f->reserved_bytes, 1073741824.0, "GiB");
   quantity (out, "allocator slack", &f->allocator_slack, 1, "");
 }
@@ -104,12 +112,12 @@ paths (const SpCost *cost, GString *out)
     const SpPath *p = &cost->paths[g];
     if (p->size == 1)
       continue;
-    g_string_append_printf (
-        out,
-        "  %-16s %5d ranks, %d a node over %d node%s: "
-        "ring %.4g GB/s, send %.4g GB/s, ring steps %.4g us, hop %.4g us\n",
-        sp_group_name (g), p->size, p->per_node, p->nodes, sp_plural (p->nodes), p->ring_bytes_per_s / 1e9,
-        p->send_bytes_per_s / 1e9, (p->ring_latency_link_s + p->ring_latency_network_s) * 1e6, p->hop_latency_s * 1e6);
+    g_string_append_printf (out,
+                            "  %-16s %5d ranks, %d a node over %d node%s: "
+                            "ring %.4g GB/s, send %.4g GB/s, ring steps %.4g us, hop %.4g us\n",
+                            sp_group_name (g), p->size, p->per_node, p->nodes, sp_plural (p->nodes),
+                            p->ring_bytes_per_s / 1e9, p->send_bytes_per_s / 1e9,
+                            (p->ring_latency_link_s + p->ring_latency_network_s) * 1e6, p->hop_latency_s * 1e6);
   }
 }
 
@@ -129,7 +137,8 @@ op_formula (const SpCost *cost, const SpOp *op, GString *out)
   else
     g_string_append_printf (out, "launch + %.6g MB / (rate e)", op->bytes / 1e6);
   if (op->kind == SP_OP_GEMM)
-    g_string_append_printf (out, ", shape reaches %.1f %%", 100 * sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k));
+    g_string_append_printf (out, ", shape reaches %.1f %%",
+                            100 * sp_cost_gemm_use (cost, op->batch, op->m, op->n, op->k));
 }
 
 /* Where it takes another time at an end of its group. */
@@ -209,8 +218,7 @@ blocks (const SpCost *cost, const SpProgram *program, GString *out)
       times += program->layer_block[l] == b;
     g_string_append_printf (out, "Block %s%s%s, %u in the model: always %.6g MiB, stash a micro-batch %.6g MiB\n",
                             sp_block_name (block->kind), block->recomputes ? ", recomputed" : "",
-                            block->frozen ? ", frozen" : "", times,
-                            sp_memory_block_always (program, block) / 1048576.0,
+                            block->frozen ? ", frozen" : "", times, sp_memory_block_always (program, block) / 1048576.0,
                             sp_memory_block_stash (block) / 1048576.0);
     for (guint phase = 0; phase < SP_N_PHASES; phase++)
       list (cost, program, block, phase, out);
@@ -223,16 +231,18 @@ clock_line (const SpCost *cost, gint32 gpus, GString *out)
   if (cost->power == NULL)
     return;
   const SpQuantity *value = cost->power->value;
-  g_string_append_printf (out, "  kernels of the work at %.3f of the highest clock: %.4g W + %.4g pJ a FLOP x clock^2 + ",
+  g_string_append_printf (out,
+                          "  kernels of the work at %.3f of the highest clock: %.4g W + %.4g pJ a FLOP x clock^2 + ",
                           cost->clocks[0], value[SP_POWER_IDLE].value, value[SP_POWER_FLOP].value * 1e12);
   g_string_append_printf (out, "%.4g pJ a byte stay within %.4g W\n", value[SP_POWER_BYTE].value * 1e12,
                           value[SP_POWER_LIMIT].value);
   double most = sp_clock_energy (cost->power, gpus);
   if (most > 1)
-    g_string_append_printf (out,
-                            "    of %d cards the one that all wait for draws %.1f %% more than the mean: they differ by "
-                            "%.1f %% (standard deviation)\n",
-                            gpus, 100 * (most - 1), 100 * value[SP_POWER_SPREAD].value);
+    g_string_append_printf (
+        out,
+        "    of %d cards the one that all wait for draws %.1f %% more than the mean: they differ by "
+        "%.1f %% (standard deviation)\n",
+        gpus, 100 * (most - 1), 100 * value[SP_POWER_SPREAD].value);
 }
 
 static void
@@ -250,9 +260,9 @@ schedule (const SpProgram *program, GString *out)
   g_string_append_printf (out, ", schedule %s", schedule->name);
   if (schedule->bubble != NULL)
     g_string_append_printf (out, " (bubble %.4g with equal stages%s)", schedule->bubble (&pipeline, 1, 1, 1),
-                            program->slices > 0  ? " and slices"
-                            : schedule->splits ? " and parts"
-                                                 : "");
+                            program->slices > 0 ? " and slices"
+                            : schedule->splits  ? " and parts"
+                                                : "");
   g_string_append_c (out, '\n');
 }
 
@@ -270,13 +280,12 @@ step (const SpEstimator *e, const SpProgram *program, const SpEstimate *r, const
   g_string_append_printf (out, "  the host issues for %.6g s: bound by %s\n", r->host_issue_s,
                           r->is_host_bound ? "it" : "the GPUs");
   g_string_append_printf (out, "  low %.6g s, serial %.6g s, high %.6g s\n", r->low_s, r->serial_s, r->high_s);
-  g_string_append_printf (out,
-                          "  MFU (%s) = %.6g FLOP a token x %" G_GINT64_FORMAT
-                          " tokens x %d sequence%s / (%d GPU%s x peak x step) = %.4f; "
-                          "causal half %.6g: %.4f\n",
-                          sp_mfu_names[e->convention], full, program->sequence, run->global_batch,
-                          sp_plural (run->global_batch), program->world, sp_plural (program->world), r->mfu, causal,
-                          r->mfu_causal);
+  g_string_append_printf (
+      out,
+      "  MFU (%s) = %.6g FLOP a token x %" G_GINT64_FORMAT " tokens x %d sequence%s / (%d GPU%s x peak x step) = %.4f; "
+      "causal half %.6g: %.4f\n",
+      sp_mfu_names[e->convention], full, program->sequence, run->global_batch, sp_plural (run->global_batch),
+      program->world, sp_plural (program->world), r->mfu, causal, r->mfu_causal);
   g_string_append_printf (out, "Memory: stage %d, %s\n", r->memory.stage, r->memory.moment);
   for (guint c = 0; c < SP_N_CLASSES; c++)
     g_string_append_printf (out, "  %-16s %12.6g MiB\n", sp_class_name (c), r->memory.by_class[c] / 1048576.0);
@@ -374,8 +383,8 @@ note_stages (gint32 layers, gint32 stages, GPtrArray *notes)
 {
   gint32 more = layers % stages;
 
-  g_ptr_array_add (notes, more == 1 ? g_strdup_printf ("%d layer%s over %d stages: the first stage has one more", layers,
-                                                       sp_plural (layers), stages)
+  g_ptr_array_add (notes, more == 1 ? g_strdup_printf ("%d layer%s over %d stages: the first stage has one more",
+                                                       layers, sp_plural (layers), stages)
                                     : g_strdup_printf ("%d layers over %d stages: the first %d stages have one more",
                                                        layers, stages, more));
 }
@@ -389,15 +398,17 @@ note_experts (const SpEstimator *estimator, const SpLayout *layout, const SpRun 
   if (estimator->arch->moe.experts == 0)
     return;
   if (run->expert_imbalance > load && layout->expert > 1)
-    g_ptr_array_add (notes, g_strdup_printf ("expert-imbalance %g is more than one of expert = %d ranks can have, which "
-                                             "is all tokens: %g is taken",
-                                             run->expert_imbalance, layout->expert, load));
+    g_ptr_array_add (notes,
+                     g_strdup_printf ("expert-imbalance %g is more than one of expert = %d ranks can have, which "
+                                      "is all tokens: %g is taken",
+                                      run->expert_imbalance, layout->expert, load));
   if (dropped > 0) {
     const char *counts =
         estimator->convention == SP_MFU_SEQPAR ? "the others alone" : "them all, as its convention knows no other";
-    g_ptr_array_add (notes, g_strdup_printf ("expert-capacity %g: of the tokens' choices of experts %.1f %% are dropped, "
-                                             "or more if loads are less even; MFU counts %s",
-                                             layout->expert_capacity, 100 * dropped, counts));
+    g_ptr_array_add (notes,
+                     g_strdup_printf ("expert-capacity %g: of the tokens' choices of experts %.1f %% are dropped, "
+                                      "or more if loads are less even; MFU counts %s",
+                                      layout->expert_capacity, 100 * dropped, counts));
   }
 }
 
@@ -408,11 +419,11 @@ note_profile (const SpCluster *cluster, GPtrArray *notes)
   const SpProfile *profile = cluster->profile;
 
   if (profile != NULL)
-    g_ptr_array_add (notes, g_strdup_printf ("times of what the profile has a curve for are those of %s (%s); the "
-                                             "cluster's GPUs are %s",
-                                             profile->card != NULL ? profile->card : profile->name,
-                                             sp_provenance_name (sp_profile_provenance (profile)),
-                                             cluster->device->name));
+    g_ptr_array_add (notes,
+                     g_strdup_printf ("times of what the profile has a curve for are those of %s (%s); the "
+                                      "cluster's GPUs are %s",
+                                      profile->card != NULL ? profile->card : profile->name,
+                                      sp_provenance_name (sp_profile_provenance (profile)), cluster->device->name));
 }
 
 GPtrArray *

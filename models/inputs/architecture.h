@@ -198,8 +198,11 @@ gint32 sp_architecture_count_kind (const SpArchitecture *arch, guint kind);
 static inline gboolean
 sp_architecture_has (const SpArchitecture *arch, SpLayerKind mixer)
 {
-  guint any = 0, all = SP_LAYER_MIXER; /* the search asks this of every layout: no branch in the loop */
+  guint any = 0, all = SP_LAYER_MIXER;
 
+  /* The search asks this of every layout: mostly of the first layer, else no branch in the loop. */
+  if (mixer == SP_LAYER_SOFTMAX && arch->layers > 0 && sp_layer_mixer (arch->layer_kind[0]) == SP_LAYER_SOFTMAX)
+    return TRUE;
   for (gint32 i = 0; i < arch->layers; i++) {
     any |= arch->layer_kind[i];
     all &= arch->layer_kind[i];

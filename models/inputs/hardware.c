@@ -36,22 +36,29 @@ parse_source (SpIni *ini, const char *group, const char *key, const char *line, 
                         near);
 }
 
+/* KEY.source, where there is one. */
 static gboolean
-read_quantity (SpIni *ini, const char *group, const SpQuantityKey *row, SpIniNeed need, SpQuantity *quantity,
-               GError **error)
+read_source (SpIni *ini, const char *group, const char *key, SpQuantity *quantity, GError **error)
 {
-  quantity->provenance = SP_ASSUMED;
-  if (!sp_ini_quantity (ini, group, row->key, need, row->unit, row->min, row->max, &quantity->value, error))
-    return FALSE;
-  g_autofree char *source_key = g_strconcat (row->key, ".source", NULL);
+  g_autofree char *source_key = g_strconcat (key, ".source", NULL);
   g_autofree char *line = NULL;
+
+  quantity->provenance = SP_ASSUMED;
   if (!sp_ini_string (ini, group, source_key, SP_INI_OPTIONAL, &line, error))
     return FALSE;
   if (line == NULL)
     return TRUE;
-  if (!sp_ini_has (ini, group, row->key))
-    return sp_ini_refuse (ini, group, source_key, error, "a source of nothing, expected %s beside it", row->key);
+  if (!sp_ini_has (ini, group, key))
+    return sp_ini_refuse (ini, group, source_key, error, "a source of nothing, expected %s beside it", key);
   return parse_source (ini, group, source_key, line, quantity, error);
+}
+
+static gboolean
+read_quantity (SpIni *ini, const char *group, const SpQuantityKey *row, SpIniNeed need, SpQuantity *quantity,
+               GError **error)
+{
+  return sp_ini_quantity (ini, group, row->key, need, row->unit, row->min, row->max, &quantity->value, error) &&
+         read_source (ini, group, row->key, quantity, error);
 }
 
 gboolean
@@ -205,6 +212,9 @@ static const SpQuantityKey framework_keys[] = {
 
 static const SpQuantityKey framework_optional_keys[] = {
   { "host-slack", SP_UNIT_FRACTION, 0, 10, FIELD (host_slack) },
+  { "workspace", SP_UNIT_BYTES, 0, 0x1p40, FIELD (workspace_bytes) },
+  { "run-ahead", SP_UNIT_NUMBER, 0, 1e6, FIELD (run_ahead) },
+  { "crowded-time", SP_UNIT_NUMBER, 1, 100, FIELD (crowded_time) },
   { "host-gather", SP_UNIT_SECONDS, 0, 1e-1, FIELD (host_gather_s) },
   { "host-step", SP_UNIT_SECONDS, 0, 1e3, FIELD (host_step_s) },
   { "host-slot", SP_UNIT_SECONDS, 0, 1, FIELD (host_slot_s) },
@@ -212,6 +222,7 @@ static const SpQuantityKey framework_optional_keys[] = {
   { "elementwise-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (elementwise_time) },
   { "merge-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (merge_time) },
   { "pack-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (pack_time) },
+  { "softmax-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (softmax_time) },
   { "attention-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (attention_time) },
   { "gemm-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (gemm_time) },
   { "optimizer-time", SP_UNIT_NUMBER, 0.1, 100, FIELD (optimizer_time) },
@@ -232,7 +243,7 @@ static const struct {
   const char *words[3];
   gsize offset;
   SpIniNeed need;
-} framework_flags[] = {
+} framework_flags[SP_N_FRAMEWORK_FLAGS] = {
   { "fused-attention", { "false", "true" }, FIELD (fused_attention), SP_INI_REQUIRED },
   { "selective", { "elementwise", "attention" }, FIELD (selective_attention), SP_INI_REQUIRED },
   { "recompute-whole", { "false", "true" }, FIELD (recompute_whole), SP_INI_REQUIRED },
@@ -249,7 +260,9 @@ static const struct {
   { "attention-blocks", { "even", "ascending" }, FIELD (attention_ascending), SP_INI_OPTIONAL },
   { "attention-heads", { "exact", "padded" }, FIELD (attention_padded), SP_INI_OPTIONAL },
   { "attention-output", { "kept", "copied" }, FIELD (attention_copied), SP_INI_OPTIONAL },
+  { "ring-of-one", { "none", "summed" }, FIELD (sums_alone), SP_INI_OPTIONAL },
   { "sequence-gather", { "again", "kept" }, FIELD (keeps_whole), SP_INI_OPTIONAL },
+  { "gather-buffers", { "own", "kept" }, FIELD (keeps_gathers), SP_INI_OPTIONAL },
   { "tensor-backward", { "in-turn", "overlapped" }, FIELD (overlaps_tensor), SP_INI_OPTIONAL },
   { "gathers", { "parameters", "master" }, FIELD (gathers_master), SP_INI_OPTIONAL },
   { "ends", { "resharded", "kept" }, FIELD (keeps_ends), SP_INI_OPTIONAL },
@@ -285,7 +298,8 @@ sp_framework_parse (const char *path, const char *text, gsize length, GError **e
   for (guint i = 0; i < G_N_ELEMENTS (framework_flags); i++) {
     guint8 flag = 0;
     if (!sp_ini_choice (ini, "framework", framework_flags[i].key, framework_flags[i].need, framework_flags[i].words,
-                        &flag, error))
+                        &flag, error) ||
+        !read_source (ini, "framework", framework_flags[i].key, &framework->flag_sources[i], error))
       return NULL;
     G_STRUCT_MEMBER (gboolean, framework, framework_flags[i].offset) = flag;
   }
@@ -310,6 +324,17 @@ sp_framework_has_key (const char *key)
          g_str_equal (key, "attention-library");
 }
 
+const char *
+sp_framework_flag (const SpFramework *framework, guint row, const char **ret_word, const SpQuantity **ret_source)
+{
+  if (row >= SP_N_FRAMEWORK_FLAGS)
+    return NULL;
+  gboolean on = G_STRUCT_MEMBER (const gboolean, framework, framework_flags[row].offset);
+  *ret_word = framework_flags[row].words[on != FALSE];
+  *ret_source = &framework->flag_sources[row];
+  return framework_flags[row].key;
+}
+
 SpQuantity *
 sp_framework_quantity (SpFramework *framework, const char *key, SpQuantityRange *range)
 {
@@ -324,6 +349,8 @@ sp_framework_free (SpFramework *framework)
 {
   if (framework == NULL)
     return;
+  for (guint i = 0; i < SP_N_FRAMEWORK_FLAGS; i++)
+    g_free (framework->flag_sources[i].source);
   sp_clear_sources (framework_keys, G_N_ELEMENTS (framework_keys), framework);
   sp_clear_sources (framework_optional_keys, G_N_ELEMENTS (framework_optional_keys), framework);
   g_free (framework->attention_library);

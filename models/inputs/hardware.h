@@ -28,6 +28,8 @@ typedef struct {
   char *source; /* NULL for assumed without a word */
 } SpQuantity;
 
+#define SP_N_FRAMEWORK_FLAGS 25
+
 /* What a key of a profile may be: SpUnit of ini.h, and bounds. */
 typedef struct {
   guint unit;
@@ -118,7 +120,8 @@ typedef struct {
   SpQuantity host_memory_bytes;       /* a node's; 0: not known, so that it never limits */
   SpQuantity host_bytes_per_s;        /* a GPU to or from host memory, one direction, reached */
   SpQuantity host_memory_bytes_per_s; /* a node's processors to their memory, reached by an optimizer's kernel */
-  gboolean simple_network;  /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
+  gboolean
+      simple_network;    /* `network-protocol = simple`: NCCL has its Simple protocol alone between nodes; FALSE: any */
   gboolean ring_network; /* `network-algorithm = ring`: no trees between nodes, nor reduction in switches; FALSE: any */
   SpQuantity network_noise; /* relative standard deviation of a collective's or message's time */
 
@@ -194,9 +197,16 @@ typedef struct {
   /* The projection reads a copy of the attention core's output, which lies as the queries do (heads first), as
    * PyTorch's scaled_dot_product_attention leaves it; the core's backward keeps its own. */
   gboolean attention_copied;
+  /* Of an exchange of heads alone: the core is a ring of one, so that its output, and its gradients, are cast to the ring's
+   * fp32 sums and back (USP's code); FALSE: the kernel alone. */
+  gboolean sums_alone;
   /* With sequence regions: what a split matrix reads is kept whole from forward to backward; FALSE: each tensor rank
    * keeps its rows and gathers them again for the weight's gradient (Megatron-LM). */
   gboolean keeps_whole;
+  /* What tensor ranks gather goes to two buffers that stay, one of the forward's products and one of the backward's, as
+   * large as the largest that is gathered (in the fullest list what is gathered there counts besides); FALSE: to tensors
+   * of its own. */
+  gboolean keeps_gathers;
   /* The gather of a split matrix's input for its weights' gradient runs beside the product that makes the input's, and the
    * sum of that over tensor ranks beside the weights'; FALSE: one after the other. Only with the layout's overlap. */
   gboolean overlaps_tensor;
@@ -233,10 +243,21 @@ typedef struct {
   /* Outside the step, as checkpoints are loaded or saved, the whole of a stage's parameters lies in fp32 on each GPU,
    * beside the states; FALSE: shards alone. */
   gboolean whole_state_dict;
+  /* Of the flags above that say where they are from, by their rows: sp_framework_flag. Values are not used. */
+  SpQuantity flag_sources[SP_N_FRAMEWORK_FLAGS];
   SpQuantity host_launch_s;
   SpQuantity reserved_bytes;  /* CUDA context, NCCL, library workspaces of one GPU */
   SpQuantity allocator_slack; /* fraction added to what is allocated */
-  SpQuantity host_slack;      /* the same of host memory: staging buffers; 0 */
+  /* Of the framework's pool, what libraries take once and for all (cuBLAS's workspace, tables), beside the program; 0. */
+  SpQuantity workspace_bytes;
+  /* Of an eager host, how many kernels of the program it issues at most before the GPU has run them; what a collective
+   * on a stream of its own reads is not used again before (PyTorch's record_stream), so that so many kernels' lies in the
+   * pool at once (models/estimate/run-ahead.c); 0. */
+  SpQuantity run_ahead;
+  /* Where a GPU holds the step, but not that besides: time of the step over one that has the room, as the allocator waits
+   * for the GPU, and gives back and asks again; 0: 1. */
+  SpQuantity crowded_time;
+  SpQuantity host_slack; /* the same of host memory: staging buffers; 0 */
   /* What the host is held up for by a gather or scatter of ZeRO's shards: hooks, views, copies in and out; 0. */
   SpQuantity host_gather_s;
   /* What a step takes beside its program, with idle GPUs: loading data, gradient norms, logging, an optimizer in a loop of
@@ -252,10 +273,11 @@ typedef struct {
   /* Time of kernels that move data (all but products, attention's core and the optimizer) over that of fused ones, and
    * of attention's core over its curve's or the device's; 0: 1. */
   SpQuantity elementwise_time, attention_time;
-  /* The same, for itself, of what merges a ring's step into the output (several kernels that write fp32 in between) and of
-   * what packs and unpacks the tensors of an exchange of heads (copies on both sides of it, where the program has one); 0:
-   * as elementwise_time. */
-  SpQuantity merge_time, pack_time;
+  /* The same, for itself, of what merges a ring's step into the output (several kernels that write fp32 in between; the
+   * first step is only cast), of what packs and unpacks the tensors of an exchange of heads (copies on both sides of it,
+   * where the program has one), and of the softmax of unfused attention (scores are scaled and masked by kernels of their
+   * own); 0: as elementwise_time. */
+  SpQuantity merge_time, pack_time, softmax_time;
   /* Of products (another release of the library, clocks) beyond their launch over the curve's or the device's time, and
    * of the optimizer's kernel on the device over one that reads and writes each state once; 0: 1. */
   SpQuantity gemm_time, optimizer_time;
@@ -286,6 +308,9 @@ SpFramework *sp_framework_load (const char *path, GError **error);
 /* Of a text, as above. */
 SpFramework *sp_framework_parse (const char *path, const char *text, gsize length, GError **error);
 gboolean sp_framework_has_key (const char *key);
+/* The key of a row of the flags, NULL behind the last one, and what the framework has there. */
+const char *sp_framework_flag (const SpFramework *framework, guint row, const char **ret_word,
+                               const SpQuantity **ret_source);
 SpQuantity *sp_framework_quantity (SpFramework *framework, const char *key,
                                    SpQuantityRange *range); /* as of a device */
 void sp_framework_free (SpFramework *framework);

@@ -398,11 +398,9 @@ refuse_missing (SpIni *ini, const char *group, const char *key, const char *expe
                         near ? " (is \"" : "", near ? near : "", near ? "\" meant for it?)" : "");
 }
 
-/* Looks a key up and remembers that it is known. FALSE with an error if it is required and absent; TRUE with *ret NULL
- * if it is absent. */
-static gboolean
-look_up (SpIni *ini, const char *group, const char *key, SpIniNeed need, const char *expected, char **ret,
-         GError **error)
+/* Looks a key up and remembers that it is known. NULL if it is absent. */
+static char *
+look_up (SpIni *ini, const char *group, const char *key)
 {
   g_autofree char *id = path_of (group, key);
   if (!g_hash_table_contains (ini->asked, id)) {
@@ -410,22 +408,21 @@ look_up (SpIni *ini, const char *group, const char *key, SpIniNeed need, const c
     g_ptr_array_add (ini->known_groups, g_strdup (group));
     g_ptr_array_add (ini->known_names, g_strdup (key));
   }
-  *ret = get_value (ini, group, key);
-  return *ret != NULL || need == SP_INI_OPTIONAL || refuse_missing (ini, group, key, expected, error);
+  return get_value (ini, group, key);
 }
 
 gboolean
 sp_ini_quantity (SpIni *ini, const char *group, const char *key, SpIniNeed need, SpUnit unit, double min, double max,
                  double *ret, GError **error)
 {
-  g_autofree char *value = NULL;
+  g_autofree char *value = look_up (ini, group, key);
   double parsed;
-  g_autofree char *expected = sp_quantity_problem ("", unit, min, max, &parsed);
-  if (!look_up (ini, group, key, need, expected, &value, error))
-    return FALSE;
-  if (value == NULL)
+
+  if (value == NULL && need == SP_INI_OPTIONAL)
     return TRUE;
-  g_autofree char *problem = sp_quantity_problem (value, unit, min, max, &parsed);
+  g_autofree char *problem = sp_quantity_problem (value != NULL ? value : "", unit, min, max, &parsed);
+  if (value == NULL)
+    return refuse_missing (ini, group, key, problem, error);
   if (problem != NULL)
     return sp_ini_refuse (ini, group, key, error, "%s", problem);
   *ret = parsed;
@@ -459,18 +456,19 @@ gboolean
 sp_ini_choice (SpIni *ini, const char *group, const char *key, SpIniNeed need, const char *const *names, guint8 *ret,
                GError **error)
 {
-  g_autofree char *value = NULL;
-  g_autofree char *all = g_strjoinv (", ", (char **) names);
-  g_autofree char *expected = g_strdup_printf ("expected one of %s", all);
-  if (!look_up (ini, group, key, need, expected, &value, error))
-    return FALSE;
-  if (value == NULL)
+  g_autofree char *value = look_up (ini, group, key);
+
+  if (value == NULL && need == SP_INI_OPTIONAL)
     return TRUE;
-  for (guint i = 0; names[i] != NULL; i++)
+  for (guint i = 0; value != NULL && names[i] != NULL; i++)
     if (g_str_equal (names[i], value)) {
       *ret = (guint8) i;
       return TRUE;
     }
+  g_autofree char *all = g_strjoinv (", ", (char **) names);
+  g_autofree char *expected = g_strdup_printf ("expected one of %s", all);
+  if (value == NULL)
+    return refuse_missing (ini, group, key, expected, error);
   g_autofree char *near = sp_did_you_mean (value, names);
   return sp_ini_refuse (ini, group, key, error, "%s%s", expected, near);
 }
@@ -489,9 +487,9 @@ sp_ini_bool (SpIni *ini, const char *group, const char *key, SpIniNeed need, gbo
 gboolean
 sp_ini_string (SpIni *ini, const char *group, const char *key, SpIniNeed need, char **ret, GError **error)
 {
-  g_autofree char *value = NULL;
-  if (!look_up (ini, group, key, need, "expected a value", &value, error))
-    return FALSE;
+  g_autofree char *value = look_up (ini, group, key);
+  if (value == NULL && need != SP_INI_OPTIONAL)
+    return refuse_missing (ini, group, key, "expected a value", error);
   if (value == NULL)
     return TRUE;
   if (*value == '\0')

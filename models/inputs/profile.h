@@ -49,7 +49,8 @@ typedef enum {
   SP_CURVE_ALL_REDUCE,
   SP_CURVE_ALL_TO_ALL,
   SP_CURVE_BROADCAST,
-  SP_CURVE_BESIDE,   /* a transfer beside a GEMM; variant: the transfer, TRANSFER-copy beside a copy */
+  SP_CURVE_BESIDE,   /* a transfer beside a GEMM; variant: the transfer, TRANSFER-copy beside a copy, TRANSFER-OP beside a
+                        program's kernels of that op */
   SP_CURVE_SLOWDOWN, /* of a GEMM beside a transfer; variant: the transfer, TRANSFER-copy of a copy; of a program's
                         kernels beside any transfer their op */
   SP_CURVE_LAUNCH,   /* the host's; variant: what is launched; hop: from a stream to another, on the device; hop-TRANSFER:

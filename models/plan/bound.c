@@ -117,19 +117,77 @@ add_block_floor (const SpCost *cost, const SpProgram *program, guint b, double *
   }
 }
 
-void
-sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step, double *ret_low)
+/* What a micro-batch takes of all stages of a written program, whatever the rows make of its work: kernels outside the
+ * core, and communication outside loops that nothing runs beside; and of the core `core_s`. */
+static void
+unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step, double *ret_low)
 {
   *ret_step = *ret_low = core_s;
   for (guint b = 0; b < program->n_blocks; b++)
     add_block_floor (cost, program, b, ret_step, ret_low);
 }
 
-void
-sp_plan_head_floor (const SpCost *cost, const SpProgram *program, double *ret_step, double *ret_low)
+/* The same of the head and its loss alone. */
+static void
+head_floor (const SpCost *cost, const SpProgram *program, double *ret_step, double *ret_low)
 {
   *ret_step = *ret_low = 0;
   add_block_floor (cost, program, program->n_blocks - 1, ret_step, ret_low);
+}
+
+/* The head with its loss in chunks may be the quicker one. */
+static void
+bound_chunks (SpEstimator *estimator, SpProgram *program, const SpPlanSpace *space, const SpPlanPoint *whole,
+              SpPlanUnit *unit)
+{
+  SpPlanPoint point = *whole;
+  double step_s, low_s, chunked_s;
+
+  unit->losses = 1;
+  if (!sp_plan_set_chunks (space, &point) || !sp_plan_is_legal (space, &point))
+    return;
+  unit->losses = 2;
+  head_floor (&estimator->cost, program, &step_s, &low_s);
+  sp_program_write (program, estimator->arch, estimator->framework, &point.layout, &point.run);
+  head_floor (&estimator->cost, program, &chunked_s, &unit->chunked_low_s);
+  unit->step_s += MIN (0, chunked_s - step_s);
+  unit->low_s += MIN (0, unit->chunked_low_s - low_s);
+}
+
+/* The work whose ops are taken is one that the rules allow, so the rows are gone through until there is one. */
+static gboolean
+find_work (const SpPlanSpace *space, const SpPlanUnit *unit, guint row, SpPlanPoint *point)
+{
+  row = sp_plan_next_row (SP_PLAN_WORK, row);
+  if (row == SP_N_PLAN_DIMENSIONS)
+    return sp_plan_place_legal (space, unit, 0, unit->n, point) < unit->n;
+  for (guint i = 0; sp_plan_set (space, row, i, point); i++)
+    if (find_work (space, unit, row + 1, point))
+      return TRUE;
+  return FALSE;
+}
+
+gboolean
+sp_plan_unit_bound (SpEstimator *estimator, SpProgram *program, const SpPlanSpace *space, double core_s,
+                    SpPlanUnit *unit)
+{
+  SpPlanPoint point = unit->point;
+  double ranks = (double) point.layout.tensor * sp_layout_sequence_ranks (&point.layout, estimator->arch);
+
+  sp_plan_place (unit, 0, &point);
+  if (!find_work (space, unit, 0, &point)) {
+    unit->step_s = unit->low_s = INFINITY;
+    return FALSE;
+  }
+  sp_program_write (program, estimator->arch, estimator->framework, &point.layout, &point.run);
+  sp_cost_set_work_paths (&estimator->cost, estimator->cluster, program);
+  /* Score matrices of slices have no columns of later ones. */
+  double core = point.layout.slices > 1 && !estimator->framework->fused_attention ? 0 : core_s;
+  unit_floor (&estimator->cost, program, core * point.run.micro_batch / ranks, &unit->step_s, &unit->low_s);
+  bound_chunks (estimator, program, space, &point, unit);
+  unit->step_s *= unit->least_share;
+  unit->low_s *= unit->least_share;
+  return TRUE;
 }
 
 /* --- work --------------------------------------------------------------------------------------------------------- */
@@ -192,13 +250,29 @@ slots_of (const SpEstimateContext *e, gint32 variant, const gint32 *counts, SpPl
   return s;
 }
 
-/* Of what the blocks take the part that is forward, of the block of which it is least. */
+/* The head's, by whichever way its backward goes: the most that a step has less with any other. With the clock of a card
+ * that its power limits all else may be quicker too. */
+static Seconds
+head_of (const SpEstimateContext *e, gint32 variant, SpPlanFigure figure)
+{
+  const SpBlockWork *work = &e->work[variant][e->program->n_blocks - 1];
+  const Seconds whole = backward_of (work, figure, FALSE, FALSE);
+  const Seconds back = backward_of (work, figure, sp_estimate_schedule (e->program)->splits, FALSE);
+  Seconds head = { MAX (whole.step, back.step), MAX (whole.low, back.low) };
+
+  add_list (&head, &work->forward, figure, 1);
+  add_list (&head, &work->recompute, figure, 1);
+  return e->cost->power == NULL ? head : (Seconds){ INFINITY, INFINITY };
+}
+
+/* Of what the blocks take the part that is forward, of the block of which it is least; the head is in no stage before
+ * another. */
 static double
 least_forward (const SpEstimateContext *e, const gint32 *counts, SpPlanFigure figure)
 {
   double least = 1;
 
-  for (guint b = 0; b < e->program->n_blocks; b++) {
+  for (guint b = 0; b + 1 < e->program->n_blocks; b++) {
     gint32 one[SP_MAX_BLOCKS] = { 0 };
     one[b] = counts[b] > 0;
     const SlotSeconds s = slots_of (e, 0, one, figure);
@@ -213,19 +287,19 @@ void
 sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *framework, SpPlanFigure figure, gint32 stages,
                            SpPlanBound *ret)
 {
-  gint32 counts[SP_MAX_BLOCKS] = { 0 }, only_head[SP_MAX_BLOCKS] = { 0 };
+  gint32 counts[SP_MAX_BLOCKS] = { 0 };
   double stash = INFINITY, peak = 0;
 
   for (guint b = 0; b < e->program->n_blocks; b++)
     counts[b] = (gint32) layers_of (e->program, b);
-  only_head[e->program->n_blocks - 1] = 1;
   ret->step_s = ret->low_s = ret->head_s = ret->head_low_s = 0;
   for (gint32 v = 0; v < sp_program_slices (e->program); v++) {
-    const SlotSeconds s = slots_of (e, v, counts, figure), head = slots_of (e, v, only_head, figure);
+    const SlotSeconds s = slots_of (e, v, counts, figure);
+    const Seconds head = head_of (e, v, figure);
     ret->step_s += s.forward.step + s.backward.step;
     ret->low_s += s.forward.low + s.backward.low;
-    ret->head_s += head.forward.step + head.backward.step;
-    ret->head_low_s += head.forward.low + head.backward.low;
+    ret->head_s += head.step;
+    ret->head_low_s += head.low;
   }
   ret->forward_share = least_forward (e, counts, figure);
   /* Some stage has its part of the layers, and in the forward of the last of them what the others keep. */
@@ -362,6 +436,12 @@ sp_plan_bound_work (const SpEstimateContext *e, const SpFramework *framework, Sp
     const Seconds back = least_back (program, parts, s);
     drain.step += back.step;
     drain.low += back.low;
+  }
+  for (gint32 v = 0; v < program->n_variants; v++) {
+    const Seconds head = head_of (e, v, figure);
+    double runs = sp_estimate_runs (program, v) * (schedule->mirrored ? 2 : 1);
+    ret->head_s += runs * head.step;
+    ret->head_low_s += runs * head.low;
   }
   ret->bytes = with_reserve (bytes, framework);
 }

@@ -3,7 +3,7 @@
 
 /*
  * The planner's parts: the space (space.c), units of it (units.c), bounds (bound.c), what is kept (kept.c), the search of
- * a unit (search.c); models/planner.c runs them over threads and ranks, and models/plan/simulate.c simulates the best.
+ * a unit (part.c, search.c: search-private.h); models/planner.c runs them over threads and ranks, and models/plan/simulate.c simulates the best.
  * What is proved, and of what, stands in models/planner.h.
  *
  * The tree. A TASK is degrees of tensor, ulysses, ring, lasp and experts. A PLACEMENT is how the other ranks are split
@@ -33,7 +33,8 @@ typedef struct {
   SpRun run;
 } SpPlanPoint;
 
-typedef enum { SP_PLAN_WORK, SP_PLAN_SCHEDULE, SP_PLAN_STATE, SP_N_PLAN_LEVELS } SpPlanLevel;
+/* The loss is none of the way down: one in chunks is looked at where a part with it whole ends (search-private.h). */
+typedef enum { SP_PLAN_LOSS, SP_PLAN_WORK, SP_PLAN_SCHEDULE, SP_PLAN_STATE, SP_N_PLAN_LEVELS } SpPlanLevel;
 
 /* Values that a point may have, in turn; a dimension that the point has no use for has one. How many there are depends on
  * degrees, placement and the dimensions of its own level alone. */
@@ -53,12 +54,14 @@ void sp_plan_space_init (SpPlanSpace *space, const SpEstimator *estimator, const
 
 /* The i-th value of a row; what the question fixes has one, the base's. */
 gboolean sp_plan_set (const SpPlanSpace *space, guint row, guint i, SpPlanPoint *point);
+/* The loss in chunks; FALSE: it is not searched. */
+gboolean sp_plan_set_chunks (const SpPlanSpace *space, SpPlanPoint *point);
 /* Whether the rules allow it. */
 gboolean sp_plan_is_legal (const SpPlanSpace *space, const SpPlanPoint *point);
 /* The next row of the level from `row` on, or SP_N_PLAN_DIMENSIONS. */
 guint sp_plan_next_row (SpPlanLevel level, guint row);
-/* Values of the rows of a level, all together; and of all levels. */
-gint64 sp_plan_count_level (const SpPlanSpace *space, SpPlanLevel level, const SpPlanPoint *point);
+/* Values of the rows of a level from `row` on, all together; and of all levels. */
+gint64 sp_plan_count_rows (const SpPlanSpace *space, SpPlanLevel level, guint row, const SpPlanPoint *point);
 gint64 sp_plan_count (const SpPlanSpace *space, const SpPlanPoint *point);
 
 /* --- units.c ------------------------------------------------------------------------------------------------------ */
@@ -79,8 +82,9 @@ typedef struct {
   gint32 most_stages;
   double least_share;       /* sp_plan_share, the least */
   double step_s, low_s;     /* bounds */
-  double chunked_s, chunked_low_s; /* of a micro-batch's head with its loss in chunks, if that is searched */
   gint64 below;             /* candidates */
+  guint losses;             /* that are searched: whole, and in chunks where the rules allow those */
+  double chunked_low_s;     /* of a micro-batch's head in chunks its kernels */
   gboolean left_for_memory; /* a part was not looked at because it does not fit */
 } SpPlanUnit;
 
@@ -96,6 +100,10 @@ void sp_plan_units_clear (SpPlanUnits *units);
 /* Of all micro-batches' work what a stage of the placement has at the least: full micro-batches / stages. */
 double sp_plan_share (const SpPlanSpace *space, const SpPlanPlacement *placement, gint32 micro_batch);
 void sp_plan_place (const SpPlanUnit *unit, guint placement, SpPlanPoint *point);
+/* Sets the first of the placements from `first` on where the rules allow the point, with states and offload as plain as
+ * can be: what they refuse so they refuse with any. `end`: there is none. */
+guint sp_plan_place_legal (const SpPlanSpace *space, const SpPlanUnit *unit, guint first, guint end,
+                           SpPlanPoint *point);
 
 /* --- bound.c ------------------------------------------------------------------------------------------------------ */
 
@@ -103,19 +111,12 @@ void sp_plan_place (const SpPlanUnit *unit, guint placement, SpPlanPoint *point)
  * the rate of the largest; 0 where that is not known. */
 double sp_plan_core_floor (SpEstimator *estimator, SpProgram *program, const SpRun *run);
 
-/* What a micro-batch takes of all stages of a written program, whatever the rows make of its work: kernels outside the
- * core, and communication outside loops that nothing runs beside; and of the core `core_s`. */
-void sp_plan_unit_floor (const SpCost *cost, const SpProgram *program, double core_s, double *ret_step,
-                         double *ret_low);
-/* The same of the head and its loss alone. */
-void sp_plan_head_floor (const SpCost *cost, const SpProgram *program, double *ret_step, double *ret_low);
-
 typedef struct {
   double step_s;        /* no layout with this work takes less, by the figure that is asked for */
   double low_s;         /* nor does its simulation */
   double bytes;         /* nor less memory; without activations on the host */
-  double forward_share; /* of a micro-batch: of each block's time its forward has at least so much */
-  double head_s, head_low_s; /* of a micro-batch: of these seconds the head's */
+  double forward_share; /* of a micro-batch: of each block's time but the head's its forward has at least so much */
+  double head_s, head_low_s; /* the head's, of all that the bound is of: so much less at most with another head */
 } SpPlanBound;
 
 /* Of the work of a layout's blocks, its stages and its schedule, whatever its states are. */
@@ -129,6 +130,10 @@ void sp_plan_bound_micro_batch (const SpEstimateContext *e, const SpFramework *f
  * so many times a micro-batch's time on all stages together, however the layers are spread over them. */
 double sp_plan_least_stage (const SpPlanSpace *space, const SpPlanPlacement *placement, gint32 micro_batch,
                             const SpSchedule *schedule, double forward_share);
+
+/* The bounds of a unit; `program` is scratch. FALSE: none of it is legal. */
+gboolean sp_plan_unit_bound (SpEstimator *estimator, SpProgram *program, const SpPlanSpace *space, double core_s,
+                             SpPlanUnit *unit);
 
 /* --- kept.c ------------------------------------------------------------------------------------------------------- */
 
@@ -177,8 +182,6 @@ typedef struct {
   SpPlanPart part;
 } SpPlanLimits;
 
-/* The bounds of a unit. FALSE: none of it is legal. */
-gboolean sp_plan_unit_bound (SpPlanWorker *worker, const SpPlanSpace *space, double core_s, SpPlanUnit *unit);
 /* What is in a unit within the limits. `kept` is empty before. */
 void sp_plan_unit_search (SpPlanWorker *worker, const SpPlanSpace *space, const SpPlanLimits *limits, SpPlanUnit *unit,
                           SpPlanKept *kept);

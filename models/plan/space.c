@@ -42,6 +42,20 @@ replicas_of (const SpPlanSpace *space, const SpPlanPoint *point)
   return sp_layout_replicas (&point->layout, space->estimator->arch);
 }
 
+/* --- the loss ------------------------------------------------------------------------------------------------------- */
+
+/* In chunks: less memory for more calls, where the framework has it. */
+static gboolean
+set_loss (const SpPlanSpace *space, guint i, SpPlanPoint *point)
+{
+  guint8 usual = space->question->base.loss;
+
+  if (i > 0 && (i > 1 || !space->estimator->framework->chunks_loss || usual >= SP_LOSS_CHUNKED))
+    return FALSE;
+  point->layout.loss = i == 0 ? usual : SP_LOSS_CHUNKED;
+  return TRUE;
+}
+
 /* --- what changes the blocks' work -------------------------------------------------------------------------------- */
 
 /* Of a causal ring those that balance the mask first; linear layers want tokens in order. */
@@ -129,16 +143,6 @@ set_recompute_every (const SpPlanSpace *space, guint i, SpPlanPoint *point)
 
   point->layout.recompute_every = (gint32) i + 1;
   return i == 0 || (point->layout.recompute == SP_RECOMPUTE_FULL && (gint32) i < most);
-}
-
-/* Less memory for more calls, where the framework has it. */
-static gboolean
-set_loss (const SpPlanSpace *space, guint i, SpPlanPoint *point)
-{
-  guint8 usual = space->question->base.loss;
-
-  point->layout.loss = i == 0 ? usual : SP_LOSS_CHUNKED;
-  return i == 0 || (i == 1 && space->estimator->framework->chunks_loss && usual < SP_LOSS_CHUNKED);
 }
 
 /* --- schedules ---------------------------------------------------------------------------------------------------- */
@@ -267,7 +271,7 @@ const SpPlanDimension sp_plan_dimensions[SP_N_PLAN_DIMENSIONS] = {
   ROW ("lasp-version", SP_PLAN_WORK, set_lasp_version, lasp_version, 1, TRUE),
   ROW ("recompute", SP_PLAN_WORK, set_recompute, recompute, 3, TRUE),
   ROW ("recompute-every", SP_PLAN_WORK, set_recompute_every, recompute_every, 1, FALSE),
-  ROW ("loss", SP_PLAN_WORK, set_loss, loss, 2, TRUE),
+  ROW ("loss", SP_PLAN_LOSS, set_loss, loss, 2, TRUE),
   ROW ("schedule", SP_PLAN_SCHEDULE, set_schedule, schedule, 1, FALSE),
   ROW ("virtual-stages", SP_PLAN_SCHEDULE, set_virtual_stages, virtual_stages, 1, TRUE),
   ROW ("stage-split", SP_PLAN_SCHEDULE, set_stage_split, stage_split, 1, FALSE),
@@ -320,6 +324,12 @@ sp_plan_set (const SpPlanSpace *space, guint row, guint i, SpPlanPoint *point)
 }
 
 gboolean
+sp_plan_set_chunks (const SpPlanSpace *space, SpPlanPoint *point)
+{
+  return sp_plan_set (space, sp_plan_next_row (SP_PLAN_LOSS, 0), 1, point);
+}
+
+gboolean
 sp_plan_is_legal (const SpPlanSpace *space, const SpPlanPoint *point)
 {
   const SpEstimator *e = space->estimator;
@@ -349,11 +359,11 @@ count_from (const SpPlanSpace *space, SpPlanLevel level, guint row, SpPlanPoint 
 }
 
 gint64
-sp_plan_count_level (const SpPlanSpace *space, SpPlanLevel level, const SpPlanPoint *point)
+sp_plan_count_rows (const SpPlanSpace *space, SpPlanLevel level, guint row, const SpPlanPoint *point)
 {
   SpPlanPoint below = *point;
 
-  return count_from (space, level, 0, &below);
+  return count_from (space, level, row, &below);
 }
 
 gint64
@@ -361,7 +371,7 @@ sp_plan_count (const SpPlanSpace *space, const SpPlanPoint *point)
 {
   gint64 n = 1;
 
-  for (SpPlanLevel level = SP_PLAN_WORK; level < SP_N_PLAN_LEVELS; level++)
-    n *= sp_plan_count_level (space, level, point);
+  for (SpPlanLevel level = 0; level < SP_N_PLAN_LEVELS; level++)
+    n *= sp_plan_count_rows (space, level, 0, point);
   return n;
 }

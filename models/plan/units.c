@@ -137,7 +137,7 @@ add_placements (Builder *b, gint32 data, gint32 pipeline)
     point.layout.order = placement.order;
     placement.paths = paths_of (b, &point);
     placement.below = sp_plan_count (b->space, &point);
-    placement.states = sp_plan_count_level (b->space, SP_PLAN_STATE, &point);
+    placement.states = sp_plan_count_rows (b->space, SP_PLAN_STATE, 0, &point);
     g_array_append_val (b->placements, placement);
   }
 }
@@ -328,4 +328,27 @@ sp_plan_place (const SpPlanUnit *unit, guint placement, SpPlanPoint *point)
   point->layout.data = p->data;
   point->layout.pipeline = p->pipeline;
   point->layout.order = p->order;
+}
+
+/* States and offload as plain as can be: what the rules refuse so they refuse with any. */
+static void
+set_plain (SpPlanPoint *point)
+{
+  point->layout.zero = 0;
+  point->layout.zero_group = 0;
+  point->layout.offload = 0;
+}
+
+guint
+sp_plan_place_legal (const SpPlanSpace *space, const SpPlanUnit *unit, guint first, guint end, SpPlanPoint *point)
+{
+  guint p = first;
+
+  set_plain (point);
+  for (; p < end; p++) {
+    sp_plan_place (unit, p, point);
+    if (sp_plan_is_legal (space, point))
+      break;
+  }
+  return p;
 }

@@ -308,7 +308,7 @@ end_list (SpInterpreter *in, SpRank *rank, const SpBlock *block, const SpVariant
   release_rest (in, rank, block, item);
   if (item->phase == SP_PHASE_GATHER)
     claim_gathered (in, rank, variant, block, item, 1);
-  if ((item->phase == SP_PHASE_BACKWARD && part_of (item) != SP_USES_WEIGHT) ||
+  if ((item->phase == SP_PHASE_BACKWARD && part_of (item) != SP_USES_WEIGHT && sp_block_gathers (block, variant)) ||
       (item->phase == SP_PHASE_FORWARD && block->regather))
     claim_gathered (in, rank, variant, block, item, -1);
   if (item->phase == SP_PHASE_BACKWARD && variant->first == 0)

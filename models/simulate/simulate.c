@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models/simulate/simulate.h"
 
+#include "models/estimate/memory.h"
 #include "models/inputs/ini.h"
 
 #include <math.h>
@@ -120,9 +121,11 @@ busiest_role (const SpSimulation *run)
 static void
 set_times (const SpSimulation *run, const SpRoleReport *role, double beside_s, SpEstimate *e)
 {
-  e->step_time_s = sp_time_to_s (run->end) + beside_s;
+  double plain_s = sp_time_to_s (run->end) + beside_s;
+
+  e->step_time_s = e->crowding * plain_s;
   e->compute_s = sp_time_to_s (role->kernels + role->slowed);
-  e->host_s = sp_time_to_s (role->host) + beside_s;
+  e->host_s = sp_time_to_s (role->host) + beside_s + (e->crowding - 1) * plain_s;
   e->host_issue_s = sp_time_to_s (role->issue);
   e->is_host_bound = role->issue > 0 && role->issue >= run->end - role->host;
   e->bubble_s = sp_time_to_s (role->bubble);
@@ -165,15 +168,16 @@ list_peak (const SpProgram *program, gboolean serial, gint32 rank, GArray **ret,
 static void
 set_memory (const SpEstimator *estimator, const SpRoleReport *fullest, SpEstimate *e)
 {
-  const SpFramework *framework = estimator->framework;
+  const SpMemory estimated = e->memory;
 
   e->memory =
       (SpMemory){ .stage = fullest->stage, .moment = "simulated; peaks below", .host_bytes = e->memory.host_bytes };
   for (guint c = 0; c < SP_N_CLASSES; c++)
     e->memory.by_class[c] = (double) fullest->peak_by_class[c];
-  double bytes = (double) fullest->peak_bytes;
-  e->memory.by_class[SP_CLASS_RESERVED] = framework->reserved_bytes.value + framework->allocator_slack.value * bytes;
-  e->memory.total_bytes = bytes + e->memory.by_class[SP_CLASS_RESERVED];
+  e->memory.total_bytes = (double) fullest->peak_bytes;
+  sp_memory_add_framework (estimator->framework, estimated.gathers_bytes, &e->memory);
+  sp_memory_add_run_ahead (estimated.run_ahead_bytes, e->capacity_bytes, &e->memory);
+  e->memory.is_crowded = estimated.is_crowded;
   e->fits = sp_estimate_fits (estimator->cluster, e);
 }
 
@@ -278,7 +282,7 @@ simulate (SpEstimator *estimator, const SpProgram *program, const SpRun *run, co
     return FALSE;
   double estimated_s = ret->result.step_time_s, beside_s = sp_cost_beside_step (&estimator->cost, program);
   for (guint i = 0; i < ret->n_samples; i++)
-    ret->sample_s[i] += beside_s;
+    ret->sample_s[i] = ret->result.crowding * (ret->sample_s[i] + beside_s);
   ret->role = busiest_role (ret->run);
   set_times (ret->run, &ret->run->roles[ret->role], beside_s, &ret->result);
   ret->fullest = fullest_role (ret->run);

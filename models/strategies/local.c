@@ -346,12 +346,43 @@ fused_serves (const SpWriter *w)
   return w->layout->ring == 1 && w->framework->fused_attention;
 }
 
+/* A ring's sums where there is but one block. */
+static gboolean
+sums_alone (const SpWriter *w)
+{
+  return w->framework->sums_alone && w->layout->ulysses > 1;
+}
+
 static void
 fused_forward (SpWriter *w, SpCoreSlots *c)
 {
   sp_write_attention_outputs (w, c);
-  sp_write_attention (w, c, keys_of (c), values_of (c), sp_core_pairs (w, c), 0);
+  SpCoreSlots block = *c;
+  guint8 sum = 0;
+
+  if (sums_alone (w)) {
+    gint64 n = sp_core_values (w, c, c->heads);
+    block.o = sp_write_temporary (w, n);
+    block.lse = sp_write_temporary_of (w, SP_DTYPE_FP32, w->block->buffers[c->lse].elements);
+    sum = sp_write_temporary_of (w, SP_DTYPE_FP32, n);
+  }
+  sp_write_attention (w, &block, keys_of (c), values_of (c), sp_core_pairs (w, c), 0);
+  if (sum != 0) {
+    sp_write_attention_merge (w, &block, sum, c->lse, 0, 0);
+    sp_write_copy (w, c, sum, c->o);
+  }
   sp_write_attention_sink (w, c);
+}
+
+/* In the dtype of activations, by way of a sum in fp32. */
+static guint8
+by_way_of_sum (SpWriter *w, const SpCoreSlots *c, guint8 gradient)
+{
+  if (!sums_alone (w))
+    return gradient;
+  guint8 sum = sp_write_temporary_of (w, w->layout->ring_gradient_dtype, w->block->buffers[gradient].elements);
+  sp_write_copy (w, c, gradient, sum);
+  return sp_write_to_dtype (w, c, sum);
 }
 
 static void
@@ -366,6 +397,9 @@ fused_backward (SpWriter *w, SpCoreSlots *c)
   sp_write_attention_sink_backward (w, c, delta);
   sp_write_attention_backward (w, c, keys_of (c), values_of (c), delta, c->dk, c->dv, sp_core_pairs (w, c), 0);
   end_key_gradients (w, c, &gradients);
+  c->dq = by_way_of_sum (w, c, c->dq);
+  c->dk = by_way_of_sum (w, c, c->dk);
+  c->dv = by_way_of_sum (w, c, c->dv);
 }
 
 static const SpCore fused = { "fused", SP_BLOCK_SOFTMAX, fused_serves, fused_forward, fused_backward };

@@ -99,12 +99,13 @@ explain_layers (const SpCase *c, GString *out)
 static gboolean
 split_adds_up (const SpCase *c)
 {
+  guint n = (guint) sp_layout_virtual_stages (c->layout);
   gint64 sum = 0;
 
   if (c->layout->stage_split[0] == 0)
     return TRUE;
   for (guint i = 0; i < G_N_ELEMENTS (c->layout->stage_split); i++) {
-    if ((c->layout->stage_split[i] > 0) != (i < (guint) sp_layout_virtual_stages (c->layout)))
+    if ((c->layout->stage_split[i] > 0) != (i < n))
       return FALSE;
     sum += c->layout->stage_split[i];
   }
@@ -152,6 +153,9 @@ explain_schedule (const SpCase *c, GString *out)
 
   g_string_append_printf (out, "schedule = %s: ", schedule->name);
   sp_schedule_broken_rule (schedule, &pipeline)->explain (&pipeline, out);
+  /* Those that run slices have one chunk a stage. */
+  if (c->layout->slices > 1 && !schedule->slices && c->layout->virtual_stages > 1)
+    g_string_append (out, " with virtual-stages = 1");
 }
 
 /* Both ends of a mirrored pipeline hold both ends of the model. */

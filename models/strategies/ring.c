@@ -26,7 +26,8 @@
  * The fused kernel knows one block of keys: a kernel of its own merges a step's output and lse into fp32 sums, and
  * another adds a step's dQ. Known lies: each of them is one kernel here, as if a compiler had fused its elementwise parts
  * (a framework's merge-time says how many the merge is); and in zigzag it is over all queries at every step, where those
- * steps that attend with half of the queries (all but the first r + 1) need only half: right for the last place. What
+ * steps that attend with half of the queries (all but the first r + 1) need only half: right for the last place, while
+ * attention is priced as at the slowest. What
  * goes around together is sent in messages of two buffers, each with a latency of its own.
  */
 
@@ -90,6 +91,14 @@ away_guard (const SpWriter *w, const SpCoreSlots *c, gint32 round)
   if (away_steps (w, c) < ring_size (w) - 1)
     guard |= contiguous ? SP_GUARD_NEAR : SP_GUARD_NEAR_ENDS;
   return guard;
+}
+
+/* Zigzag, a query half sees all keys of a key half of another place or none, contiguous all of them. */
+static void
+set_unmasked (SpWriter *w)
+{
+  if (w->program->token_split != SP_TOKENS_STRIPED && sp_core_window (w) == 0 && w->run->packing == NULL)
+    w->program->ops[w->program->n_ops - 1].flags |= SP_OP_UNMASKED;
 }
 
 static double
@@ -240,6 +249,7 @@ forward (SpWriter *w, SpCoreSlots *c)
     if (round == 0)
       sp_write_attention (w, &block, k, v, own, SP_GUARD_FIRST_STEP);
     sp_write_attention (w, &block, k, v, away, away_guard (w, c, round));
+    set_unmasked (w);
     if (round == 0)
       sp_write_attention_merge (w, &block, sum, c->lse, 0, SP_GUARD_FIRST_STEP);
     sp_write_attention_merge (w, &block, sum, c->lse, SP_OP_ACCUMULATE, away_guard (w, c, round));
@@ -284,6 +294,8 @@ block_backward (SpWriter *w, const SpCoreSlots *c, guint8 k, guint8 v, guint8 de
                 guint guard)
 {
   sp_write_attention_backward (w, c, k, v, delta, dk, dv, pairs, guard);
+  if (guard != SP_GUARD_FIRST_STEP)
+    set_unmasked (w);
   if (w->layout->ring_backward == SP_RING_BACKWARD_Q)
     w->program->ops[w->program->n_ops - 1].flags |= SP_OP_QUERIES;
 }

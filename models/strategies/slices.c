@@ -175,13 +175,45 @@ ring_is_one (const SpCase *c)
   return !is_sliced (c) || c->layout->ring == 1;
 }
 
+/* The ring's ranks to Ulysses, as many as it can have, and the others to stages or replicas, where there are such. */
+static gboolean
+find_ringless (const SpCase *c, SpLayout *ret)
+{
+  gint32 ranks = c->layout->ring * c->layout->ulysses;
+
+  for (gint32 ulysses = ranks; ulysses >= 1; ulysses--)
+    for (guint to_data = 0; ranks % ulysses == 0 && to_data < 2; to_data++) {
+      *ret = *c->layout;
+      ret->ring = 1;
+      ret->ring_kind = SP_RING_P2P;
+      ret->ring_backward = SP_RING_BACKWARD_KV;
+      ret->ring_keep = FALSE;
+      ret->ulysses = ulysses;
+      *(to_data ? &ret->data : &ret->pipeline) *= ranks / ulysses;
+      if (sp_layout_check (ret, c->arch, c->framework, c->run, c->ranks, NULL))
+        return TRUE;
+    }
+  return FALSE;
+}
+
 static void
 explain_ring (const SpCase *c, GString *out)
 {
+  SpLayout near;
+
   g_string_append_printf (out,
                           "slices = %d with ring = %d: a ring's places would have parts of every slice, which is not "
-                          "available yet; use ring = 1 with ulysses = %d, or slices = 1",
-                          c->layout->slices, c->layout->ring, c->layout->ring * c->layout->ulysses);
+                          "available yet; use ",
+                          c->layout->slices, c->layout->ring);
+  if (find_ringless (c, &near)) {
+    g_string_append_printf (out, "ring = 1 with ulysses = %d", near.ulysses);
+    if (near.pipeline > c->layout->pipeline)
+      g_string_append_printf (out, " and pipeline = %d", near.pipeline);
+    if (near.data > c->layout->data)
+      g_string_append_printf (out, " and data = %d", near.data);
+    g_string_append (out, ", or ");
+  }
+  g_string_append (out, "slices = 1");
 }
 
 static gboolean

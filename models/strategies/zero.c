@@ -8,7 +8,8 @@
  * Gradient reduction and ZeRO (Rajbhandari et al., 1910.02054) over the data x sequence ranks, which hold the same
  * weights. Payload a step, for m micro-batches and a block of n parameters: stage 0 all-reduce n; 1 reduce-scatter and
  * all-gather 2 n; 2 a reduce-scatter each micro-batch (m + 1) n; 3 gathers for forward and backward and a
- * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false). Under a mirrored
+ * reduce-scatter each 3 m n, or 2 m n where what the forward gathered is kept (reshard = false). With s slices that is
+ * 3 m s n; what is kept is gathered by a sequence's first slice for all of them, and is (1 + s) m n. Under a mirrored
  * schedule two pipeline stages hold the same weights: they sum their gradients once a step, before the data reduction
  * or, where that runs after every micro-batch, the shards after the last one.
  *
@@ -328,8 +329,8 @@ write_optimizer (SpWriter *w)
 
 typedef guint8 (*BufferWriter) (SpWriter *w, SpClass class, SpDtype dtype, SpLife life, gint64 elements);
 
-/* A micro-batch's own gradients are all there when its backward ends. On several stages others' activations are then as
- * many as at its start, so that they count as if they were always there; on one there are none left, and they take the place of those. */
+/* A micro-batch's own gradients come as its activations go, and are gone when its backward is over: they take the place of
+ * those. Where they are more than these (large matrices and few tokens) what is there at its end is not counted. */
 static void
 write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
 {
@@ -338,8 +339,6 @@ write_gradient_copies (SpWriter *w, const SpFlat *flat, gint64 elements)
 
   if (stage (w, flat) > 1)
     return;
-  if (apart && w->program->stages > 1)
-    sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
   if (shards (w, flat) > 1 && w->framework->gradient_copies)
     sp_write_buffer (w, SP_CLASS_GRADIENTS, dtype, SP_LIFE_ALWAYS, elements);
 }
