@@ -76,6 +76,12 @@ EXTENT (value_heads, m *heads *n)
   {                                                                                                                    \
     32768, 128, 128, 1, 32, 16                                                                                         \
   }
+/* The last as Kimi Linear has them (2510.26692). */
+#define KDA_SIZES                                                                                                      \
+  { 8192, 128, 128, 1, 16, 16 }, { 32768, 128, 128, 1, 16, 16 }, { 131072, 128, 128, 1, 16, 16 },                      \
+  {                                                                                                                    \
+    32768, 128, 128, 1, 32, 32                                                                                         \
+  }
 /* Beside a fixed decay's, as Mamba-2 and as GLA (Yang et al., 2312.06635) have them. */
 #define DECAY_SIZES { 8192, 128, 128, 1, 16, 16 }, { 32768, 128, 128, 1, 16, 16 }, { 131072, 128, 128, 1, 16, 16 }
 #define HEAD_SIZES DECAY_SIZES, { 32768, 64, 128, 1, 64, 1 }
@@ -206,6 +212,18 @@ static const SpBenchRow bench_rows[] = {
   { SP_OP_STATE_OWN_BWD, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta-own-bwd", 0,
     { B (shared_keys), B (shared_keys), F (head_rows), B (head_rows), B (head_values) }, { F (state), F (transfer) },
     { { 32768, 128, 128, 1, 16, 16 } } },
+  { SP_OP_RECURRENT, SP_OP_DELTA | SP_OP_FEATURE_DECAY, "delta", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (feature_gates), B (head_rows) }, { B (head_values) },
+    { KDA_SIZES } },
+  { SP_OP_RECURRENT_BWD, SP_OP_DELTA | SP_OP_FEATURE_DECAY, "delta-bwd", 0,
+    { B (shared_keys), B (shared_keys), B (head_values), F (feature_gates), B (head_rows), B (head_values) },
+    { B (shared_keys), B (shared_keys), B (head_values), F (feature_gates), B (head_rows) }, { KDA_SIZES } },
+  { SP_OP_STATE_OWN, SP_OP_DELTA | SP_OP_FEATURE_DECAY, "delta-own", 0,
+    { B (shared_keys), B (head_values), F (feature_gates), B (head_rows) }, { F (state), F (transfer) },
+    { { 32768, 128, 128, 1, 16, 16 } } },
+  { SP_OP_STATE_OWN_BWD, SP_OP_DELTA | SP_OP_FEATURE_DECAY, "delta-own-bwd", 0,
+    { B (shared_keys), B (shared_keys), F (feature_gates), B (head_rows), B (head_values) },
+    { F (state), F (transfer) }, { { 32768, 128, 128, 1, 16, 16 } } },
   { SP_OP_STATE_UPDATE, SP_OP_DELTA | SP_OP_HEAD_DECAY, "delta-chain", 0, { F (state), F (state), F (transfer) },
     { F (state) }, { { 8192, 128, 128, 1, 16, 16 }, { 8192, 128, 128, 8, 16, 16 } } },
   { SP_OP_RECURRENT, SP_OP_HEAD_DECAY, "recurrent", 0,

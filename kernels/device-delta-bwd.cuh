@@ -5,12 +5,14 @@
  * each chunk. */
 #include "kernels/device-delta-products.cuh"
 
-template <typename F>
-static __host__ __device__ constexpr int
-stage_bwd_bytes (void)
-{
-  return 2 * F::key_bytes + F::value_bytes + 2 * F::score_bytes;
-}
+/* Where tiles are in shared memory. What is read first are the keys that the state's gradient is read by. */
+template <typename F, bool FEATURE> struct PassBwdTiles {
+  static constexpr int keys = FEATURE ? 0 : F::key_bytes; /* of those that are there twice */
+  static constexpr int q_at = keys, values_at = q_at + F::key_bytes, inverse_at = values_at + F::value_bytes;
+  static constexpr int scores_at = inverse_at + F::score_bytes, stage = scores_at + F::score_bytes;
+  static constexpr int first_at = 2 * stage, last_at = first_at + (FEATURE ? F::key_bytes : 0);
+  static constexpr int weights_at = last_at + (FEATURE ? F::key_bytes : 0), bytes = weights_at + PASS_WEIGHT_BYTES;
+};
 
 /* Values of 16 tokens, each weighed, rounded once. */
 template <typename F, typename W>
@@ -30,45 +32,46 @@ values_weigh (uint32_t v[F::tiles][4], int token, W f)
   }
 }
 
-template <typename P, typename F, bool ERRORS>
+template <typename P, typename F, bool ERRORS, bool FEATURE>
 static __global__ void
 __launch_bounds__ (F::threads, 2) pass_bwd_kernel (DeltaPass p)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
-  constexpr int stage = stage_bwd_bytes<F> ();
+  using T = PassBwdTiles<F, FEATURE>;
   const Delta &a = p.a;
   uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic);
   PassBlock b = pass_block<F> (p);
-  PassWeights weights = { tiles + 2 * stage, {} };
+  PassWeights weights = { tiles + T::weights_at, {} };
   State<F> state = {};
 
   auto start = [&] (int chunk) {
-    uint32_t to = tiles + (chunk - b.first) % 2 * stage;
-    int64_t first = (int64_t) chunk * CHUNK, key = b.head.key + first * b.head.key_stride;
-    int64_t square = delta_chunk (a, b.head, chunk) * CHUNK * CHUNK;
-    int rows = (int) min (a.m - first, (int64_t) CHUNK);
-    load_tile<F::key_row, F::threads> (to, a.keys + key, b.head.key_stride, rows, (int) a.d);
-    load_tile<F::key_row, F::threads> (to + F::key_bytes, a.q + key, b.head.key_stride, rows, (int) a.d);
-    load_tile<F::value_row, F::threads> (to + 2 * F::key_bytes,
-                                         a.d_o + b.head.value + first * b.head.value_stride + b.column,
-                                         b.head.value_stride, rows, (int) a.c - b.column);
-    to += 2 * F::key_bytes + F::value_bytes;
-    load_tile<F::score_row, F::threads> (to, a.inverse + square, CHUNK, CHUNK, CHUNK);
-    load_tile<F::score_row, F::threads> (to + F::score_bytes, a.scores + square, CHUNK, CHUNK, CHUNK);
+    uint32_t to = tiles + (chunk - b.first) % 2 * T::stage;
+    if (!FEATURE)
+      pass_load_keys<F, false> (a, b, to, a.keys, chunk);
+    pass_load_keys<F, FEATURE> (a, b, to + T::q_at, FEATURE ? a.since_q : a.q, chunk);
+    pass_load_values<F> (a, b, to + T::values_at, a.d_o, chunk);
+    pass_load_square<F> (a, b, to + T::inverse_at, a.inverse, chunk);
+    pass_load_square<F> (a, b, to + T::scores_at, a.scores, chunk);
+    copy_commit ();
+  };
+  auto start_first = [&] (int chunk) {
+    pass_load_keys<F, true> (a, b, tiles + T::first_at, a.left_keys, chunk);
     copy_commit ();
   };
 
   start (b.end - 1);
+  if (FEATURE)
+    start_first (b.end - 1);
   weights.fetch (a, b.head, b.end - 1);
   if (p.before != nullptr)
     pass_state_load (a, b, p.before + pass_state_at (a, b, b.segment, a.c), state);
   for (int chunk = b.end - 1; chunk >= b.first; chunk--) {
-    uint32_t x_tile = tiles + (chunk - b.first) % 2 * stage, z_tile = x_tile + F::key_bytes;
-    uint32_t y_tile = z_tile + F::key_bytes, inverse = y_tile + F::value_bytes, scores = inverse + F::score_bytes;
+    uint32_t at = tiles + (chunk - b.first) % 2 * T::stage, y_tile = at + T::values_at;
+    uint32_t x_tile = FEATURE ? tiles + T::first_at : at, last_tile = FEATURE ? tiles + T::last_at : at;
     uint32_t v[PARTS][F::tiles][4];
     Outputs<F> dw = {};
-    auto since = [&] (int token) { return delta_weights (weights.at, DELTA_SINCE, token); };
-    auto beta = [&] (int token) { return delta_weights (weights.at, DELTA_BETA, token); };
+    auto since = [&] (int token) { return pass_weights<FEATURE> (weights.at, DELTA_SINCE, token); };
+    auto beta = [&] (int token) { return pass_weights<FEATURE> (weights.at, DELTA_BETA, token); };
     auto minus = [&] (int token) {
       float2 w = since (token), f = beta (token);
       return make_float2 (-w.x * f.x, -w.y * f.y);
@@ -78,6 +81,10 @@ __launch_bounds__ (F::threads, 2) pass_bwd_kernel (DeltaPass p)
     P::ready ();
     __syncthreads (); /* the chunk is there, and the one before has been read */
     weights.put ();
+    if (FEATURE) {
+      pass_load_keys<F, true> (a, b, last_tile, a.since_keys, chunk);
+      copy_commit ();
+    }
     if (chunk > b.first) {
       start (chunk - 1);
       weights.fetch (a, b.head, chunk - 1);
@@ -87,26 +94,39 @@ __launch_bounds__ (F::threads, 2) pass_bwd_kernel (DeltaPass p)
         pass_state_keep<F> (a, b, a.states_d, chunk, s, k);
     });
     __syncthreads (); /* the weights are there */
+    if (FEATURE && chunk > b.first)
+      start_first (chunk - 1);
     pass_each (
-        dw, [&] (int token) { return delta_weights (weights.at, DELTA_LEFT, token); },
+        dw, [&] (int token) { return pass_weights<FEATURE> (weights.at, DELTA_LEFT, token); },
         [] (float &e, float left) { e *= left; });
-    state_decay (state, delta_load_float (weights.at + (DELTA_SINCE * CHUNK + CHUNK - 1) * 4));
+    pass_state_decay<FEATURE> (state, weights.at);
 #pragma unroll
     for (int i = 0; i < PARTS; i++)
       values_load<F> (v[i], y_tile, 16 * i);
-    P::by_columns (dw, v, scores);
+    P::by_columns (dw, v, at + T::scores_at);
+    if (!FEATURE)
 #pragma unroll
-    for (int i = 0; i < PARTS; i++)
-      values_weigh<F> (v[i], 16 * i, since);
-    P::state_add (state, v, z_tile);
+      for (int i = 0; i < PARTS; i++)
+        values_weigh<F> (v[i], 16 * i, since);
+    P::state_add (state, v, at + T::q_at);
     pass_operands (dw, beta, v);
-    P::by_columns (dw, v, inverse);
+    P::by_columns (dw, v, at + T::inverse_at);
     pass_operands (dw, minus, v);
-    P::state_add (state, v, x_tile);
+    if (FEATURE)
+      pass_wait_last<P> (chunk > b.first);
+    P::state_add (state, v, last_tile);
     if (ERRORS)
       pass_store (a, b, dw, y_tile, a.errors_d, chunk);
   }
   pass_end (p, b, state, b.first == 0);
+}
+
+template <typename P, typename F, bool ERRORS, bool FEATURE>
+static cudaError_t
+pass_bwd_run_form (const DeltaPass &p, cudaStream_t stream)
+{
+  return launch (pass_bwd_kernel<P, F, ERRORS, FEATURE>, pass_grid<F> (p, true), F::threads,
+                 PassBwdTiles<F, FEATURE>::bytes, stream, p);
 }
 
 template <typename P, bool ERRORS>
@@ -116,9 +136,9 @@ pass_bwd_run (const DeltaPass &p, cudaStream_t stream)
   typedef Form<64, 16, 4> Narrow;
   typedef Form<128, 16, 4> Wide;
 
-  if (p.a.d <= 64)
-    return launch (pass_bwd_kernel<P, Narrow, ERRORS>, pass_grid<Narrow> (p, true), Narrow::threads,
-                   2 * stage_bwd_bytes<Narrow> () + PASS_WEIGHT_BYTES, stream, p);
-  return launch (pass_bwd_kernel<P, Wide, ERRORS>, pass_grid<Wide> (p, true), Wide::threads,
-                 2 * stage_bwd_bytes<Wide> () + PASS_WEIGHT_BYTES, stream, p);
+  if (p.a.by_feature)
+    return p.a.d <= 64 ? pass_bwd_run_form<P, Narrow, ERRORS, true> (p, stream)
+                       : pass_bwd_run_form<P, Wide, ERRORS, true> (p, stream);
+  return p.a.d <= 64 ? pass_bwd_run_form<P, Narrow, ERRORS, false> (p, stream)
+                     : pass_bwd_run_form<P, Wide, ERRORS, false> (p, stream);
 }

@@ -8,17 +8,19 @@
 /* What a pass writes: states at its end, outputs, or errors and each chunk's state. */
 typedef enum { PASS_OWN, PASS_OUTPUTS, PASS_ERRORS } Pass;
 
-template <typename F, Pass PASS>
-static __host__ __device__ constexpr int
-stage_bytes (void)
-{
-  int of_queries = PASS == PASS_OUTPUTS ? F::key_bytes + F::score_bytes : 0;
-
-  return F::key_bytes + F::value_bytes + F::score_bytes + of_queries;
-}
+/* Where tiles are in shared memory. */
+template <typename F, Pass PASS, bool FEATURE> struct PassTiles {
+  static constexpr bool outputs = PASS == PASS_OUTPUTS;
+  static constexpr int keys = FEATURE ? 0 : F::key_bytes; /* of those that are there twice */
+  static constexpr int values_at = keys, inverse_at = values_at + F::value_bytes,
+                       scores_at = inverse_at + F::score_bytes;
+  static constexpr int q_at = scores_at + (outputs ? F::score_bytes : 0), stage = q_at + (outputs ? keys : 0);
+  static constexpr int first_at = 2 * stage, last_at = first_at + (FEATURE ? (outputs ? 2 : 1) * F::key_bytes : 0);
+  static constexpr int weights_at = last_at + (FEATURE ? F::key_bytes : 0), bytes = weights_at + PASS_WEIGHT_BYTES;
+};
 
 /* From x^T = S^T k^T to the errors u^T. Weights are the chunk's. */
-template <typename P, typename F>
+template <typename P, bool FEATURE, typename F>
 static __device__ inline void
 errors_solve (Outputs<F> &x, bool has_values, uint32_t v_tile, uint32_t inverse, uint32_t weights)
 {
@@ -26,7 +28,7 @@ errors_solve (Outputs<F> &x, bool has_values, uint32_t v_tile, uint32_t inverse,
   auto beta = [&] (int token) { return delta_weights (weights, DELTA_BETA, token); };
 
   pass_each (
-      x, [&] (int token) { return delta_weights (weights, DELTA_SINCE, token); },
+      x, [&] (int token) { return pass_weights<FEATURE> (weights, DELTA_SINCE, token); },
       [] (float &e, float since) { e *= -since; });
 #pragma unroll
   for (int token = 0; token < CHUNK; token += 16) {
@@ -44,52 +46,57 @@ errors_solve (Outputs<F> &x, bool has_values, uint32_t v_tile, uint32_t inverse,
   P::by_rows (x, weighed, inverse);
 }
 
-template <typename P, typename F, Pass PASS, int BLOCKS>
+template <typename P, typename F, Pass PASS, bool FEATURE, int BLOCKS>
 static __global__ void
 __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
 {
   extern __shared__ __align__ (1024) unsigned char dynamic[];
-  constexpr int stage = stage_bytes<F, PASS> ();
+  using T = PassTiles<F, PASS, FEATURE>;
   const Delta &a = p.a;
   uint32_t tiles = (uint32_t) __cvta_generic_to_shared (dynamic);
   PassBlock b = pass_block<F> (p);
-  PassWeights weights = { tiles + 2 * stage, {} };
+  PassWeights weights = { tiles + T::weights_at, {} };
   State<F> state = {};
 
   auto start = [&] (int chunk) {
-    uint32_t to = tiles + (chunk - b.first) % 2 * stage;
-    int64_t first = (int64_t) chunk * CHUNK, key = b.head.key + first * b.head.key_stride;
-    int64_t square = delta_chunk (a, b.head, chunk) * CHUNK * CHUNK;
-    int rows = (int) min (a.m - first, (int64_t) CHUNK);
-    load_tile<F::key_row, F::threads> (to, a.keys + key, b.head.key_stride, rows, (int) a.d);
+    uint32_t to = tiles + (chunk - b.first) % 2 * T::stage;
+    if (!FEATURE)
+      pass_load_keys<F, false> (a, b, to, a.keys, chunk);
     if (!b.is_transfer)
-      load_tile<F::value_row, F::threads> (to + F::key_bytes,
-                                           a.values + b.head.value + first * b.head.value_stride + b.column,
-                                           b.head.value_stride, rows, (int) a.c - b.column);
-    to += F::key_bytes + F::value_bytes;
-    load_tile<F::score_row, F::threads> (to, a.inverse + square, CHUNK, CHUNK, CHUNK);
+      pass_load_values<F> (a, b, to + T::values_at, a.values, chunk);
+    pass_load_square<F> (a, b, to + T::inverse_at, a.inverse, chunk);
     if (PASS == PASS_OUTPUTS) {
-      load_tile<F::score_row, F::threads> (to + F::score_bytes, a.scores + square, CHUNK, CHUNK, CHUNK);
-      load_tile<F::key_row, F::threads> (to + 2 * F::score_bytes, a.q + key, b.head.key_stride, rows, (int) a.d);
+      pass_load_square<F> (a, b, to + T::scores_at, a.scores, chunk);
+      if (!FEATURE)
+        pass_load_keys<F, false> (a, b, to + T::q_at, a.q, chunk);
     }
+    copy_commit ();
+  };
+  auto start_first = [&] (int chunk) {
+    pass_load_keys<F, true> (a, b, tiles + T::first_at, a.since_keys, chunk);
+    if (PASS == PASS_OUTPUTS)
+      pass_load_keys<F, true> (a, b, tiles + T::first_at + F::key_bytes, a.since_q, chunk);
     copy_commit ();
   };
 
   start (b.first);
+  if (FEATURE)
+    start_first (b.first);
   weights.fetch (a, b.head, b.first);
   if (b.is_transfer)
     pass_state_identity (b, state);
   else if (p.before != nullptr)
     pass_state_load (a, b, p.before + pass_state_at (a, b, b.segment, a.c), state);
   for (int chunk = b.first; chunk < b.end; chunk++) {
-    uint32_t x_tile = tiles + (chunk - b.first) % 2 * stage, y_tile = x_tile + F::key_bytes;
-    uint32_t inverse = y_tile + F::value_bytes, scores = inverse + F::score_bytes, z_tile = scores + F::score_bytes;
+    uint32_t at = tiles + (chunk - b.first) % 2 * T::stage, y_tile = at + T::values_at;
+    uint32_t x_tile = FEATURE ? tiles + T::first_at : at, last_tile = FEATURE ? tiles + T::last_at : at;
+    uint32_t z_tile = FEATURE ? x_tile + F::key_bytes : at + T::q_at;
     uint32_t weighed[PARTS][F::tiles][4];
     Outputs<F> x = {}, out = {};
-    auto since = [&] (int token) { return delta_weights (weights.at, DELTA_SINCE, token); };
-    auto beta = [&] (int token) { return delta_weights (weights.at, DELTA_BETA, token); };
+    auto since = [&] (int token) { return pass_weights<FEATURE> (weights.at, DELTA_SINCE, token); };
+    auto beta = [&] (int token) { return pass_weights<FEATURE> (weights.at, DELTA_BETA, token); };
     auto left = [&] (int token) {
-      float2 w = delta_weights (weights.at, DELTA_LEFT, token), f = beta (token);
+      float2 w = pass_weights<FEATURE> (weights.at, DELTA_LEFT, token), f = beta (token);
       return make_float2 (w.x * f.x, w.y * f.y);
     };
 
@@ -97,6 +104,10 @@ __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
     P::ready ();
     __syncthreads (); /* the chunk is there, and the one before has been read */
     weights.put ();
+    if (FEATURE) {
+      pass_load_keys<F, true> (a, b, last_tile, a.left_keys, chunk);
+      copy_commit ();
+    }
     if (chunk + 1 < b.end) {
       start (chunk + 1);
       weights.fetch (a, b.head, chunk + 1);
@@ -107,21 +118,35 @@ __launch_bounds__ (F::threads, BLOCKS) pass_kernel (DeltaPass p)
                                                          pass_state_keep<F> (a, b, a.states, chunk, s, k);
                                                      });
     __syncthreads (); /* the weights are there */
-    errors_solve<P> (x, !b.is_transfer, y_tile, inverse, weights.at);
+    if (FEATURE && chunk + 1 < b.end)
+      start_first (chunk + 1);
+    errors_solve<P, FEATURE> (x, !b.is_transfer, y_tile, at + T::inverse_at, weights.at);
     if (PASS == PASS_OUTPUTS) {
       pass_each (out, since, [] (float &o, float w) { o *= w; });
       pass_operands (x, beta, weighed);
-      P::by_rows (out, weighed, scores);
+      P::by_rows (out, weighed, at + T::scores_at);
     }
-    state_decay (state, delta_load_float (weights.at + (DELTA_SINCE * CHUNK + CHUNK - 1) * 4));
+    pass_state_decay<FEATURE> (state, weights.at);
     pass_operands (x, left, weighed);
-    P::state_add (state, weighed, x_tile);
+    if (FEATURE)
+      pass_wait_last<P> (chunk + 1 < b.end);
+    P::state_add (state, weighed, last_tile);
     if (PASS == PASS_OUTPUTS)
       pass_store (a, b, out, y_tile, p.o, chunk);
     if (PASS == PASS_ERRORS)
       pass_store (a, b, x, y_tile, a.errors, chunk);
   }
   pass_end (p, b, state, b.end == a.chunks);
+}
+
+template <typename P, typename F, Pass PASS, bool FEATURE, int BLOCKS>
+static cudaError_t
+pass_run_form (const DeltaPass &p, cudaStream_t stream)
+{
+  bool has_values = PASS != PASS_OWN || p.own != nullptr;
+
+  return launch (pass_kernel<P, F, PASS, FEATURE, BLOCKS>, pass_grid<F> (p, has_values), F::threads,
+                 PassTiles<F, PASS, FEATURE>::bytes, stream, p);
 }
 
 /* NARROW and WIDE: blocks of a multiprocessor. */
@@ -131,11 +156,10 @@ pass_run (const DeltaPass &p, cudaStream_t stream)
 {
   typedef Form<64, 16, 4> Narrow;
   typedef Form<128, 16, 4> Wide;
-  bool has_values = PASS != PASS_OWN || p.own != nullptr;
 
-  if (p.a.d <= 64)
-    return launch (pass_kernel<P, Narrow, PASS, NARROW>, pass_grid<Narrow> (p, has_values), Narrow::threads,
-                   2 * stage_bytes<Narrow, PASS> () + PASS_WEIGHT_BYTES, stream, p);
-  return launch (pass_kernel<P, Wide, PASS, WIDE>, pass_grid<Wide> (p, has_values), Wide::threads,
-                 2 * stage_bytes<Wide, PASS> () + PASS_WEIGHT_BYTES, stream, p);
+  if (p.a.by_feature)
+    return p.a.d <= 64 ? pass_run_form<P, Narrow, PASS, true, NARROW> (p, stream)
+                       : pass_run_form<P, Wide, PASS, true, WIDE> (p, stream);
+  return p.a.d <= 64 ? pass_run_form<P, Narrow, PASS, false, NARROW> (p, stream)
+                     : pass_run_form<P, Wide, PASS, false, WIDE> (p, stream);
 }

@@ -3,9 +3,13 @@
 
 /* What the delta rule's passes over chunks share. A block has 64 columns of the values, or of a transfer, and a warp
  * 16 of them: as linear attention's forward has them (device-linear-fwd.cuh), turned, so that no warp waits for
- * another but for what is copied. */
+ * another but for what is copied.
+ *
+ * FEATURE: with a decay a feature, whose queries and keys come scaled, keys as two tiles. Tiles are there twice, so that a
+ * chunk is copied while the one before is worked on; but of these what a chunk reads first and what it reads last are there
+ * once: the next chunk's first is copied when this one's has been read, the last when the chunk begins. */
 
-#include "kernels/device-delta.cuh"
+#include "kernels/device-delta-feature.cuh"
 
 /* Three of the weights, those that passes use: one buffer, filled while the chunk's first products are made. */
 #define PASS_WEIGHT_BYTES (3 * CHUNK * 4)
@@ -44,6 +48,41 @@ pass_grid (const DeltaPass &p, bool has_values)
 
   return dim3 ((unsigned) columns, (unsigned) (p.a.batch * p.a.heads), (unsigned) p.segments);
 }
+
+/* --- tiles of a chunk --------------------------------------------------------------------------------------------- */
+
+/* Rows of keys or queries, from an array of key heads or, FEATURE, one that is scaled for each value head. */
+template <typename F, bool FEATURE>
+static __device__ inline void
+pass_load_keys (const Delta &a, const PassBlock &b, uint32_t tile, const uint16_t *from, int chunk)
+{
+  int64_t stride = FEATURE ? a.batch * a.heads * a.d : b.head.key_stride, first = (int64_t) chunk * CHUNK;
+  int64_t at = FEATURE ? b.head.scalar * a.d : b.head.key;
+  load_tile<F::key_row, F::threads> (tile, from + at + first * stride, stride, (int) min (a.m - first, (int64_t) CHUNK),
+                                     (int) a.d);
+}
+
+template <typename F>
+static __device__ inline void
+pass_load_values (const Delta &a, const PassBlock &b, uint32_t tile, const uint16_t *from, int chunk)
+{
+  int64_t first = (int64_t) chunk * CHUNK;
+
+  load_tile<F::value_row, F::threads> (tile, from + b.head.value + first * b.head.value_stride + b.column,
+                                       b.head.value_stride, (int) min (a.m - first, (int64_t) CHUNK),
+                                       (int) a.c - b.column);
+}
+
+/* Z or P. */
+template <typename F>
+static __device__ inline void
+pass_load_square (const Delta &a, const PassBlock &b, uint32_t tile, const uint16_t *from, int chunk)
+{
+  load_tile<F::score_row, F::threads> (tile, from + delta_chunk (a, b.head, chunk) * CHUNK * CHUNK, CHUNK, CHUNK,
+                                       CHUNK);
+}
+
+/* --- states ------------------------------------------------------------------------------------------------------- */
 
 /* Where the state of a head begins, of an array [.. ,batch,heads,d,columns] whose index-th is meant. */
 static __device__ inline int64_t
@@ -109,6 +148,19 @@ pass_state_keep (const Delta &a, const PassBlock &b, uint16_t *states, int chunk
     to[4 * F::D + 4] = s[0][3];
   }
 }
+
+/* To the chunk's end. */
+template <bool FEATURE, typename F>
+static __device__ inline void
+pass_state_decay (State<F> &state, uint32_t weights)
+{
+  if (FEATURE)
+    state_scale (state, weights + DELTA_ENDS * CHUNK * 4);
+  else
+    state_decay (state, delta_load_float (weights + (DELTA_SINCE * CHUNK + CHUNK - 1) * 4));
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------------- */
 
 /* A warp's columns of 64 tokens, turned back in its own columns of a tile that it has read, to rows of memory. */
 template <typename F>
@@ -177,6 +229,14 @@ pass_each (Outputs<F> &x, W weight, G g)
       for (int e = 0; e < 4; e++)
         g (x.o[i][n][e], e % 2 == 0 ? w.x : w.y);
   }
+}
+
+/* Two neighbours' weights. Those that tell keys and queries how far they are from the chunk's ends are in these, FEATURE. */
+template <bool FEATURE>
+static __device__ inline float2
+pass_weights (uint32_t weights, int which, int token)
+{
+  return FEATURE && which != DELTA_BETA ? make_float2 (1, 1) : delta_weights (weights, which, token);
 }
 
 /* The chunk's weights, by way of a register: the buffer is free once all have passed the chunk's first barrier. */

@@ -157,3 +157,16 @@ struct ByGroup {
   }
 };
 #endif
+
+/* Until what a chunk reads last is there; of the next chunk, if there is one, two groups of copies may be under way. */
+template <typename P>
+static __device__ inline void
+pass_wait_last (bool has_next)
+{
+  if (has_next)
+    copy_wait<2> ();
+  else
+    copy_wait<0> ();
+  P::ready ();
+  __syncthreads ();
+}

@@ -74,11 +74,13 @@ struct Plan {
 };
 
 static Plan
-plan_of (SpDevShape s, bool backward, void *scratch)
+plan_of (const SpDevRecurrence &r, bool backward, void *scratch)
 {
+  SpDevShape s = r.shape;
   Plan p = {};
   Carver carver = { (char *) scratch, 0 };
   int64_t heads = s.batch * s.heads, padded = s.k <= 64 ? 64 : 128;
+  int64_t scaled = r.decay == SP_DEV_DECAY_FEATURE ? s.m * heads * s.k : 0;
   Delta &a = p.a;
 
   a.m = s.m;
@@ -87,6 +89,7 @@ plan_of (SpDevShape s, bool backward, void *scratch)
   a.kv_heads = s.kv_heads;
   a.d = s.k;
   a.c = s.n;
+  a.by_feature = r.decay == SP_DEV_DECAY_FEATURE;
   a.chunks = div_up (s.m, CHUNK);
   a.segment = max (div_up (a.chunks, segments_of (s)), (int64_t) 1);
   p.segments = div_up (a.chunks, a.segment);
@@ -95,6 +98,9 @@ plan_of (SpDevShape s, bool backward, void *scratch)
   a.inverse = carver.take<uint16_t> (heads * a.chunks * CHUNK * CHUNK);
   a.scores = carver.take<uint16_t> (heads * a.chunks * CHUNK * CHUNK);
   a.weights = carver.take<float> (heads * a.chunks * DELTA_WEIGHTS * CHUNK);
+  a.since_q = carver.take<uint16_t> (scaled);
+  a.since_keys = carver.take<uint16_t> (scaled);
+  a.left_keys = carver.take<uint16_t> (scaled);
   p.own = carver.take<float> (p.segments > 1 ? p.segments * p.state : 0);
   p.befores = carver.take<float> (p.segments > 1 ? p.segments * p.state : 0);
   p.transfers = carver.take<float> (p.segments > 1 ? p.segments * p.transfer : 0);
@@ -111,15 +117,15 @@ plan_of (SpDevShape s, bool backward, void *scratch)
 }
 
 size_t
-sp_dev_delta_scratch_bytes (SpDevShape shape)
+sp_dev_delta_scratch_bytes (const SpDevRecurrence *r)
 {
-  return plan_of (shape, false, nullptr).bytes;
+  return plan_of (*r, false, nullptr).bytes;
 }
 
 size_t
-sp_dev_delta_bwd_scratch_bytes (SpDevShape shape)
+sp_dev_delta_bwd_scratch_bytes (const SpDevRecurrence *r)
 {
-  return plan_of (shape, true, nullptr).bytes;
+  return plan_of (*r, true, nullptr).bytes;
 }
 
 static bool
@@ -203,23 +209,29 @@ befores_fill (const Plan &p, const float *in, bool reverse, cudaStream_t stream)
   return error == cudaSuccess ? delta_chain (chain, stream) : error;
 }
 
+static cudaError_t
+chunks_fill (const Plan &p, cudaStream_t stream)
+{
+  return p.a.by_feature ? delta_feature_chunks (p.a, stream) : delta_chunks (p.a, stream);
+}
+
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
 cudaError_t
-sp_dev_delta (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values, const float *gates,
+sp_dev_delta (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values, const float *gates,
               SpDevTensor beta, const float *state_in, SpDevTensor o, float *state, void *scratch, cudaStream_t stream)
 {
-  Plan p = plan_of (shape, false, scratch);
+  Plan p = plan_of (*r, false, scratch);
   cudaError_t error;
 
-  if (!delta_is_legal (shape, { q, keys, values, o }) || !are_floats ({ beta }))
+  if (!delta_is_legal (*r, gates, { q, keys, values, o }) || !are_floats ({ beta }))
     return cudaErrorInvalidValue;
-  if (is_empty (shape))
+  if (is_empty (r->shape))
     return cudaSuccess;
   set_inputs (&p.a, q, keys, values, gates, beta, {});
   DeltaPass pass = pass_of (p, state_in, state);
   pass.o = (uint16_t *) o.data;
-  error = delta_chunks (p.a, stream);
+  error = chunks_fill (p, stream);
   if (error == cudaSuccess)
     error = befores_fill (p, state_in, false, stream);
   return error == cudaSuccess ? delta_outputs (pass, stream) : error;
@@ -248,34 +260,34 @@ own (Plan *p, float *state, float *transfer, cudaStream_t stream)
 }
 
 cudaError_t
-sp_dev_delta_own (SpDevShape shape, SpDevTensor keys, SpDevTensor values, const float *gates, SpDevTensor beta,
+sp_dev_delta_own (const SpDevRecurrence *r, SpDevTensor keys, SpDevTensor values, const float *gates, SpDevTensor beta,
                   float *state, float *transfer, void *scratch, cudaStream_t stream)
 {
-  Plan p = plan_of (shape, false, scratch);
+  Plan p = plan_of (*r, false, scratch);
   cudaError_t error;
 
-  if (!delta_is_legal (shape, { keys, values }) || !are_floats ({ beta }))
+  if (!delta_is_legal (*r, gates, { keys, values }) || !are_floats ({ beta }))
     return cudaErrorInvalidValue;
-  if (is_empty (shape))
+  if (is_empty (r->shape))
     return cudaSuccess;
   set_inputs (&p.a, {}, keys, values, gates, beta, {});
-  error = delta_chunks (p.a, stream);
+  error = chunks_fill (p, stream);
   return error == cudaSuccess ? own (&p, state, transfer, stream) : error;
 }
 
 cudaError_t
-sp_dev_delta_own_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, const float *gates, SpDevTensor beta,
+sp_dev_delta_own_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, const float *gates, SpDevTensor beta,
                       SpDevTensor d_o, float *dstate, float *transfer, void *scratch, cudaStream_t stream)
 {
-  Plan p = plan_of (shape, false, scratch);
+  Plan p = plan_of (*r, false, scratch);
   cudaError_t error;
 
-  if (!delta_is_legal (shape, { q, keys, d_o }) || !are_floats ({ beta }))
+  if (!delta_is_legal (*r, gates, { q, keys, d_o }) || !are_floats ({ beta }))
     return cudaErrorInvalidValue;
-  if (is_empty (shape))
+  if (is_empty (r->shape))
     return cudaSuccess;
   set_inputs (&p.a, q, keys, {}, gates, beta, d_o);
-  error = delta_chunks (p.a, stream);
+  error = chunks_fill (p, stream);
   if (error == cudaSuccess && (transfer != nullptr || p.segments > 1))
     error = own (&p, nullptr, transfer, stream);
   if (error != cudaSuccess)
@@ -319,21 +331,21 @@ sum_groups (const Plan &p, const float *in, SpDevTensor out, cudaStream_t stream
 }
 
 cudaError_t
-sp_dev_delta_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values, const float *gates,
+sp_dev_delta_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values, const float *gates,
                   SpDevTensor beta, SpDevTensor d_o, const float *state_in, const float *dstate_out, SpDevTensor dq,
                   SpDevTensor dkeys, SpDevTensor dvalues, float *dgates, SpDevTensor dbeta, float *dstate_in,
                   void *scratch, cudaStream_t stream)
 {
-  Plan p = plan_of (shape, true, scratch);
-  bool is_shared = shape.heads > shape.kv_heads;
+  Plan p = plan_of (*r, true, scratch);
+  bool is_shared = r->shape.heads > r->shape.kv_heads;
   cudaError_t error;
 
-  if (!delta_is_legal (shape, { q, keys, values, d_o, dq, dkeys, dvalues }) || !are_floats ({ beta, dbeta }))
+  if (!delta_is_legal (*r, gates, { q, keys, values, d_o, dq, dkeys, dvalues }) || !are_floats ({ beta, dbeta }))
     return cudaErrorInvalidValue;
-  if (is_empty (shape))
+  if (is_empty (r->shape))
     return cudaSuccess;
   set_inputs (&p.a, q, keys, values, gates, beta, d_o);
-  error = delta_chunks (p.a, stream);
+  error = chunks_fill (p, stream);
   if (error == cudaSuccess)
     error = befores_fill (p, state_in, false, stream);
   if (error == cudaSuccess)
@@ -349,7 +361,7 @@ sp_dev_delta_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor
     g.dq = { p.dq, SP_DEV_FP32 };
     g.dkeys = { p.dkeys, SP_DEV_FP32 };
   }
-  error = delta_gradients (g, stream);
+  error = p.a.by_feature ? delta_feature_gradients (g, stream) : delta_gradients (g, stream);
   if (error == cudaSuccess && is_shared)
     error = sum_groups (p, p.dq, dq, stream);
   return error == cudaSuccess && is_shared ? sum_groups (p, p.dkeys, dkeys, stream) : error;

@@ -25,28 +25,36 @@
 /* Of a chunk and head, [DELTA_WEIGHTS,64] in fp32: e^L_t, e^(L_63 - L_t), beta, and L_t in powers of 2. Tokens
  * behind the end have no decay and a beta of 0. */
 enum { DELTA_SINCE, DELTA_LEFT, DELTA_BETA, DELTA_LOG, DELTA_WEIGHTS };
+/* With a decay a feature instead of the first two: e^L_63 of each, [128]. L_t is then 0. */
+#define DELTA_ENDS DELTA_SINCE
 
 struct Delta {
   int64_t m, batch, heads, kv_heads, d, c; /* features of keys and of values */
   int64_t chunks, segment;                 /* of a sequence; chunks of each segment but the last */
   const uint16_t *q, *keys, *values, *d_o;
   const float *gates; /* NULL: no decay */
+  bool by_feature;
   SpDevTensor beta;
   uint16_t *inverse, *scores; /* Z and P, [batch,heads,chunks,64,64] */
   float *weights;             /* [batch,heads,chunks,DELTA_WEIGHTS,64] */
+  /* Of a decay a feature, [m,batch,heads,d]: queries and keys by e^L_t, keys by e^(L_63 - L_t). */
+  uint16_t *since_q, *since_keys, *left_keys;
   /* Backward. */
   uint16_t *errors, *errors_d; /* u and r, as values lie */
   uint16_t *states, *states_d; /* S^T and dS'^T of each chunk, [batch,heads,chunks,c,D], D = 64 or 128 */
 };
 
 static inline bool
-delta_is_legal (SpDevShape s, std::initializer_list<SpDevTensor> tensors)
+delta_is_legal (const SpDevRecurrence &r, const float *gates, std::initializer_list<SpDevTensor> tensors)
 {
+  SpDevShape s = r.shape;
+
   for (SpDevTensor t : tensors)
     if (is_present (t) && (t.dtype != SP_DEV_BF16 || !is_aligned (t.data, 16)))
       return false;
   return s.k % 8 == 0 && s.n % 8 == 0 && s.k <= SP_DEV_DELTA_MOST_K && s.n <= SP_DEV_DELTA_MOST_N && s.kv_heads > 0 &&
-         s.heads % s.kv_heads == 0 && s.batch * s.heads <= 65535 && s.m <= INT32_MAX - CHUNK;
+         s.heads % s.kv_heads == 0 && s.batch * s.heads <= 65535 && s.m <= INT32_MAX - CHUNK &&
+         (r.decay == SP_DEV_DECAY_HEAD || (gates != nullptr && is_aligned (gates, 16)));
 }
 
 /* One of heads * batch, and where its arrays begin. */
@@ -68,6 +76,13 @@ delta_head (const Delta &a, uint32_t index)
   head.key_stride = a.batch * a.kv_heads * a.d;
   head.value_stride = a.batch * a.heads * a.c;
   return head;
+}
+
+/* From a token on, of a decay a feature. */
+static __device__ inline const float *
+delta_gates (const Delta &a, const DeltaHead &head, int64_t token)
+{
+  return a.gates + (token * a.batch * a.heads + head.scalar) * a.d;
 }
 
 /* Of a chunk among all chunks of all heads. */
@@ -100,6 +115,8 @@ delta_weights (uint32_t weights, int which, int token)
 
 /* Z, weights and, if a.q is there, P. */
 cudaError_t delta_chunks (const Delta &a, cudaStream_t stream);
+/* These, and queries and keys scaled: device-delta-feature.cuh. */
+cudaError_t delta_feature_chunks (const Delta &a, cudaStream_t stream);
 
 /* A pass over segments, of all of them or of some of their columns. Begins with `before`, of each segment
  * [segments,batch,heads,d,c]; NULL: zero. */
@@ -147,3 +164,4 @@ struct DeltaGradients {
 };
 
 cudaError_t delta_gradients (const DeltaGradients &g, cudaStream_t stream);
+cudaError_t delta_feature_gradients (const DeltaGradients &g, cudaStream_t stream);

@@ -108,11 +108,22 @@ row_each (const Item &x, int chunk, const Lane &l, F f)
         f (x.first + chunk * CHUNK + l.row + 8 * i, i);
 }
 
-/* The order of a chunk's products is such that the tensor cores have work before them: its scores, what the state gives
- * and what the chunk gives the next state are started together, then the scores' values. */
+/* d += the scores' fragments by rows of a tile, as a group of its own. */
+template <int N>
+static __device__ inline void
+add_weighed (float (&d)[N][4], const Fragments &weighed, uint32_t tile)
+{
+  wgmma_fence ();
+  Operand y = operand (tile, HALF_BYTES);
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    wgmma<true> (d, weighed[k], descriptor (y, k * 2048), 1);
+  wgmma_commit ();
+}
 
-/* Queries' gradients of a segment, from the state before it. */
-template <typename W> struct Queries {
+/* The order of a chunk's products is such that the tensor cores have work before them: its scores, what the state gives
+ * and what the chunk gives the next state are started together, then the scores' values. A warpgroup walks one of the two chains. */
+template <typename W> struct Chains {
   const Bwd &a;
   const Item &x;
   const Block &b;
@@ -122,7 +133,9 @@ template <typename W> struct Queries {
   uint32_t &phase;
   int &stored;
 
-  template <bool IS_LAST> __device__ inline void chunk (State &state, int p)
+  /* --- queries' gradients of a segment, from the state before it --- */
+
+  template <bool IS_LAST> __device__ inline void chunk_of_queries (State &state, int p)
   {
     int pair = pair_of<W> (x, p), other = other_of<W> (x, p);
     uint32_t keys = b.tiles + pair * TILE_BYTES, values = keys + TILE_BYTES, q = b.tiles + other * TILE_BYTES;
@@ -153,12 +166,7 @@ template <typename W> struct Queries {
     wgmma_hold (dq);
     scale_rows (dq, rows[0], rows[1]);
     wgmma_hold (dq);
-    wgmma_fence ();
-    Operand y = operand (mine, HALF_BYTES);
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-      wgmma<true> (dq, weighed[k], descriptor (y, k * 2048), 1);
-    wgmma_commit ();
+    add_weighed (dq, weighed, mine);
     named_barrier (1 + l.group, 128); /* the state has been read */
     if constexpr (!IS_LAST) {
       wgmma_wait<1> ();
@@ -181,29 +189,19 @@ template <typename W> struct Queries {
     stored = pair;
   }
 
-  __device__ inline void segment (State &state)
+  __device__ inline void queries (State &state)
   {
     store_state (state, b.state, l);
     scale (state, w.over_chunk (0));
     wgmma_hold (state);
     named_barrier (1 + l.group, 128);
     for (int p = 0; p + 1 < x.chunks; p++)
-      chunk<false> (state, p);
-    chunk<true> (state, x.chunks - 1);
+      chunk_of_queries<false> (state, p);
+    chunk_of_queries<true> (state, x.chunks - 1);
   }
-};
 
-/* Keys' and values' gradients of a segment, from the state after it. The warpgroups take turns in starting products, so
- * that one computes between its products while the other's are under way. */
-template <typename W> struct Keys {
-  const Bwd &a;
-  const Item &x;
-  const Block &b;
-  const Lane &l;
-  const W &w;
-  bool is_given;
-  uint32_t &phase;
-  int &stored;
+  /* --- keys' and values' gradients, from the state after it. The warpgroups take turns in starting products, so that one
+   * computes between its products while the other's are under way. --- */
 
   __device__ inline void arrive (int barrier)
   {
@@ -237,7 +235,7 @@ template <typename W> struct Keys {
     __syncwarp (); /* all have read beta */
   }
 
-  template <bool IS_LAST> __device__ inline void chunk (State &state, int p)
+  template <bool IS_LAST> __device__ inline void chunk_of_keys (State &state, int p)
   {
     int chunk = chunk_of (x, p), pair = pair_of<W> (x, p), other = other_of<W> (x, p);
     uint32_t q = b.tiles + pair * TILE_BYTES, d_o = q + TILE_BYTES, keys = b.tiles + other * TILE_BYTES,
@@ -280,12 +278,7 @@ template <typename W> struct Keys {
     arrive (READ);
     scale_rows (d, rows[0], rows[1]);
     wgmma_hold (d);
-    wgmma_fence ();
-    Operand y = operand (l.group == 0 ? q : d_o, HALF_BYTES);
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-      wgmma<true> (d, weighed[k], descriptor (y, k * 2048), 1);
-    wgmma_commit ();
+    add_weighed (d, weighed, l.group == 0 ? q : d_o);
     wait (READ);
     if constexpr (!IS_LAST) {
       wgmma_wait<1> ();
@@ -305,14 +298,14 @@ template <typename W> struct Keys {
     stored = other;
   }
 
-  __device__ inline void segment (State &state)
+  __device__ inline void keys (State &state)
   {
     store_state (state, b.state, l);
     arrive (WRITTEN);
     scale (state, w.over_chunk (0)); /* the last chunk alone, which comes first, may have less */
     wgmma_hold (state);
     for (int p = 0; p + 1 < x.chunks; p++)
-      chunk<false> (state, p);
-    chunk<true> (state, x.chunks - 1);
+      chunk_of_keys<false> (state, p);
+    chunk_of_keys<true> (state, x.chunks - 1);
   }
 };

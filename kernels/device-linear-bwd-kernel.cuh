@@ -120,9 +120,9 @@ consume (const Bwd &a, const Block &b, float *weights, const int *items)
     if (W::gated && x.step > 0)
       keep_state (a, x, state);
     if (!x.reverse)
-      Queries<W>{ a, x, b, l, w, is_handed_on (a, x), phase, stored }.segment (state);
+      Chains<W>{ a, x, b, l, w, is_handed_on (a, x), phase, stored }.queries (state);
     else if (a.has_dkv)
-      Keys<W>{ a, x, b, l, w, is_handed_on (a, x), phase, stored }.segment (state);
+      Chains<W>{ a, x, b, l, w, is_handed_on (a, x), phase, stored }.keys (state);
   }
 }
 

@@ -231,23 +231,6 @@ pair_at (uint32_t tile, int w, int n, int half)
   return load_word (tile + swizzled (16 * w + lane / 4 + 8 * half, n) + lane % 4 * 4);
 }
 
-static __device__ inline float
-quad_sum (float x)
-{
-  x += __shfl_xor_sync (0xffffffffu, x, 1);
-  return x + __shfl_xor_sync (0xffffffffu, x, 2);
-}
-
-/* Over the warp's 8 rows of each half. */
-static __device__ inline float
-column_sum (float x)
-{
-#pragma unroll
-  for (int offset = 4; offset < 32; offset *= 2)
-    x += __shfl_xor_sync (0xffffffffu, x, offset);
-  return x;
-}
-
 /* Of rows g and g + 8: sums over columns of tile times acc. */
 template <int C>
 static __device__ inline void

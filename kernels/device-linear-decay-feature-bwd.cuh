@@ -215,16 +215,6 @@ pairs_by_rows (float (&acc)[C / 8][4], uint32_t pairs, uint32_t tile, int column
   }
 }
 
-/* Over the warp's 8 rows of each half. */
-static __device__ inline float
-rows_sum (float x)
-{
-#pragma unroll
-  for (int offset = 4; offset < 32; offset *= 2)
-    x += __shfl_xor_sync (0xffffffffu, x, offset);
-  return x;
-}
-
 /* The sums over the warp's tokens of k' times what E makes, to sums [D]. */
 template <typename F>
 static __device__ inline void
@@ -240,13 +230,6 @@ after_sums (const Tiles<F> &t, const float (&acc)[F::D / 16][4], int w, int colu
     if (threadIdx.x % 32 < 4)
       *(float2 *) (sums + feature) = make_float2 (low, high);
   }
-}
-
-static __device__ inline float
-quad_sum (float x)
-{
-  x += __shfl_xor_sync (0xffffffffu, x, 1);
-  return x + __shfl_xor_sync (0xffffffffu, x, 2);
 }
 
 /* --- steep features ----------------------------------------------------------------------------------------------- */

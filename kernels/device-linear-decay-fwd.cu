@@ -175,25 +175,12 @@ sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpD
       &before, stream);
   if (error != cudaSuccess)
     return error;
-  Forward a = { s.m,
-                s.batch,
-                s.heads,
-                s.k,
-                s.n,
-                cut.segment,
-                nullptr,
-                (const uint16_t *) q.data,
-                (const uint16_t *) keys.data,
-                (const uint16_t *) values.data,
-                o,
-                is_aligned (o.data, 16),
-                before,
-                nullptr,
-                state,
-                s.kv_heads,
-                gates,
-                beta,
-                (const float *) scratch };
+  Forward a = forward_of (s, cut.segment, q, keys, values, o);
+  a.before = before;
+  a.after = state;
+  a.gates = gates;
+  a.beta = beta;
+  a.tables = (const float *) scratch;
 #ifdef SP_SM90
   if (by_groups)
     return linear_outputs_sm90 (a, cut.segments, stream);

@@ -49,7 +49,7 @@ head_pairs (const float (&p)[4][4], const float (&a)[4][4], const float *b, int 
         h.own[half] += query == key ? c : 0;
         of_query += pair * b[CHUNK + key];
       }
-      of_query = column_sum (of_query);
+      of_query = rows_sum (of_query);
       if (threadIdx.x % 32 < 4)
         sums[(SUM_ROWS + w) * CHUNK + query] = of_query;
     }

@@ -250,25 +250,10 @@ decay_states (const DecayStates &x, const float **before, cudaStream_t stream)
   States a = {};
   cudaError_t error = cudaSuccess;
 
-  a.f = { s.m,
-          s.batch,
-          s.heads,
-          s.k,
-          s.n,
-          cut.segment,
-          nullptr,
-          nullptr,
-          (const uint16_t *) x.keys.data,
-          (const uint16_t *) x.values.data,
-          {},
-          false,
-          nullptr,
-          states,
-          nullptr,
-          s.kv_heads,
-          x.gates,
-          {},
-          x.tables };
+  a.f = forward_of (s, cut.segment, {}, x.keys, x.values, {});
+  a.f.own = states;
+  a.f.gates = x.gates;
+  a.f.tables = x.tables;
   a.reverse = x.reverse;
   a.totals = totals;
   if (known > 0) {

@@ -74,18 +74,6 @@ decay_tables (const SpDevRecurrence &r, const float *gates, SpDevTensor beta, fl
 
 #define SUM_THREADS 256
 
-static __device__ inline float
-product_of_eight (uint4 a, uint4 b)
-{
-  const uint32_t x[4] = { a.x, a.y, a.z, a.w }, y[4] = { b.x, b.y, b.z, b.w };
-  float sum = 0;
-
-#pragma unroll
-  for (int j = 0; j < 4; j++)
-    sum += bf16_at (x[j], 0) * bf16_at (y[j], 0) + bf16_at (x[j], 1) * bf16_at (y[j], 1);
-  return sum;
-}
-
 /* This thread's part of M E between segments `after` - 1 and `after`. */
 static __device__ inline float
 states_product (const DecaySums &a, int after, int64_t vector)

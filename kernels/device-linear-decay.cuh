@@ -10,7 +10,7 @@
  * A decay a head is a weight of a score. One a feature is part of the products: device-linear-decay-feature.cuh.
  */
 
-#include "kernels/device-linear-fwd.cuh"
+#include "kernels/device-linear-columns.cuh"
 
 /* Of one direction: states in the order of tokens, or gradients of states against it, which have the same form with q and
  * d_o for keys and values. */
@@ -85,19 +85,6 @@ fits_in_block (size_t bytes)
   return cudaGetDevice (&device) == cudaSuccess &&
          cudaDeviceGetAttribute (&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
          bytes <= (size_t) most;
-}
-
-/* A logarithm in powers of 2. What is 0 in fp32 need not be smaller, and sums of 64 stay exact enough. */
-static __device__ inline float
-log2_decay (float gate)
-{
-  return fmaxf (gate * LOG2_E, -150);
-}
-
-static __device__ inline uint32_t
-scale_pair (uint32_t pair, float low, float high)
-{
-  return bf16_pair (bf16_at (pair, 0) * low, bf16_at (pair, 1) * high);
 }
 
 /* --- a decay a head ----------------------------------------------------------------------------------------------- */

@@ -204,25 +204,12 @@ static cudaError_t
 forward (SpDevShape s, const Cut &cut, const float *slopes, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
          const float *state_in, SpDevTensor o, float *state, void *scratch, cudaStream_t stream)
 {
-  Forward a = { s.m,
-                s.batch,
-                s.heads,
-                s.k,
-                s.n,
-                cut.segment,
-                slopes,
-                (const uint16_t *) q.data,
-                (const uint16_t *) keys.data,
-                (const uint16_t *) values.data,
-                o,
-                is_aligned (o.data, 16),
-                nullptr,
-                (float *) scratch,
-                state,
-                s.heads,
-                nullptr,
-                {} };
+  Forward a = forward_of (s, cut.segment, q, keys, values, o);
 
+  a.kv_heads = s.heads;
+  a.slopes = slopes;
+  a.own = (float *) scratch;
+  a.after = state;
   if (s.k <= 64)
     return s.n <= 64 ? run<Form<64, 16, 4>, 3, 3> (a, cut, state_in, stream)
                      : run<Form<64, 32, 4>, 3, 2> (a, cut, state_in, stream);

@@ -31,6 +31,27 @@ struct Forward {
   const float *tables = nullptr; /* device-linear-decay-tables.cuh, for the outputs by groups */
 };
 
+/* With these operands and no others. */
+static inline Forward
+forward_of (SpDevShape s, int64_t segment, SpDevTensor q, SpDevTensor keys, SpDevTensor values, SpDevTensor o)
+{
+  Forward f = {};
+
+  f.m = s.m;
+  f.batch = s.batch;
+  f.heads = s.heads;
+  f.kv_heads = s.kv_heads;
+  f.d = s.k;
+  f.c = s.n;
+  f.segment = segment;
+  f.queries = (const uint16_t *) q.data;
+  f.keys = (const uint16_t *) keys.data;
+  f.values = (const uint16_t *) values.data;
+  f.o = o;
+  f.is_wide = is_aligned (o.data, 16);
+  return f;
+}
+
 /* How a shape is cut: device-linear-fwd.cu. */
 struct Cut {
   bool by_groups;            /* outputs by device-linear-fwd-sm90.cu */
@@ -208,20 +229,19 @@ score_store (uint32_t scores, int i, int j, const float (&s)[2][4])
       store_word (scores + swizzled (16 * i + g + 4 * e, 2 * j + n) + 4 * t, bf16_pair (s[n][e], s[n][e + 1]));
 }
 
-/* Each is weight (query, key, score), which is zero where the key comes after. */
-template <typename F, typename W>
+/* s[16,16]: 16 rows of a by 16 of b, of K columns; blocks i and j of 16. */
+template <int K>
 static __device__ inline void
-score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, W weight)
+rows_by_rows (uint32_t a_tile, uint32_t b_tile, int i, int j, float (&s)[2][4])
 {
-  float s[2][4] = {}, odd[2][4] = {}; /* sums over every other 16 features: products wait for those before them */
-  int g = threadIdx.x % 32 / 4;
+  float odd[2][4] = {}; /* sums over every other 16 columns: products wait for those before them */
 
 #pragma unroll
-  for (int k = 0; k < F::D; k += 16) {
+  for (int k = 0; k < K; k += 16) {
     uint32_t a[4], b[4];
 
-    fragment_a (a, z_tile, 16 * i, k);
-    fragment_b_transposed (b, x_tile, 16 * j, k);
+    fragment_a (a, a_tile, 16 * i, k);
+    fragment_b_transposed (b, b_tile, 16 * j, k);
     mma (k % 32 == 0 ? s[0] : odd[0], a, b[0], b[1]);
     mma (k % 32 == 0 ? s[1] : odd[1], a, b[2], b[3]);
   }
@@ -229,7 +249,23 @@ score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, W 
   for (int n = 0; n < 2; n++)
 #pragma unroll
     for (int e = 0; e < 4; e++)
-      s[n][e] = weight (16 * i + g + e / 2 * 8, 16 * j + index_of (n, e), s[n][e] + odd[n][e]);
+      s[n][e] += odd[n][e];
+}
+
+/* Each is weight (query, key, score), which is zero where the key comes after. */
+template <typename F, typename W>
+static __device__ inline void
+score_block (uint32_t z_tile, uint32_t x_tile, uint32_t scores, int i, int j, W weight)
+{
+  float s[2][4] = {};
+  int g = threadIdx.x % 32 / 4;
+
+  rows_by_rows<F::D> (z_tile, x_tile, i, j, s);
+#pragma unroll
+  for (int n = 0; n < 2; n++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      s[n][e] = weight (16 * i + g + e / 2 * 8, 16 * j + index_of (n, e), s[n][e]);
   score_store (scores, i, j, s);
 }
 

@@ -42,3 +42,21 @@ state_decay (State<F> &state, float factor)
 {
   state_each (state, [&] (float &s, int, int) { s *= factor; });
 }
+
+/* Over the four lanes that share a row of an accumulator. */
+static __device__ inline float
+quad_sum (float x)
+{
+  x += __shfl_xor_sync (0xffffffffu, x, 1);
+  return x + __shfl_xor_sync (0xffffffffu, x, 2);
+}
+
+/* Over the eight rows. */
+static __device__ inline float
+rows_sum (float x)
+{
+#pragma unroll
+  for (int offset = 4; offset < 32; offset *= 2)
+    x += __shfl_xor_sync (0xffffffffu, x, offset);
+  return x;
+}

@@ -35,3 +35,16 @@ decay2 (float slope2, int distance)
 {
   return exp2f (-slope2 * (float) distance);
 }
+
+/* Of eight elements of bf16 each. */
+static __device__ inline float
+product_of_eight (uint4 a, uint4 b)
+{
+  const uint32_t x[4] = { a.x, a.y, a.z, a.w }, y[4] = { b.x, b.y, b.z, b.w };
+  float sum = 0;
+
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    sum += bf16_at (x[j], 0) * bf16_at (y[j], 0) + bf16_at (x[j], 1) * bf16_at (y[j], 1);
+  return sum;
+}

@@ -236,32 +236,42 @@ cudaError_t sp_dev_state_update (SpDevShape shape, const float *slopes, const fl
 cudaError_t sp_dev_state_prefix (SpDevShape shape, const float *slopes, int64_t places, int64_t place, bool reverse,
                                  const float *states, float *out, cudaStream_t stream);
 
+/* --- recurrences -------------------------------------------------------------------------------------------------- */
+
+typedef enum { SP_DEV_DECAY_HEAD, SP_DEV_DECAY_FEATURE } SpDevDecay;
+
+/* As SpRefRecurrence. Logarithms of decays are at most 0. */
+typedef struct {
+  SpDevShape shape;
+  SpDevDecay decay;
+} SpDevRecurrence;
+
 /* --- the delta rule: device-delta*.cu ----------------------------------------------------------------------------- */
 
-/* Recurrences of the reference with its delta rule, and a decay a head (gates) or none (gates NULL). q, keys, values, d_o
- * and their gradients, o: bf16, aligned to 16 bytes; k and n are multiples of 8; gates and dgates fp32, gates at most 0.
- * beta may be absent, for 1. Where the states of few heads would leave most of a card idle, the sequence is cut, and the
- * states before the segments come from their transfers: the same chain as between ranks. */
+/* Recurrences of the reference with its delta rule, and a decay a head (gates NULL: none) or a feature. q, keys, values, d_o
+ * and their gradients, o: bf16, aligned to 16 bytes; k and n are multiples of 8; gates and dgates fp32, of a decay a feature
+ * aligned to 16 bytes. beta may be absent, for 1. Where the states of few heads would leave most of a card idle, the
+ * sequence is cut, and the states before the segments come from their transfers: the same chain as between ranks. */
 #define SP_DEV_DELTA_MOST_K 128
 #define SP_DEV_DELTA_MOST_N 256
-size_t sp_dev_delta_scratch_bytes (SpDevShape shape); /* of delta, delta_own and delta_own_bwd */
+size_t sp_dev_delta_scratch_bytes (const SpDevRecurrence *r); /* of delta, delta_own and delta_own_bwd */
 /* state_in NULL: zero. state, that behind the tokens, may be NULL; it is not state_in. */
-cudaError_t sp_dev_delta (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values, const float *gates,
-                          SpDevTensor beta, const float *state_in, SpDevTensor o, float *state, void *scratch,
-                          cudaStream_t stream);
+cudaError_t sp_dev_delta (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
+                          const float *gates, SpDevTensor beta, const float *state_in, SpDevTensor o, float *state,
+                          void *scratch, cudaStream_t stream);
 /* transfer may be NULL. */
-cudaError_t sp_dev_delta_own (SpDevShape shape, SpDevTensor keys, SpDevTensor values, const float *gates,
+cudaError_t sp_dev_delta_own (const SpDevRecurrence *r, SpDevTensor keys, SpDevTensor values, const float *gates,
                               SpDevTensor beta, float *state, float *transfer, void *scratch, cudaStream_t stream);
-cudaError_t sp_dev_delta_own_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, const float *gates,
+cudaError_t sp_dev_delta_own_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, const float *gates,
                                   SpDevTensor beta, SpDevTensor d_o, float *dstate, float *transfer, void *scratch,
                                   cudaStream_t stream);
 /* Any of the states may be NULL: zero, or not wanted; so may dgates, and dbeta be absent. Each chunk's state and its
  * gradient are in the scratch, in bf16. */
-size_t sp_dev_delta_bwd_scratch_bytes (SpDevShape shape);
-cudaError_t sp_dev_delta_bwd (SpDevShape shape, SpDevTensor q, SpDevTensor keys, SpDevTensor values, const float *gates,
-                              SpDevTensor beta, SpDevTensor d_o, const float *state_in, const float *dstate_out,
-                              SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues, float *dgates, SpDevTensor dbeta,
-                              float *dstate_in, void *scratch, cudaStream_t stream);
+size_t sp_dev_delta_bwd_scratch_bytes (const SpDevRecurrence *r);
+cudaError_t sp_dev_delta_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
+                              const float *gates, SpDevTensor beta, SpDevTensor d_o, const float *state_in,
+                              const float *dstate_out, SpDevTensor dq, SpDevTensor dkeys, SpDevTensor dvalues,
+                              float *dgates, SpDevTensor dbeta, float *dstate_in, void *scratch, cudaStream_t stream);
 /* As the reference's transfer_update and transfer_prefix, of transfers [k,k]. */
 cudaError_t sp_dev_delta_update (SpDevShape shape, bool reverse, const float *transfer, const float *in,
                                  const float *own, float *out, cudaStream_t stream);
@@ -270,16 +280,8 @@ cudaError_t sp_dev_delta_prefix (SpDevShape shape, int64_t places, int64_t place
 
 /* --- linear attention whose decay follows the data: device-linear-decay*.cu ----------------------------------------- */
 
-typedef enum { SP_DEV_DECAY_HEAD, SP_DEV_DECAY_FEATURE } SpDevDecay;
-
-/* As SpRefRecurrence, without the delta rule. Logarithms of decays are at most 0. With a decay a feature beta is absent
- * and kv_heads = heads. */
-typedef struct {
-  SpDevShape shape;
-  SpDevDecay decay;
-} SpDevRecurrence;
-
-/* q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256; gates fp32, aligned to 16 bytes; beta may be absent.
+/* Without the delta rule. With a decay a feature beta is absent and kv_heads = heads.
+ * q, keys, values, d_o: bf16; k and n are multiples of 8 up to 256; gates fp32, aligned to 16 bytes; beta may be absent.
  * Segments and chunks as above. */
 size_t sp_dev_recurrent_scratch_bytes (const SpDevRecurrence *r); /* of own, own_bwd and recurrent */
 /* state and transfer may each be NULL. */
@@ -293,9 +295,9 @@ cudaError_t sp_dev_recurrent (const SpDevRecurrence *r, SpDevTensor q, SpDevTens
                               const float *gates, SpDevTensor beta, const float *state_in, SpDevTensor o, float *state,
                               void *scratch, cudaStream_t stream);
 /* The scratch has the states before and after all chunks in bf16: k n / 16 bytes a token and head. dstate_in: the
- * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. A decay a head goes the way of linear_bwd
- * where that has kernels by warpgroups; each of the heads that share keys then has gradients of its own, in bf16, before
- * they are summed. */
+ * gradient of the state before the tokens, unless NULL. dbeta may be absent; dgates is aligned to 8 bytes. A decay a head
+ * goes the way of linear_bwd where that has kernels by warpgroups; each of the heads that share keys then has gradients of
+ * its own, in bf16, before they are summed. */
 size_t sp_dev_recurrent_bwd_scratch_bytes (const SpDevRecurrence *r);
 cudaError_t sp_dev_recurrent_bwd (const SpDevRecurrence *r, SpDevTensor q, SpDevTensor keys, SpDevTensor values,
                                   const float *gates, SpDevTensor beta, SpDevTensor d_o, const float *state_in,

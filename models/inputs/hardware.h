@@ -28,7 +28,7 @@ typedef struct {
   char *source; /* NULL for assumed without a word */
 } SpQuantity;
 
-#define SP_N_FRAMEWORK_FLAGS 25
+#define SP_N_FRAMEWORK_FLAGS 27
 
 /* What a key of a profile may be: SpUnit of ini.h, and bounds. */
 typedef struct {

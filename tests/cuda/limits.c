@@ -176,14 +176,22 @@ test_refused (void)
                    cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_linear_inter (wide, x, half, x, half, NULL), ==, cudaErrorInvalidValue);
   large.k = SP_DEV_DELTA_MOST_K + 8;
-  g_assert_cmpint (sp_dev_delta (large, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==,
+  SpDevRecurrence delta = { shape, SP_DEV_DECAY_HEAD }, large_delta = { large, SP_DEV_DECAY_HEAD };
+  SpDevRecurrence uneven_delta = { uneven, SP_DEV_DECAY_HEAD }, feature_delta = { shape, SP_DEV_DECAY_FEATURE };
+  g_assert_cmpint (sp_dev_delta (&large_delta, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==,
                    cudaErrorInvalidValue);
-  g_assert_cmpint (sp_dev_delta (shape, half, half, half, x, ids, NULL, half, NULL, memory, NULL), ==,
+  g_assert_cmpint (sp_dev_delta (&delta, half, half, half, x, ids, NULL, half, NULL, memory, NULL), ==,
                    cudaErrorInvalidValue);
-  g_assert_cmpint (sp_dev_delta_own (uneven, half, half, x, none, x, x, memory, NULL), ==, cudaErrorInvalidValue);
-  g_assert_cmpint (sp_dev_delta_own_bwd (shape, half, odd, x, none, half, x, x, memory, NULL), ==,
+  /* With a decay a feature gates are there, and aligned. */
+  g_assert_cmpint (sp_dev_delta (&feature_delta, half, half, half, NULL, none, NULL, half, NULL, memory, NULL), ==,
                    cudaErrorInvalidValue);
-  g_assert_cmpint (sp_dev_delta_bwd (shape, half, half, half, x, none, half, NULL, NULL, single, half, half, x, none,
+  g_assert_cmpint (sp_dev_delta (&feature_delta, half, half, half, x + 1, none, NULL, half, NULL, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta_own (&uneven_delta, half, half, x, none, x, x, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta_own_bwd (&delta, half, odd, x, none, half, x, x, memory, NULL), ==,
+                   cudaErrorInvalidValue);
+  g_assert_cmpint (sp_dev_delta_bwd (&delta, half, half, half, x, none, half, NULL, NULL, single, half, half, x, none,
                                      NULL, memory, NULL),
                    ==, cudaErrorInvalidValue);
   g_assert_cmpint (sp_dev_delta_prefix (shape, 2, 2, FALSE, x, x, NULL), ==, cudaErrorInvalidValue);
@@ -209,9 +217,9 @@ test_refused (void)
       cudaErrorInvalidValue);
   /* What is empty is no error. */
   g_assert_cmpint (sp_dev_glu (SP_DEV_SILU, 0, 2, half, half, NULL), ==, cudaSuccess);
-  shape.m = 0;
+  shape.m = delta.shape.m = 0;
   g_assert_cmpint (sp_dev_attention (shape, half, half, half, FALSE, NULL, NULL, half, x, NULL, NULL), ==, cudaSuccess);
-  g_assert_cmpint (sp_dev_delta (shape, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==, cudaSuccess);
+  g_assert_cmpint (sp_dev_delta (&delta, half, half, half, x, none, NULL, half, NULL, memory, NULL), ==, cudaSuccess);
 }
 
 void
