@@ -342,8 +342,8 @@ __launch_bounds__ (BACK_THREADS, HALF ? 2 : 1) rope_bwd_lanes_kernel (Rope a, La
     slots.issue (a, s, item, i, first + i, first + i < end);
   const Raw<8> gain_x = fetch<8, HALF> (item.gain, item.first), gain_y = fetch<8, HALF> (item.gain, item.first + half);
   make_angles (a, table, first, end, 0);
-  for (int row = first, slot = 0; row < end; row++) {
-    int i = row - first;
+  for (int i = 0, slot = 0; first + i < end; i++) {
+    int row = first + i;
     if (i % ANGLE_ROWS == 0) {
       __syncthreads (); /* what was made is there, and what was before it is no longer read */
       make_angles (a, table, first, end, i / ANGLE_ROWS + 1);

@@ -5,19 +5,22 @@
 
 template <int R, bool WARP>
 static __global__ void
-__launch_bounds__ (WARP ? 256 : 512, !WARP && R == 1 ? 4 : 1) norm_bwd_rows_kernel (NormBwd a)
+__launch_bounds__ (WARP ? 256 : 512, WARP     ? 2
+                                     : R == 1 ? 4
+                                              : 1) norm_bwd_rows_kernel (NormBwd a)
 {
   __shared__ float parts[32];
   Row<R, WARP, true> row (a.n);
   Raw<8> dy[R] = {}, x[R] = {}, dr[R] = {};
   float shift = 0, gz = 0;
+  constexpr bool EARLY = WARP || R < 8; /* three operands of eight pieces take more registers than there are */
 
   take_turn ();
   if (row.row >= a.m)
     return;
   row.fetch_all (a.dy, dy);
   row.fetch_all (a.x, x);
-  if (a.dr.data != nullptr)
+  if (EARLY && a.dr.data != nullptr)
     row.fetch_all (a.dr, dr);
   float mean = a.layernorm ? a.stat[row.row] : 0, scale = a.stat[a.layernorm ? a.m + row.row : row.row];
   if (a.dot == nullptr) {
@@ -40,7 +43,8 @@ __launch_bounds__ (WARP ? 256 : 512, !WARP && R == 1 ? 4 : 1) norm_bwd_rows_kern
     if (!row.has (r))
       continue;
     Vec<8> d = floats_of<8, true> (a.dy, dy[r]), v = floats_of<8, true> (a.x, x[r]);
-    Vec<8> g = load_or<8, true> (a.gain, row.first (r), 1), past = floats_of<8, true> (a.dr, dr[r]);
+    Vec<8> g = load_or<8, true> (a.gain, row.first (r), 1), past;
+    past = EARLY ? floats_of<8, true> (a.dr, dr[r]) : load_or<8, true> (a.dr, row.at + row.first (r), 0);
 #pragma unroll
     for (int l = 0; l < 8; l++)
       past.x[l] += scale * (g.x[l] * d.x[l] - shift - (v.x[l] - mean) * scale * gz);
