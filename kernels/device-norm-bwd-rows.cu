@@ -3,11 +3,12 @@
 #include "kernels/device-norm-bwd.cuh"
 #include "kernels/device-rows.cuh"
 
+/* Blocks that an SM shall have room for, or 0: as the compiler likes. */
+template <int R, bool WARP> constexpr int LEAST_BLOCKS = !WARP && R == 1 ? 4 : 0;
+
 template <int R, bool WARP>
 static __global__ void
-__launch_bounds__ (WARP ? 256 : 512, WARP     ? 2
-                                     : R == 1 ? 4
-                                              : 1) norm_bwd_rows_kernel (NormBwd a)
+__launch_bounds__ (WARP ? 256 : 512, LEAST_BLOCKS<R, WARP>) norm_bwd_rows_kernel (NormBwd a)
 {
   __shared__ float parts[32];
   Row<R, WARP, true> row (a.n);

@@ -108,7 +108,7 @@ row_moments (const R &row, float inverse, float sum, float2 *parts, F squares)
 /* It is the raw pieces that are held: to turn them to floats again takes less than the registers would. */
 template <int R, bool WARP, bool HALF, bool LAYERNORM>
 static __global__ void
-__launch_bounds__ (WARP ? 256 : 512, WARP &&HALF ? 4 : 1) norm_held_kernel (Norm a)
+__launch_bounds__ (WARP ? 256 : 512) norm_held_kernel (Norm a)
 {
   __shared__ float2 parts[MOST_ROW_WARPS];
   Row<R, WARP, HALF> row (a.n);
