@@ -349,11 +349,13 @@ curve_of (SpOpKind kind)
 
 /* --- communication by formulas ------------------------------------------------------------------------------------ */
 
+/* One of `calls` calls, each of an equal share of the bytes. */
 static double
-call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm)
+call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, guint calls, double *ret_fixed_s,
+              SpAlgorithm *ret_algorithm)
 {
   Price best = { .total_s = INFINITY };
-  double payload = (double) op->bytes;
+  double payload = (double) op->bytes / calls;
 
   *ret_fixed_s = 0;
   *ret_algorithm = SP_ALGORITHM_NONE;
@@ -367,15 +369,16 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
   const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op->kind)];
+  double wire = sp_cost_wire_bytes (cost, op) / calls;
   guint n_protocols = protocols_over (cost, path);
   switch (op->kind) {
   case SP_OP_ALL_GATHER:
   case SP_OP_REDUCE_SCATTER:
-    price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 1, SP_ALGORITHM_RING, &best);
+    price_ring (path, n_protocols, wire, 1, SP_ALGORITHM_RING, &best);
     price_nvls (path, payload, op->kind == SP_OP_ALL_GATHER ? 2 : 1, &best);
     break;
   case SP_OP_ALL_REDUCE:
-    price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
+    price_ring (path, n_protocols, wire, 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
     if (cost->ring_network && path->network)
       break;
     price_tree (path, n_protocols, payload, &best);
@@ -409,14 +412,11 @@ static double
 communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
                        SpAlgorithm *ret_algorithm)
 {
-  SpOp part = *op;
+  guint calls = (guint) MAX (op->batch, 1);
+  double seconds = call_seconds (cost, path, op, calls, ret_fixed_s, ret_algorithm);
 
-  if (op->batch <= 1)
-    return call_seconds (cost, path, op, ret_fixed_s, ret_algorithm);
-  part.bytes /= op->batch;
-  double seconds = call_seconds (cost, path, &part, ret_fixed_s, ret_algorithm);
-  *ret_fixed_s *= op->batch;
-  return seconds * op->batch;
+  *ret_fixed_s *= calls;
+  return seconds * calls;
 }
 
 double
