@@ -81,7 +81,7 @@ set_kernels (SpCost *cost, const SpProfile *profile, const char *library)
 static gboolean
 split_variant (const SpCurve *curve, SpCurveKind *ret_transfer, const char **ret_kernel)
 {
-  for (guint kind = SP_CURVE_SEND_RECEIVE; curve->variant != NULL && kind <= SP_CURVE_BROADCAST; kind++) {
+  for (guint kind = SP_CURVE_ONE_WAY; curve->variant != NULL && kind <= SP_CURVE_BROADCAST; kind++) {
     const char *name = sp_curve_kind_name ((SpCurveKind) kind);
     if (!g_str_has_prefix (curve->variant, name))
       continue;
@@ -116,10 +116,21 @@ mean_of (const SpProfile *profile, SpCurveKind kind, const char *kernel, SpCurve
 
 /* The curves' kinds of what goes over a group. */
 static const SpCurveKind group_kinds[SP_N_GROUP_CURVES] = {
-  [SP_CURVE_OF_SEND] = SP_CURVE_SEND_RECEIVE,     [SP_CURVE_OF_NEAR] = SP_CURVE_SEND_RECEIVE,
-  [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER, [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
-  [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE, [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
+  [SP_CURVE_OF_ONE_WAY] = SP_CURVE_ONE_WAY,           [SP_CURVE_OF_ONE_WAY_NEAR] = SP_CURVE_ONE_WAY,
+  [SP_CURVE_OF_SEND_RECEIVE] = SP_CURVE_SEND_RECEIVE, [SP_CURVE_OF_SEND_RECEIVE_NEAR] = SP_CURVE_SEND_RECEIVE,
+  [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER,     [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
+  [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE,     [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
 };
+
+/* The one that says how long such a transfer waits, and how it stands kernels. */
+static SpCurveKind
+kind_of (const SpProfile *profile, guint id)
+{
+  gboolean one_way = group_kinds[id] == SP_CURVE_ONE_WAY;
+
+  return one_way && sp_profile_find (profile, SP_CURVE_ONE_WAY, NULL, 0, 0) == NULL ? SP_CURVE_SEND_RECEIVE
+                                                                                    : group_kinds[id];
+}
 
 /* Of a transfer that kernels wait for, one way: its own, or any kernel's. */
 static double
@@ -150,13 +161,13 @@ set_beside (SpCost *cost, const SpProfile *profile)
   stretch = mean_of (profile, SP_CURVE_BESIDE, "", SP_N_CURVES, SP_BESIDE_FACTOR, 1, 0);
   memory_stretch = mean_of (profile, SP_CURVE_BESIDE, copy, SP_N_CURVES, SP_BESIDE_FACTOR, 1, stretch);
   for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
-    cost->hop_s[i] = hop_s (profile, group_kinds[i]);
-    cost->stretch[i] = mean_of (profile, SP_CURVE_BESIDE, "", group_kinds[i], SP_BESIDE_FACTOR, 1, stretch);
-    double wait_s = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_WAIT, 0, 0);
-    double factor = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_FACTOR, 1, memory_stretch);
-    cost->memory_wait_s[i] = mean_of (profile, SP_CURVE_BESIDE, optimizer, group_kinds[i], SP_BESIDE_WAIT, 0, wait_s);
-    cost->memory_stretch[i] =
-        mean_of (profile, SP_CURVE_BESIDE, optimizer, group_kinds[i], SP_BESIDE_FACTOR, 1, factor);
+    SpCurveKind of = kind_of (profile, i);
+    cost->hop_s[i] = hop_s (profile, of);
+    cost->stretch[i] = mean_of (profile, SP_CURVE_BESIDE, "", of, SP_BESIDE_FACTOR, 1, stretch);
+    double wait_s = mean_of (profile, SP_CURVE_BESIDE, copy, of, SP_BESIDE_WAIT, 0, 0);
+    double factor = mean_of (profile, SP_CURVE_BESIDE, copy, of, SP_BESIDE_FACTOR, 1, memory_stretch);
+    cost->memory_wait_s[i] = mean_of (profile, SP_CURVE_BESIDE, optimizer, of, SP_BESIDE_WAIT, 0, wait_s);
+    cost->memory_stretch[i] = mean_of (profile, SP_CURVE_BESIDE, optimizer, of, SP_BESIDE_FACTOR, 1, factor);
   }
 }
 
@@ -240,6 +251,12 @@ sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */
 
+static gboolean
+is_message (SpCurveKind kind)
+{
+  return kind == SP_CURVE_ONE_WAY || kind == SP_CURVE_SEND_RECEIVE;
+}
+
 /* The curve of the kind that is nearest to the group, of those that say something of it. */
 static SpGroupCurve
 nearest_curve (const SpProfile *profile, SpCurveKind kind, gboolean exactly, gint32 ranks, gint32 nodes)
@@ -253,7 +270,7 @@ nearest_curve (const SpProfile *profile, SpCurveKind kind, gboolean exactly, gin
     if (curve->kind != kind || curve->variant != NULL || !sp_curve_reshape (curve, ranks, nodes, &steps, &scale))
       continue;
     away = fabs (log ((double) ranks / curve->ranks));
-    if (away >= least || (exactly && away > 0 && kind != SP_CURVE_SEND_RECEIVE))
+    if (away >= least || (exactly && away > 0 && !is_message (kind)))
       continue;
     least = away;
     best = (SpGroupCurve){ curve, steps, scale, 0 };
@@ -272,10 +289,14 @@ set_group_curves (SpCost *cost, const SpCluster *cluster, SpGroupId group)
   if (path->size < 2)
     return;
   for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
-    gint32 nodes = i == SP_CURVE_OF_NEAR ? 1 : path->nodes, ranks = i == SP_CURVE_OF_NEAR ? 2 : path->size;
-    if (even || i == SP_CURVE_OF_NEAR)
-      cost->curves[group][i] = nearest_curve (cluster->profile, group_kinds[i], exactly, ranks, nodes);
-    cost->curves[group][i].hop_s = cost->hop_s[i];
+    gboolean near = i == SP_CURVE_OF_ONE_WAY_NEAR || i == SP_CURVE_OF_SEND_RECEIVE_NEAR;
+    gint32 nodes = near ? 1 : path->nodes, ranks = near ? 2 : path->size;
+    SpGroupCurve *curve = &cost->curves[group][i];
+    if (even || near)
+      *curve = nearest_curve (cluster->profile, group_kinds[i], exactly, ranks, nodes);
+    if ((even || near) && curve->curve == NULL && group_kinds[i] == SP_CURVE_ONE_WAY)
+      *curve = nearest_curve (cluster->profile, SP_CURVE_SEND_RECEIVE, exactly, ranks, nodes);
+    curve->hop_s = cost->hop_s[i];
   }
 }
 

@@ -342,9 +342,19 @@ curve_of (SpOpKind kind)
     return SP_CURVE_OF_ALL_REDUCE;
   case SP_OP_ALL_TO_ALL:
     return SP_CURVE_OF_ALL_TO_ALL;
+  case SP_OP_SEND_RECEIVE:
+    return SP_CURVE_OF_SEND_RECEIVE;
   default:
-    return SP_CURVE_OF_SEND;
+    return SP_CURVE_OF_ONE_WAY;
   }
+}
+
+static SpGroupCurveId
+curve_of_message (SpOpKind kind, gboolean same_node)
+{
+  if (kind == SP_OP_SEND_RECEIVE)
+    return same_node ? SP_CURVE_OF_SEND_RECEIVE_NEAR : SP_CURVE_OF_SEND_RECEIVE;
+  return same_node ? SP_CURVE_OF_ONE_WAY_NEAR : SP_CURVE_OF_ONE_WAY;
 }
 
 /* --- communication by formulas ------------------------------------------------------------------------------------ */
@@ -425,7 +435,7 @@ sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolea
   const SpPath *path = alone ? &cost->alone[op->group] : &cost->paths[op->group];
   double fixed = cost->launch_s + (same_node ? path->link_hop_latency_s : path->hop_latency_s);
 
-  const SpGroupCurve *curve = &cost->curves[op->group][same_node ? SP_CURVE_OF_NEAR : SP_CURVE_OF_SEND];
+  const SpGroupCurve *curve = &cost->curves[op->group][curve_of_message (op->kind, same_node)];
   if (curve->curve != NULL && path->size > 1)
     return curve_seconds (cost, curve, op->bytes, parts_of (op), ret_fixed_s != NULL ? ret_fixed_s : &fixed);
   if (path->size == 1)

@@ -158,8 +158,10 @@ typedef struct {
 } SpGroupCurve;
 
 typedef enum {
-  SP_CURVE_OF_SEND,
-  SP_CURVE_OF_NEAR, /* a send that stays in a node */
+  SP_CURVE_OF_ONE_WAY, /* a send; of a profile that has none one way, or not for the group, that of both ways */
+  SP_CURVE_OF_ONE_WAY_NEAR, /* one that stays in a node */
+  SP_CURVE_OF_SEND_RECEIVE,
+  SP_CURVE_OF_SEND_RECEIVE_NEAR,
   SP_CURVE_OF_ALL_GATHER,
   SP_CURVE_OF_REDUCE_SCATTER,
   SP_CURVE_OF_ALL_REDUCE,
