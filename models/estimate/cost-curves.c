@@ -119,7 +119,8 @@ static const SpCurveKind group_kinds[SP_N_GROUP_CURVES] = {
   [SP_CURVE_OF_ONE_WAY] = SP_CURVE_ONE_WAY,           [SP_CURVE_OF_ONE_WAY_NEAR] = SP_CURVE_ONE_WAY,
   [SP_CURVE_OF_SEND_RECEIVE] = SP_CURVE_SEND_RECEIVE, [SP_CURVE_OF_SEND_RECEIVE_NEAR] = SP_CURVE_SEND_RECEIVE,
   [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER,     [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
-  [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE,     [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
+  [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE,     [SP_CURVE_OF_ALL_REDUCE_IN_PLACE] = SP_CURVE_ALL_REDUCE,
+  [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
 };
 
 /* The one that says how long such a transfer waits, and how it stands kernels. */
@@ -132,13 +133,17 @@ kind_of (const SpProfile *profile, guint id)
                                                                                     : group_kinds[id];
 }
 
-/* Of a transfer that kernels wait for, one way: its own, or any kernel's. */
+/* From a stream to another for a transfer: its own, of a send that of both ways, or any kernel's. */
 static double
 hop_s (const SpProfile *profile, SpCurveKind kind)
 {
-  g_autofree char *own = g_strconcat ("hop-", sp_curve_kind_name (kind), NULL);
-  const SpCurve *hop = sp_profile_find (profile, SP_CURVE_LAUNCH, own, 0, 0);
+  const char *names[] = { sp_curve_kind_name (kind), kind == SP_CURVE_ONE_WAY ? "send-receive" : NULL };
+  const SpCurve *hop = NULL;
 
+  for (guint i = 0; i < G_N_ELEMENTS (names) && names[i] != NULL && hop == NULL; i++) {
+    g_autofree char *own = g_strconcat ("hop-", names[i], NULL);
+    hop = sp_profile_find (profile, SP_CURVE_LAUNCH, own, 0, 0);
+  }
   if (hop == NULL)
     hop = sp_profile_find (profile, SP_CURVE_LAUNCH, "hop", 0, 0);
   return hop != NULL ? hop->value[0].value : 0;
@@ -251,31 +256,46 @@ sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */
 
-static gboolean
-is_message (SpCurveKind kind)
-{
-  return kind == SP_CURVE_ONE_WAY || kind == SP_CURVE_SEND_RECEIVE;
-}
+typedef struct {
+  const SpProfile *profile;
+  gboolean exactly; /* collectives: no other size of group will do */
+  gint32 ranks, nodes;
+} Wanted;
 
 /* The curve of the kind that is nearest to the group, of those that say something of it. */
 static SpGroupCurve
-nearest_curve (const SpProfile *profile, SpCurveKind kind, gboolean exactly, gint32 ranks, gint32 nodes)
+nearest_curve (const Wanted *wanted, SpCurveKind kind, const char *variant)
 {
+  gboolean message = kind == SP_CURVE_ONE_WAY || kind == SP_CURVE_SEND_RECEIVE;
   SpGroupCurve best = { 0 };
   double least = INFINITY;
 
-  for (guint i = 0; i < profile->curves->len; i++) {
-    const SpCurve *curve = profile->curves->pdata[i];
+  for (guint i = 0; i < wanted->profile->curves->len; i++) {
+    const SpCurve *curve = wanted->profile->curves->pdata[i];
     double steps, scale, away;
-    if (curve->kind != kind || curve->variant != NULL || !sp_curve_reshape (curve, ranks, nodes, &steps, &scale))
+    if (curve->kind != kind || g_strcmp0 (curve->variant, variant) != 0 ||
+        !sp_curve_reshape (curve, wanted->ranks, wanted->nodes, &steps, &scale))
       continue;
-    away = fabs (log ((double) ranks / curve->ranks));
-    if (away >= least || (exactly && away > 0 && !is_message (kind)))
+    away = fabs (log ((double) wanted->ranks / curve->ranks));
+    if (away >= least || (wanted->exactly && away > 0 && !message))
       continue;
     least = away;
     best = (SpGroupCurve){ curve, steps, scale, 0 };
   }
   return best;
+}
+
+/* Its own, or of what is nearest in kind; in place only where no group out of place is nearer. */
+static SpGroupCurve
+group_curve (const Wanted *wanted, guint id)
+{
+  gboolean one_way = group_kinds[id] == SP_CURVE_ONE_WAY, in_place = id == SP_CURVE_OF_ALL_REDUCE_IN_PLACE;
+  SpGroupCurve own = nearest_curve (wanted, group_kinds[id], in_place ? "in-place" : NULL);
+
+  if (own.curve != NULL && !in_place)
+    return own;
+  SpGroupCurve other = nearest_curve (wanted, one_way ? SP_CURVE_SEND_RECEIVE : group_kinds[id], NULL);
+  return own.curve != NULL && other.curve != NULL && own.curve->ranks == other.curve->ranks ? own : other;
 }
 
 static void
@@ -290,13 +310,10 @@ set_group_curves (SpCost *cost, const SpCluster *cluster, SpGroupId group)
     return;
   for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
     gboolean near = i == SP_CURVE_OF_ONE_WAY_NEAR || i == SP_CURVE_OF_SEND_RECEIVE_NEAR;
-    gint32 nodes = near ? 1 : path->nodes, ranks = near ? 2 : path->size;
-    SpGroupCurve *curve = &cost->curves[group][i];
+    const Wanted wanted = { cluster->profile, exactly, near ? 2 : path->size, near ? 1 : path->nodes };
     if (even || near)
-      *curve = nearest_curve (cluster->profile, group_kinds[i], exactly, ranks, nodes);
-    if ((even || near) && curve->curve == NULL && group_kinds[i] == SP_CURVE_ONE_WAY)
-      *curve = nearest_curve (cluster->profile, SP_CURVE_SEND_RECEIVE, exactly, ranks, nodes);
-    curve->hop_s = cost->hop_s[i];
+      cost->curves[group][i] = group_curve (&wanted, i);
+    cost->curves[group][i].hop_s = cost->hop_s[i];
   }
 }
 

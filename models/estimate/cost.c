@@ -331,15 +331,15 @@ parts_of (const SpOp *op)
 }
 
 static SpGroupCurveId
-curve_of (SpOpKind kind)
+curve_of (const SpOp *op)
 {
-  switch (kind) {
+  switch (op->kind) {
   case SP_OP_ALL_GATHER:
     return SP_CURVE_OF_ALL_GATHER;
   case SP_OP_REDUCE_SCATTER:
     return SP_CURVE_OF_REDUCE_SCATTER;
   case SP_OP_ALL_REDUCE:
-    return SP_CURVE_OF_ALL_REDUCE;
+    return op->in[0] == op->out[0] ? SP_CURVE_OF_ALL_REDUCE_IN_PLACE : SP_CURVE_OF_ALL_REDUCE;
   case SP_OP_ALL_TO_ALL:
     return SP_CURVE_OF_ALL_TO_ALL;
   case SP_OP_SEND_RECEIVE:
@@ -376,7 +376,7 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   }
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
-  const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op->kind)];
+  const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op)];
   guint n_protocols = protocols_over (cost, path);
   switch (op->kind) {
   case SP_OP_ALL_GATHER:
@@ -486,11 +486,12 @@ sp_cost_stretch (const SpCost *cost, const SpOp *op)
 {
   if (!(op->flags & SP_OP_ASYNC))
     return 0;
-  SpGroupCurveId id = curve_of ((SpOpKind) op->kind);
-  if (!(op->flags & SP_OP_AFTER_OPTIMIZER) || cost->memory_wait_s[id] == 0)
-    return (op->flags & SP_OP_AFTER_OPTIMIZER ? cost->memory_stretch : cost->stretch)[id];
+  SpGroupCurveId id = curve_of (op);
+  if (!(op->flags & SP_OP_AFTER_OPTIMIZER))
+    return cost->stretch[id];
+  /* Flows alone stretch, and have to make up for what all of it takes longer. */
   double fixed_s, alone_s = op_parts (cost, cost->paths, op, &fixed_s, NULL), flows_s = alone_s - fixed_s;
-  return flows_s > 0 ? cost->memory_stretch[id] + cost->memory_wait_s[id] / flows_s : 0;
+  return flows_s > 0 ? (cost->memory_stretch[id] * alone_s + cost->memory_wait_s[id]) / flows_s : 0;
 }
 
 double

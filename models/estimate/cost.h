@@ -165,6 +165,7 @@ typedef enum {
   SP_CURVE_OF_ALL_GATHER,
   SP_CURVE_OF_REDUCE_SCATTER,
   SP_CURVE_OF_ALL_REDUCE,
+  SP_CURVE_OF_ALL_REDUCE_IN_PLACE, /* or, where that was not timed, as the one before */
   SP_CURVE_OF_ALL_TO_ALL,
   SP_N_GROUP_CURVES
 } SpGroupCurveId;
