@@ -408,6 +408,23 @@ test_one_way (void)
   }
 }
 
+/* A reduction in place is as it was timed so, one to elsewhere as that; hops and all else are the same. */
+static void
+test_in_place (void)
+{
+  static const char text[] =
+      "[profile]\nname = p\ncard = c\n[launch.2x1.hop-all-reduce]\ntime = 2 us\n"
+      "[all-reduce.2x1]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 10 us\ngrowth-1 = 0\nrate-1 = 100 GB/s\n"
+      "[all-reduce.2x1.in-place]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 8 us\ngrowth-1 = 0\nrate-1 = 125 GB/s\n";
+  SpCost cost;
+  g_autoptr (SpProfile) profile = set_pair (&cost, text);
+  SpOp reduce = { .kind = SP_OP_ALL_REDUCE, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .in = { 5 }, .out = { 5 } };
+
+  g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &reduce), 8e-6 + 2 * 2e-6 + 1e6 / 125e9, 1e-12);
+  reduce.out[0] = 6;
+  g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &reduce), 10e-6 + 2 * 2e-6 + 1e6 / 100e9, 1e-12);
+}
+
 /* --- what a file may leave out ------------------------------------------------------------------------------------- */
 
 /* A vocabulary of 50257 is a row of the output forward, of the gradient backward; tokens are no row but transposed. */
@@ -505,5 +522,6 @@ main (int argc, char **argv)
   g_test_add_func ("/cost/collective-wait", test_collective_wait);
   g_test_add_func ("/cost/profile", test_profile);
   g_test_add_func ("/cost/one-way", test_one_way);
+  g_test_add_func ("/cost/in-place", test_in_place);
   return g_test_run ();
 }
