@@ -373,7 +373,7 @@ fail_name (const char *name, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (bench_rows); i++)
     names[i] = sp_op_name (bench_rows[i].kind);
   const char *nearest = sp_measured_nearest (name, names);
-  g_set_error (error, G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT, "bench %s: no kernel is called so%s%s; --list has all",
+  g_set_error (error, G_OPTION_ERROR, G_OPTION_ERROR_BAD_VALUE, "bench %s: no kernel is called so%s%s; --list has all",
                name, nearest != NULL ? ", the nearest is " : "", nearest != NULL ? nearest : "");
   return FALSE;
 }

@@ -39,8 +39,8 @@ typedef struct {
 const SpBenchRow *sp_bench_rows (guint *ret_n);
 enum { SP_BENCH_COPY, SP_BENCH_GEMM };
 
-/* Rows whose op, or whose whole form, is named; without names all. NULL of a name that is no kernel's: the nearest is
- * said. */
+/* Rows whose op, or whose whole form, is named; without names all. NULL of a name that is no kernel's, as a
+ * wrong option's value (G_OPTION_ERROR_BAD_VALUE): the nearest is said. */
 GPtrArray *sp_bench_select (char **names, GError **error);
 /* Kernel, size, bytes, FLOP and check of each of them, a line a size; free it. */
 char *sp_bench_list (const GPtrArray *rows);

@@ -4,6 +4,7 @@
 #include <gio/gio.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "calibrate/bench-rows.h"
 #include "calibrate/gemm.h"
@@ -16,7 +17,7 @@
 enum { MOST_SETS = 200, SEED = 1 };
 
 #define SHORT_WARM_S 0.25 /* one kernel at its best, as others are quoted; not what it gets in the middle of a step */
-#define LINE "%-24s %-10s %-28s %9s %9s %9s %9s %8s %7s %9s %7s\n"
+#define LINE "%-24s %-10s %-28s %9s %9s %9s %9s %8s %7s %7s %9s %7s\n"
 
 /* --- one size ----------------------------------------------------------------------------------------------------- */
 
@@ -28,6 +29,7 @@ typedef struct {
   gint64 cache_bytes; /* L2 */
   double copy_rate, gemm_rate;
   GHashTable *checked;
+  GHashTable *copies; /* bytes -> the rate of a copy of as many, double * */
 } Loop;
 
 typedef struct {
@@ -109,25 +111,51 @@ time_size (Loop *loop, const SpBenchRow *row, guint size, Times *ret, GError **e
 static void
 print_head (void)
 {
-  printf (LINE, "kernel", "types", "size", "ms", "20 %", "80 %", "MB", "GB/s", "% copy", "TFLOP/s", "% GEMM");
+  printf (LINE, "kernel", "types", "size", "ms", "20 %", "80 %", "MB", "GB/s", "% copy", "% same", "TFLOP/s", "% GEMM");
 }
 
 static void
-print_line (const Loop *loop, const SpBenchRow *row, const SpOp *op, const Times *times)
+print_line (const Loop *loop, const SpBenchRow *row, const SpOp *op, const Times *times, double same_rate)
 {
   g_autofree char *name = sp_bench_name (row), *dtypes = sp_bench_dtypes (row), *shape = sp_bench_shape (op);
   double rate = (double) op->bytes / times->median_s, flops = op->flops / times->median_s;
-  const double numbers[] = { times->median_s * 1e3, times->low_s * 1e3,
-                             times->high_s * 1e3,   (double) op->bytes * 1e-6,
-                             rate * 1e-9,           100 * rate / loop->copy_rate,
-                             flops * 1e-12,         100 * flops / loop->gemm_rate };
-  static const int digits[] = { 4, 4, 4, 1, 0, 1, 1, 1 };
+  const double numbers[] = { times->median_s * 1e3,     times->low_s * 1e3, times->high_s * 1e3,
+                             (double) op->bytes * 1e-6, rate * 1e-9,        100 * rate / loop->copy_rate,
+                             100 * rate / same_rate,    flops * 1e-12,      100 * flops / loop->gemm_rate };
+  static const int digits[] = { 4, 4, 4, 1, 0, 1, 1, 1, 1 };
+  enum { SAME = 6 }; /* of what moves bytes alone; FLOP and their share of others */
   char text[G_N_ELEMENTS (numbers)][G_ASCII_DTOSTR_BUF_SIZE];
 
   for (guint i = 0; i < G_N_ELEMENTS (numbers); i++)
-    g_snprintf (text[i], sizeof text[i], i >= 6 && op->flops == 0 ? "-" : "%.*f", digits[i], numbers[i]);
-  printf (LINE, name, dtypes, shape, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7]);
+    g_snprintf (text[i], sizeof text[i], i >= SAME && (i == SAME) == (op->flops > 0) ? "-" : "%.*f", digits[i],
+                numbers[i]);
+  printf (LINE, name, dtypes, shape, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8]);
   fflush (stdout);
+}
+
+/* --- a copy of as many bytes -------------------------------------------------------------------------------------- */
+
+/* Which launches and the ramp at both ends hold up as they do any kernel of that size. Each once. */
+static gboolean
+rate_of_copy (Loop *loop, gint64 bytes, double *ret, GError **error)
+{
+  guint n = 0;
+  SpBenchRow row = sp_bench_rows (&n)[SP_BENCH_COPY];
+  const double *known = g_hash_table_lookup (loop->copies, &bytes);
+  Times times;
+
+  if (known == NULL) {
+    memset (row.sizes, 0, sizeof row.sizes);
+    row.sizes[0] = (SpBenchSize){ .m = 1, .n = (gint32) (bytes / (2 * (gint64) sp_dtype_bytes (row.in[0].dtype))) };
+    SpOp op = sp_bench_op (&row, 0);
+    if (!time_size (loop, &row, 0, &times, error))
+      return FALSE;
+    double rate = (double) op.bytes / times.median_s;
+    known = g_memdup2 (&rate, sizeof rate);
+    g_hash_table_insert (loop->copies, g_memdup2 (&bytes, sizeof bytes), (gpointer) known);
+  }
+  *ret = *known;
+  return TRUE;
 }
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
@@ -163,14 +191,16 @@ bench_row (Loop *loop, const SpBenchRow *row, GError **error)
   for (guint size = 0; size < sp_bench_n_sizes (row); size++) {
     SpOp op = sp_bench_op (row, size);
     Times times;
+    double same_rate = 0;
     if (is_done (loop, row, size))
       continue;
-    if (!time_size (loop, row, size, &times, error)) {
+    if (!time_size (loop, row, size, &times, error) ||
+        (op.flops == 0 && !rate_of_copy (loop, op.bytes, &same_rate, error))) {
       g_autofree char *shape = sp_bench_shape (&op);
       g_prefix_error (error, "%s, %s: ", sp_op_name (row->kind), shape);
       return FALSE;
     }
-    print_line (loop, row, &op, &times);
+    print_line (loop, row, &op, &times, same_rate);
   }
   return TRUE;
 }
@@ -189,8 +219,8 @@ measure_rates (Loop *loop, GError **error)
     return FALSE;
   loop->copy_rate = (double) copy.bytes / copies.median_s;
   loop->gemm_rate = gemm.flops / gemms.median_s;
-  print_line (loop, &rows[SP_BENCH_COPY], &copy, &copies);
-  print_line (loop, &rows[SP_BENCH_GEMM], &gemm, &gemms);
+  print_line (loop, &rows[SP_BENCH_COPY], &copy, &copies, loop->copy_rate);
+  print_line (loop, &rows[SP_BENCH_GEMM], &gemm, &gemms, 0);
   return TRUE;
 }
 
@@ -222,7 +252,8 @@ sp_bench_rank (SpRank *rank, gpointer data, GError **error)
   g_autoptr (SpMeasured) head = sp_measured_new ();
   g_autoptr (GStringChunk) words = g_string_chunk_new (256);
   g_autoptr (GHashTable) checked = g_hash_table_new (g_str_hash, g_str_equal);
-  Loop loop = { .bench = bench, .rank = rank, .words = words, .checked = checked };
+  g_autoptr (GHashTable) copies = g_hash_table_new_full (g_int64_hash, g_int64_equal, g_free, g_free);
+  Loop loop = { .bench = bench, .rank = rank, .words = words, .checked = checked, .copies = copies };
 
   if (!describe (&loop, head, error))
     return FALSE;

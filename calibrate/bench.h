@@ -3,8 +3,9 @@
  * first, at awkward sizes, and then timed at sizes that models have, by what plays programs (calibrate/player.h).
  *
  * A line a size: median and the range from 20 to 80 % of the samples, bytes over the memory bus and FLOP as the cost model
- * counts them, and both rates beside those of a copy of 1 GiB and of a product of 8192 cubed in the same run. Operands
- * are cold, unless asked for warm: at least twice the L2 cache's bytes are moved between two uses of the same ones.
+ * counts them, and both rates beside those of a copy of 1 GiB and of a product of 8192 cubed in the same run; of what moves
+ * bytes alone also beside a copy of as many ("% same"), which a launch costs as much. Operands are cold, unless asked for
+ * warm: at least twice the L2 cache's bytes are moved between two uses of the same ones.
  *
  * With a file, samples are rows of a measured CSV, op "kernel", written as they come; what the file has is not timed
  * again. */

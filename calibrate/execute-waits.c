@@ -128,7 +128,7 @@ time_waits (SpExecuteRun *run, guint repeat, Waits *ret, GError **error)
 gboolean
 sp_execute_gather_waits (SpExecuteRun *run, GError **error)
 {
-  enum { STEPS = 7 };
+  enum { STEPS = 7 }; /* odd: one is the middle */
   int size = sp_ranks_size (run->rank);
   g_autofree Waits *all = g_new (Waits, MAX (size, STEPS));
   Waits mine;

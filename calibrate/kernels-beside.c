@@ -25,7 +25,7 @@ typedef struct {
   double events_s;                /* that an event between two kernels takes */
 } Chunk;
 
-enum { MOST_MARKS = 2048 };
+enum { MOST_MARKS = 2048 }; /* of more transfers the first are looked at */
 
 /* What runs beside: `count` transfers, with an event between each two of the first of them. */
 typedef struct {
@@ -295,7 +295,7 @@ add_rows (Loop *loop, const SpPlayer *player, const SpMeasuredRow *keys, const d
 static gboolean
 add_transfers (Loop *loop, const Cover *cover, int repeat, GError **error)
 {
-  enum { LEAST = 3 };
+  enum { LEAST = 3 }; /* fewer say little of a mean */
   SpMeasuredRow row = cover->transfer;
 
   row.repeat = repeat;

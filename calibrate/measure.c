@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* seqpar-measure: its commands and their options. */
+/* seqpar-measure: its commands and their options. Exit status: 2 for wrong usage (errors in GLib's domain of options), 1 for
+ * what the machine lacks, files and all else that fails while it runs. */
 #include <errno.h>
 #include <gio/gio.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ typedef struct {
 } Options;
 
 static gboolean fail (GError **error, const char *format, ...) G_GNUC_PRINTF (2, 3);
+static gboolean fail_usage (GError **error, const char *format, ...) G_GNUC_PRINTF (2, 3);
 
 static gboolean
 fail (GError **error, const char *format, ...)
@@ -30,7 +32,18 @@ fail (GError **error, const char *format, ...)
   va_list args;
 
   va_start (args, format);
-  g_propagate_error (error, g_error_new_valist (G_IO_ERROR, G_IO_ERROR_INVALID_ARGUMENT, format, args));
+  g_propagate_error (error, g_error_new_valist (G_IO_ERROR, G_IO_ERROR_FAILED, format, args));
+  va_end (args);
+  return FALSE;
+}
+
+static gboolean
+fail_usage (GError **error, const char *format, ...)
+{
+  va_list args;
+
+  va_start (args, format);
+  g_propagate_error (error, g_error_new_valist (G_OPTION_ERROR, G_OPTION_ERROR_BAD_VALUE, format, args));
   va_end (args);
   return FALSE;
 }
@@ -47,7 +60,7 @@ read_bytes (const char *option, const char *text, gint64 *ret_bytes, GError **er
   if (unit != NULL)
     end += g_str_has_prefix (end + 1, "iB") ? 3 : 1;
   if (!g_ascii_isdigit (*text) || *end != '\0' || value == 0 || value > (G_GUINT64_CONSTANT (1) << 36 >> shift))
-    return fail (error, "%s %s: a size from 1 to 64G was expected, as 1K, 64M, 1GiB", option, text);
+    return fail_usage (error, "%s %s: a size from 1 to 64G was expected, as 1K, 64M, 1GiB", option, text);
   *ret_bytes = (gint64) (value << shift);
   return TRUE;
 }
@@ -63,7 +76,7 @@ read_kinds (Options *options, GError **error)
   for (guint i = 0; words[i] != NULL; i++) {
     int kind = sp_measured_index (words[i], sp_sweep_kind_names);
     if (kind < 0)
-      return fail (error, "--what %s: gemm, copy, nccl, launch and memory were expected", words[i]);
+      return fail_usage (error, "--what %s: gemm, copy, nccl, launch and memory were expected", words[i]);
     options->sweep.kinds |= 1u << kind;
   }
   return TRUE;
@@ -79,7 +92,8 @@ read_forced (Options *options, GError **error)
   options->sweep.forced = g_strsplit (options->forced, ",", -1);
   for (guint i = 0; options->sweep.forced[i] != NULL; i++)
     if (sp_measured_index (options->sweep.forced[i], known) < 0)
-      return fail (error, "--force %s: ring/ or tree/ and simple, ll or ll128 were expected", options->sweep.forced[i]);
+      return fail_usage (error, "--force %s: ring/ or tree/ and simple, ll or ll128 were expected",
+                         options->sweep.forced[i]);
   return TRUE;
 }
 
@@ -92,15 +106,15 @@ check_options (Options *options, GError **error)
   g_autofree char *text = NULL;
 
   if (sweep->output == NULL)
-    return fail (error, "-o FILE was expected");
+    return fail_usage (error, "-o FILE was expected");
   if (sweep->repeats < 1 || options->timeout_s < 1 || options->threads < 0 || !(sweep->time_limit_s >= 0))
-    return fail (error, "--repeats and --timeout take 1 or more, --gpus and --time-limit 0 or more");
+    return fail_usage (error, "--repeats and --timeout take 1 or more, --gpus and --time-limit 0 or more");
   if (!read_kinds (options, error) || !read_forced (options, error) ||
       !read_bytes ("--min-bytes", least, &sweep->min_bytes, error) ||
       !read_bytes ("--max-bytes", most, &sweep->max_bytes, error))
     return FALSE;
   if (sweep->min_bytes > sweep->max_bytes)
-    return fail (error, "--min-bytes %s is above --max-bytes %s", least, most);
+    return fail_usage (error, "--min-bytes %s is above --max-bytes %s", least, most);
   if (options->shapes != NULL && !g_file_get_contents (options->shapes, &text, NULL, error))
     return FALSE;
   return sp_sweep_read_shapes (sweep, options->shapes != NULL ? options->shapes : "shapes", text, error);
@@ -188,7 +202,7 @@ read_attention (Options *options, GError **error)
   GError *wrong = NULL;
 
   if (which < 0)
-    return fail (error, "--attention %s: quickest, seqpar or cudnn was expected", options->attention);
+    return fail_usage (error, "--attention %s: quickest, seqpar or cudnn was expected", options->attention);
   options->execution.attention = (SpAttention) which;
   if (which != SP_ATTENTION_CUDNN || sp_cudnn_version (&wrong) > 0)
     return TRUE;
@@ -201,17 +215,16 @@ take_programs (Options *options, char **programs, GError **error)
 {
   SpExecution *execution = &options->execution;
 
-  if (!read_attention (options, error))
-    return FALSE;
   execution->files = g_ptr_array_new ();
   execution->programs = g_ptr_array_new ();
   for (guint i = 0; programs[i] != NULL; i++)
     g_ptr_array_add (execution->files, programs[i]);
   execution->output = options->sweep.output;
   if (execution->output == NULL)
-    return fail (error, "-o FILE was expected");
-  return programs[0] != NULL ||
-         fail (error, "a program was expected: seqpar run SCENARIO --emit-program FILE writes one");
+    return fail_usage (error, "-o FILE was expected");
+  if (programs[0] == NULL)
+    return fail_usage (error, "a program was expected: seqpar run SCENARIO --emit-program FILE writes one");
+  return read_attention (options, error);
 }
 
 static gboolean
@@ -224,7 +237,7 @@ run_beside (Options *options, GError **error)
   for (guint i = 0; words[i] != NULL && i < G_N_ELEMENTS (sweep.transfers); i++) {
     int op = sp_measured_index (words[i], sp_measured_op_names);
     if (op < SP_MEASURED_ONE_WAY || op > SP_MEASURED_ALL_TO_ALL)
-      return fail (
+      return fail_usage (
           error,
           "--beside %s: one-way, send-receive, all-gather, reduce-scatter, all-reduce and all-to-all were expected",
           words[i]);
@@ -245,7 +258,7 @@ run_kernels (Options *options, char **programs, GError **error)
   SpKernelSweep sweep = { &options->execution, options->sweep.repeats, options->card };
 
   if (options->sweep.repeats < 1 || options->timeout_s < 1 || options->card < -1)
-    return fail (error, "--repeats and --timeout take 1 or more, --card 0 or more");
+    return fail_usage (error, "--repeats and --timeout take 1 or more, --card 0 or more");
   if (!take_programs (options, programs, error))
     return FALSE;
   if (options->beside != NULL)
@@ -261,7 +274,7 @@ run_bench (Options *options, char **kernels, GError **error)
   SpBench *bench = &options->bench;
 
   if (bench->repeats < 1 || options->timeout_s < 1)
-    return fail (error, "--repeats and --timeout take 1 or more");
+    return fail_usage (error, "--repeats and --timeout take 1 or more");
   g_autoptr (GPtrArray) rows = sp_bench_select (kernels, error);
   if (rows == NULL)
     return FALSE;
@@ -281,10 +294,10 @@ run_execute (Options *options, char **programs, GError **error)
   int threads = 0, size = 0;
   SpExecution *execution = &options->execution;
 
+  if (execution->steps < 1 || execution->warm_up < 0 || options->timeout_s < 1 || options->threads < 0)
+    return fail_usage (error, "--steps and --timeout take 1 or more, --warm-up and --gpus 0 or more");
   if (!take_programs (options, programs, error))
     return FALSE;
-  if (execution->steps < 1 || execution->warm_up < 0 || options->timeout_s < 1 || options->threads < 0)
-    return fail (error, "--steps and --timeout take 1 or more, --warm-up and --gpus 0 or more");
   if (!count_ranks (options->threads, &threads, &size, error) || !sp_execution_read (execution, size, error))
     return FALSE;
   if (execution->verifies && sp_ranks_launched (SP_LAUNCHERS, &threads, &size, &threads, NULL))
@@ -372,28 +385,31 @@ parse (Options *o, int which, int *argc, char ***argv, GError **error)
   const GOptionEntry *own[N_COMMANDS] = { none, sweep, kernels, execute, bench };
   g_autofree char *name = g_strconcat ("seqpar-measure ", commands[which].name, NULL);
   g_autoptr (GOptionContext) context = g_option_context_new (commands[which].operands);
+  g_autoptr (GError) wrong = NULL;
 
   g_set_prgname (name);
   g_option_context_add_main_entries (context, shared, NULL);
   g_option_context_add_main_entries (context, own[which], NULL);
-  if (!g_option_context_parse (context, argc, argv, error))
-    return FALSE;
+  if (!g_option_context_parse (context, argc, argv, &wrong))
+    return fail_usage (error, "%s",
+                       wrong->domain == G_CONVERT_ERROR ? "the value of an option: ASCII characters were expected"
+                                                        : wrong->message);
   if (g_strcmp0 (o->sweep.output, "-") == 0)
-    return fail (error, "-o -: the name of a CSV was expected");
+    return fail_usage (error, "-o -: the name of a CSV was expected");
   return commands[which].operands != NULL || *argc == 1 ||
-         fail (error, "%s: %s takes options alone", (*argv)[1], commands[which].name);
+         fail_usage (error, "%s: %s takes options alone", (*argv)[1], commands[which].name);
 }
 
 static const char usage[] = "usage: seqpar-measure sweep|kernels|execute ... -o FILE, bench, or gpus (each has --help)";
 
 /* Where the command that is meant stands behind options, it is named. */
 static gboolean
-fail_usage (char **argv, GError **error)
+fail_command (char **argv, GError **error)
 {
   for (char **word = argv; *word != NULL; word++)
     if (find_command (*word) >= 0)
-      return fail (error, "the command comes first: seqpar-measure %s %s ...", *word, argv[0]);
-  return fail (error, "%s", usage);
+      return fail_usage (error, "the command comes first: seqpar-measure %s %s ...", *word, argv[0]);
+  return fail_usage (error, "%s", usage);
 }
 
 int
@@ -412,12 +428,13 @@ main (int argc, char **argv)
   if (argc > 0 && (g_str_equal (argv[0], "--help") || g_str_equal (argv[0], "-h")))
     good = puts (usage) >= 0;
   else if (which < 0)
-    fail_usage (argv, &error);
+    fail_command (argv, &error);
   else
     good = parse (&o, which, &argc, &argv, &error) && commands[which].run (&o, argv + 1, &error);
   if (good && (fflush (stdout) != 0 || ferror (stdout)))
     good = fail (&error, "stdout: cannot be written: %s", g_strerror (errno));
-  if (!good)
-    fprintf (stderr, "seqpar-measure: %s\n", error->message);
-  return good ? 0 : 1;
+  if (good)
+    return 0;
+  fprintf (stderr, "seqpar-measure: %s\n", error->message);
+  return error->domain == G_OPTION_ERROR ? 2 : 1;
 }

@@ -68,12 +68,23 @@ template <int V, int W> struct Gradients {
   __device__ void push (const Window<V, W> &window, const float (&dy)[V])
   {
 #pragma unroll
-    for (int l = 0; l < V; l++) {
+    for (int l = 0; l < V; l++)
 #pragma unroll
       for (int j = 0; j + 1 < W; j++)
         d[j][l] = d[j + 1][l];
-      d[W - 1][l] = dy[l] * silu_slope (window.sum (l));
-    }
+    if constexpr (V == 1)
+      d[W - 1][0] = dy[0] * silu_slope (window.sum (0));
+    else
+#pragma unroll
+      for (int l = 0; l < V; l += 2) {
+        float x[2] = { window.sum (l), window.sum (l + 1) }, share[2];
+        sigmoids (x[0], x[1], &share[0], &share[1]);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          float y = x[e] * share[e];
+          d[W - 1][l + e] = dy[l + e] * (share[e] + y - y * share[e]);
+        }
+      }
   }
   __device__ void add (const Window<V, W> &window)
   {
@@ -100,9 +111,9 @@ template <int V, int W> struct Gradients {
 
 /* How either way goes: features of a thread, warps of a block, rows that are on their way, neighbouring runs whose warps
  * stand together, and blocks: as many as run once or twice at once on an H100, whatever the card, so that sums have one
- * order. The backward has twice the sums to keep, for half the features. */
+ * order. */
 struct Forward {
-  static constexpr int V = 8, WARPS = 4, AHEAD = 8, TOGETHER = 4, BLOCKS = 132 * 10, RESIDENT = 5;
+  static constexpr int V = 4, WARPS = 4, AHEAD = 8, TOGETHER = 4, BLOCKS = 132 * 16, RESIDENT = 8;
 };
 struct Backward {
   static constexpr int V = 4, WARPS = 16, AHEAD = 4, TOGETHER = 1, BLOCKS = 132, RESIDENT = 1;
@@ -212,6 +223,7 @@ static __global__ void __launch_bounds__ (32 * Way::WARPS, Way::RESIDENT) conv_k
 {
   constexpr int V = Way::V, AHEAD = Way::AHEAD;
   __shared__ Halves<V> slots[AHEAD][32 * Way::WARPS];
+  take_turn ();
   Place<Way> place (c);
   Rows<Way> rows (c.x, c, place.first, place.column, &slots[0][0]);
 
@@ -238,8 +250,12 @@ static __global__ void __launch_bounds__ (32 * Way::WARPS, Way::RESIDENT) conv_k
       copy_commit ();
       window.push (x);
 #pragma unroll
-      for (int l = 0; l < V; l++)
-        x[l] = silu (window.sum (l));
+      for (int l = 0; l < V; l += 2) {
+        float low = window.sum (l), high = window.sum (l + 1), share[2];
+        sigmoids (low, high, &share[0], &share[1]);
+        x[l] = low * share[0];
+        x[l + 1] = high * share[1];
+      }
       if (i + u < left && place.is_there)
         *(Halves<V> *) to = halves_of (x);
       to += c.row;
@@ -274,7 +290,7 @@ static __global__ void __launch_bounds__ (32 * Way::WARPS, Way::RESIDENT) conv_b
   Place<Way> place (c);
   Gradients<V, W> g;
 
-  release_next ();
+  take_turn ();
   if (place.first >= c.m)
     return;
   Rows<Way> xs (c.x, c, place.first, place.column, &slots[0][0][0]);
@@ -287,11 +303,14 @@ static __global__ void __launch_bounds__ (32 * Way::WARPS, Way::RESIDENT) conv_b
   }
   Window<V, W> window (c, place.column);
   fill_window<V, W> (c, place.first, place.column, &window);
-  int64_t least = place.first > 0 ? place.first : c.dhalo.data != nullptr ? 1 - W : 0;
+  /* Tokens from here on count from the run's first. */
+  const int own = (int) c.run, end = (int) min (c.m - place.first, c.run + W - 1);
+  const int least = place.first > 0 ? 0 : c.dhalo.data != nullptr ? 1 - W : 0, in_halo = place.first > 0 ? 1 - W : 0;
+  uint16_t *to = (uint16_t *) c.dx.data + (place.first - (W - 1)) * c.row + place.column;
 
-  auto step = [&] (int u, int64_t t, bool is_own) {
+  auto step = [&] (int u, int i, bool is_own) {
     float x[V], dy[V];
-    int64_t to = t - W + 1;
+    int token = i - (W - 1);
 
     copy_wait<AHEAD - 1> ();
     halves_to (slots[0][u][threadIdx.x], x);
@@ -306,18 +325,21 @@ static __global__ void __launch_bounds__ (32 * Way::WARPS, Way::RESIDENT) conv_b
 #pragma unroll
     for (int l = 0; l < V; l++)
       x[l] = g.dx (window, l);
-    if (place.is_there && to >= least && to < c.m) {
-      SpDevTensor out = to >= 0 ? c.dx : c.dhalo;
-      *halves_at<V> (out, (to >= 0 ? to : to + W - 1) * c.row + place.column) = halves_of (x);
+    if (place.is_there && token >= least && token < end) {
+      if (token < in_halo)
+        *halves_at<V> (c.dhalo, (token + W - 1) * c.row + place.column) = halves_of (x);
+      else
+        *(Halves<V> *) to = halves_of (x);
     }
+    to += c.row;
   };
-  for (int64_t t = place.first; t < place.first + c.run; t += AHEAD)
+  for (int i = 0; i < own; i += AHEAD)
 #pragma unroll
     for (int u = 0; u < AHEAD; u++)
-      step (u, t + u, true);
+      step (u, i + u, true);
 #pragma unroll
   for (int u = 0; u + 1 < W; u++)
-    step (u, place.first + c.run + u, false);
+    step (u, own + u, false);
   copy_wait<0> ();
   store_part<Way, V, W> (c, place, g);
 }
@@ -420,8 +442,9 @@ run_width (const Conv &c, cudaStream_t stream)
 
 
   if (has_vectors (c))
-    return backward ? launch (conv_bwd_kernel<Backward, W>, blocks_of<Backward> (c), 32 * Backward::WARPS, 0, stream, c)
-                    : launch (conv_kernel<Forward, W>, blocks_of<Forward> (c), 32 * Forward::WARPS, 0, stream, c);
+    return backward ? launch_early (conv_bwd_kernel<Backward, W>, blocks_of<Backward> (c), 32 * Backward::WARPS, 0,
+                                    stream, c)
+                    : launch_early (conv_kernel<Forward, W>, blocks_of<Forward> (c), 32 * Forward::WARPS, 0, stream, c);
   return launch (backward ? conv_bwd_one_kernel<W> : conv_one_kernel<W>,
                  dim3 ((unsigned) div_up (c.row, ONE_THREADS), (unsigned) runs), ONE_THREADS, 0, stream, c);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What takes elements of the same place of its operands, and the gates, which take those of a row. */
 #include "kernels/device-quads.cuh"
+#include "kernels/device-rows.cuh"
+#include "kernels/device-several.cuh"
 #include "kernels/device-unary.cuh"
 
 /* --- gates and activations ---------------------------------------------------------------------------------------- */
@@ -268,7 +270,26 @@ sp_dev_gate_bwd (bool silu, int64_t m, int64_t n, int64_t width, SpDevTensor d, 
 struct RowGate {
   int64_t n;
   SpDevTensor x, u, out;
+  struct Fetched {
+    uint4 x;
+    uint16_t u;
+  };
 
+  /* Where all is bf16. */
+  __device__ Fetched fetch (int64_t i) const
+  {
+    return { ::fetch<8, true> (x, i).a, *((const uint16_t *) u.data + divide (i, n)) };
+  }
+  __device__ void put (int64_t i, const Fetched &fetched) const
+  {
+    Vec<8> v = floats_of<8, true> (x, { fetched.x, {} });
+    float s = sigmoid (bf16_at (fetched.u, 0));
+
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      v.x[j] *= s;
+    store<8, true> (out, i, v);
+  }
   template <int V> __device__ void at (int64_t i) const
   {
     Vec<V> v = load<V> (x, i);
@@ -286,30 +307,87 @@ sp_dev_row_gate (int64_t m, int64_t n, SpDevTensor x, SpDevTensor u, SpDevTensor
 {
   if (!are_floats ({ x, u, out }))
     return cudaErrorInvalidValue;
-  return each (RowGate{ n, x, u, out }, m * n, width_of ({ n }, { x, out }), stream);
+  int width = width_of ({ n }, { x, out });
+  if (width == 8 && are_half ({ x, u, out }))
+    return each_several (RowGate{ n, x, u, out }, m * n, stream);
+  return each (RowGate{ n, x, u, out }, m * n, width, stream);
 }
+
+/* Of the gradient and the input: the sum of their products to the gate, and the gradient times the gate. */
+struct RowGateBwd {
+  int64_t m, n;
+  SpDevTensor d, x, u, dx, du;
+
+  __device__ void put (int64_t row, float s, float sum) const
+  {
+    store1 (du, row, sum * s * (1 - s));
+  }
+};
+
+/* All bf16, held. */
+template <int R, bool WARP>
+static __global__ void
+__launch_bounds__ (WARP ? 256 : 512) row_gate_held_kernel (RowGateBwd a)
+{
+  __shared__ float2 parts[MOST_ROW_WARPS];
+  Row<R, WARP, true> row (a.n);
+  Raw<8> d[R] = {}, x[R] = {};
+  float sum = 0;
+
+  take_turn ();
+  if (row.row >= a.m)
+    return;
+  row.fetch_all (a.d, d);
+  row.fetch_all (a.x, x);
+  float s = sigmoid (load1 (a.u, row.row));
+#pragma unroll
+  for (int r = 0; r < R; r++) {
+    Vec<8> v = floats_of<8, true> (a.d, d[r]), w = floats_of<8, true> (a.x, x[r]);
+#pragma unroll
+    for (int l = 0; l < 8; l++) {
+      sum += v.x[l] * w.x[l];
+      v.x[l] *= s;
+    }
+    if (row.has (r))
+      store<8, true> (a.dx, row.at + row.first (r), v);
+  }
+  sum = row_total<WARP> (sum, parts);
+  if (row.thread == 0)
+    a.put (row.row, s, sum);
+}
+
+struct StartRowGateBwd {
+  const RowGateBwd &a;
+  cudaStream_t stream;
+
+  template <int R, bool WARP> cudaError_t start (dim3 blocks, int threads) const
+  {
+    return launch_early (row_gate_held_kernel<R, WARP>, blocks, threads, 0, stream, a);
+  }
+};
 
 /* A block a row. */
 template <int V>
 static __global__ void
-row_gate_bwd_kernel (int64_t n, SpDevTensor d, SpDevTensor x, SpDevTensor u, SpDevTensor dx, SpDevTensor du)
+row_gate_bwd_kernel (RowGateBwd a)
 {
   __shared__ float parts[32];
   int64_t row = blockIdx.x;
-  float s = sigmoid (load1 (u, row)), sum = 0;
 
-  for (int64_t j = (int64_t) threadIdx.x * V; j < n; j += (int64_t) blockDim.x * V) {
-    Vec<V> a = load<V> (d, row * n + j), b = load<V> (x, row * n + j);
+  take_turn ();
+  float s = sigmoid (load1 (a.u, row)), sum = 0;
+  for (int64_t j = (int64_t) threadIdx.x * V; j < a.n; j += (int64_t) blockDim.x * V) {
+    Vec<V> d = load<V> (a.d, row * a.n + j), x = load<V> (a.x, row * a.n + j);
 #pragma unroll
     for (int l = 0; l < V; l++) {
-      sum += a.x[l] * b.x[l];
-      a.x[l] *= s;
+      sum += d.x[l] * x.x[l];
+      d.x[l] *= s;
     }
-    store<V> (dx, row * n + j, a);
+    store<V> (a.dx, row * a.n + j, d);
   }
   sum = block_sum (sum, parts);
   if (threadIdx.x == 0)
-    store1 (du, row, sum * s * (1 - s));
+    a.put (row, s, sum);
 }
 
 cudaError_t
@@ -317,13 +395,20 @@ sp_dev_row_gate_bwd (int64_t m, int64_t n, SpDevTensor d, SpDevTensor x, SpDevTe
                      cudaStream_t stream)
 {
   int width = width_of ({ n }, { d, x, dx });
+  RowGateBwd a = { m, n, d, x, u, dx, du };
+  bool is_held = false;
 
   if (!are_floats ({ d, x, u, dx, du }) || m > INT32_MAX)
     return cudaErrorInvalidValue;
   if (m == 0 || n == 0)
     return cudaSuccess;
-  return launch (width == 8 ? row_gate_bwd_kernel<8> : row_gate_bwd_kernel<1>, dim3 ((unsigned) m),
-                 row_threads (n, width, 256), 0, stream, n, d, x, u, dx, du);
+  cudaError_t error = are_half ({ d, x, dx }) && n <= 2048
+                          ? hold_row (m, n, width, StartRowGateBwd{ a, stream }, &is_held)
+                          : cudaSuccess;
+  if (is_held)
+    return error;
+  return launch_early (width == 8 ? row_gate_bwd_kernel<8> : row_gate_bwd_kernel<1>, dim3 ((unsigned) m),
+                       row_threads (n, width, 256), 0, stream, a);
 }
 
 /* --- sums and copies ---------------------------------------------------------------------------------------------- */

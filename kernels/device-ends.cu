@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The embedding and the head: tables, positions, the loss. */
-#include "kernels/device-private.cuh"
+#include "kernels/device-several.cuh"
 
 /* --- tables ------------------------------------------------------------------------------------------------------- */
 
@@ -8,7 +8,19 @@ struct Embed {
   int64_t n, k, first;
   const int32_t *ids;
   SpDevTensor table, x;
+  typedef uint4 Fetched;
 
+  /* Where all is bf16. */
+  __device__ uint4 fetch (int64_t i) const
+  {
+    int64_t token = divide (i, k), row = ids[token] - first;
+
+    return row >= 0 && row < n ? ::fetch<8, true> (table, row * k + i - token * k).a : uint4{};
+  }
+  __device__ void put (int64_t i, uint4 raw) const
+  {
+    *(uint4 *) ((uint16_t *) x.data + i) = raw;
+  }
   template <int V> __device__ void at (int64_t i) const
   {
     int64_t token = divide (i, k), row = ids[token] - first;
@@ -23,7 +35,10 @@ sp_dev_embed (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t first
 {
   if (!are_floats ({ table, x }))
     return cudaErrorInvalidValue;
-  return each (Embed{ n, k, first, ids, table, x }, m * k, width_of ({ k }, { table, x }), stream);
+  int width = width_of ({ k }, { table, x });
+  if (width == 8 && are_half ({ table, x }))
+    return each_several (Embed{ n, k, first, ids, table, x }, m * k, stream);
+  return each (Embed{ n, k, first, ids, table, x }, m * k, width, stream);
 }
 
 struct Position {
@@ -207,7 +222,7 @@ sum_list (int64_t m, int64_t k, int64_t column, const int32_t *ids, int64_t id, 
 template <int V>
 static __global__ void
 __launch_bounds__ (EMBED_THREADS, 9) group_sum_kernel (int64_t m, int64_t n, int64_t k, const int32_t *ids,
-                                                        int64_t first, SpDevTensor dx, SpDevTensor dtable, Groups g)
+                                                       int64_t first, SpDevTensor dx, SpDevTensor dtable, Groups g)
 {
   int64_t token = blockIdx.x, row = ids[token] - first;
   int64_t column = ((int64_t) blockIdx.y * EMBED_THREADS + threadIdx.x) * V;
@@ -257,11 +272,11 @@ sp_dev_embed_bwd (int64_t m, int64_t n, int64_t k, const int32_t *ids, int64_t f
     error = launch (group_count_kernel, by_token, EMBED_THREADS, 0, stream, m, n, ids, first, g);
   for (auto kernel : { group_start_kernel, group_fill_kernel })
     if (error == cudaSuccess)
-      error = launch_early (kernel, by_token, EMBED_THREADS, stream, m, n, ids, first, g);
+      error = launch_early (kernel, by_token, EMBED_THREADS, 0, stream, m, n, ids, first, g);
   if (error == cudaSuccess)
     error =
         launch_early (width == 8 ? group_sum_kernel<8> : group_sum_kernel<1>, dim3 ((unsigned) m, (unsigned) columns),
-                      EMBED_THREADS, stream, m, n, k, ids, first, dx, dtable, g);
+                      EMBED_THREADS, 0, stream, m, n, k, ids, first, dx, dtable, g);
   return error;
 }
 
@@ -281,7 +296,6 @@ sp_dev_position_bwd (int64_t m, int64_t n, int64_t k, const int32_t *pos, SpDevT
  */
 
 #define LOSS_THREADS 256
-#define TOTAL_THREADS 512
 #define LOSS_LOADS 4
 
 /* exp (x), 0 where it would be denormal. */
@@ -322,6 +336,7 @@ __launch_bounds__ (LOSS_THREADS) loss_max_kernel (int64_t n, int64_t columns, Sp
   __shared__ float parts[32];
   float most = -INFINITY;
 
+  take_turn ();
   each_piece<V, HALF> (n, columns, logits, [&] (int64_t, const Vec<V> &v, int count) {
 #pragma unroll
     for (int l = 0; l < V; l++)
@@ -341,8 +356,8 @@ sp_dev_loss_max (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, floa
     return cudaErrorInvalidValue;
   if (m == 0 || n == 0)
     return cudaSuccess;
-  return launch (LOSS_KERNEL (loss_max_kernel, width, are_half ({ logits })), dim3 ((unsigned) m),
-                 row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max);
+  return launch_early (LOSS_KERNEL (loss_max_kernel, width, are_half ({ logits })), dim3 ((unsigned) m),
+                       row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max);
 }
 
 /* The label's column in this part, or -1. */
@@ -359,8 +374,9 @@ __launch_bounds__ (LOSS_THREADS) loss_sum_kernel (int64_t n, int64_t columns, Sp
 {
   __shared__ float parts[32];
   int64_t row = blockIdx.x;
-  float most = max[row], sum = 0;
 
+  take_turn ();
+  float most = max[row], sum = 0;
   each_piece<V, HALF> (n, columns, logits, [&] (int64_t, const Vec<V> &v, int count) {
     float here[V];
 #pragma unroll
@@ -392,21 +408,57 @@ sp_dev_loss_sum (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, cons
     return cudaErrorInvalidValue;
   if (m == 0 || n == 0)
     return cudaSuccess;
-  return launch (LOSS_KERNEL (loss_sum_kernel, width, are_half ({ logits })), dim3 ((unsigned) m),
-                 row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max, labels, first, sums);
+  return launch_early (LOSS_KERNEL (loss_sum_kernel, width, are_half ({ logits })), dim3 ((unsigned) m),
+                       row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max, labels, first, sums);
 }
 
+/* The loss of all rows: they are few beside their logits, so that one block does, beside those that have these. */
+static __device__ inline void
+total_loss (int64_t m, const float *max, const float *sums, const float *weights, double *loss)
+{
+  __shared__ double parts[LOSS_THREADS];
+  double sum = 0;
+
+  for (int64_t i = threadIdx.x; i < m; i += blockDim.x)
+    sum += weights[i] * (max[i] + log ((double) sums[2 * i]) - sums[2 * i + 1]);
+  parts[threadIdx.x] = sum;
+  __syncthreads ();
+  for (int i = 1; threadIdx.x == 0 && i < (int) blockDim.x; i++)
+    sum += parts[i];
+  if (threadIdx.x == 0)
+    *loss += sum;
+}
+
+/* A block has `blocks`th of a row: nothing is summed up. One more block, the first, has the loss. */
 template <int V, bool HALF>
 static __global__ void
-__launch_bounds__ (LOSS_THREADS)
-    loss_kernel (int64_t n, int64_t columns, SpDevTensor logits, const float *max, const float *sums,
-                 const int32_t *labels, int64_t first, const float *weights, SpDevTensor dlogits)
+__launch_bounds__ (LOSS_THREADS) loss_kernel (int64_t m, int64_t n, int64_t columns, int64_t blocks, SpDevTensor logits,
+                                              const float *max, const float *sums, const int32_t *labels, int64_t first,
+                                              const float *weights, double *loss, SpDevTensor dlogits)
 {
-  int64_t row = blockIdx.x, target = target_column (labels[row], first, n);
-  float most = max[row], weight = weights[row], share = weight / sums[2 * row];
+  int64_t block = (int64_t) blockIdx.x - 1, row = divide (block, blocks);
+  int64_t from = (block - row * blocks) * LOSS_LOADS * LOSS_THREADS * V + threadIdx.x * V;
+  Raw<V> raw[LOSS_LOADS];
 
-  each_piece<V, HALF> (n, columns, logits, [&] (int64_t j, Vec<V> v, int count) {
-    int64_t to_target = target - j;
+  take_turn ();
+  if (blockIdx.x == 0) {
+    if (loss != nullptr)
+      total_loss (m, max, sums, weights, loss);
+    return;
+  }
+#pragma unroll
+  for (int r = 0; r < LOSS_LOADS; r++)
+    if (from + r * LOSS_THREADS * V < n)
+      raw[r] = fetch<V, HALF> (logits, row * n + from + r * LOSS_THREADS * V);
+  int64_t target = target_column (labels[row], first, n);
+  float most = max[row], weight = weights[row], share = weight / sums[2 * row];
+#pragma unroll
+  for (int r = 0; r < LOSS_LOADS; r++) {
+    int64_t j = from + r * LOSS_THREADS * V, left = columns - j, to_target = target - j;
+    int count = left >= V ? V : left > 0 ? (int) left : 0;
+    if (j >= n)
+      break;
+    Vec<V> v = floats_of<V, HALF> (logits, raw[r]);
 #pragma unroll
     for (int l = 0; l < V; l++)
       v.x[l] = quick_exp (v.x[l] - most) * share;
@@ -419,27 +471,7 @@ __launch_bounds__ (LOSS_THREADS)
       for (int l = 0; l < V; l++)
         v.x[l] -= l == to_target ? weight : 0;
     store<V, HALF> (dlogits, row * n + j, v);
-  });
-}
-
-/* One block: the rows' losses are few beside their logits. */
-static __global__ void
-__launch_bounds__ (TOTAL_THREADS)
-    loss_total_kernel (int64_t m, const float *max, const float *sums, const float *weights, double *loss)
-{
-  __shared__ double parts[TOTAL_THREADS];
-  double sum = 0;
-
-  for (int64_t i = threadIdx.x; i < m; i += TOTAL_THREADS)
-    sum += weights[i] * (max[i] + log ((double) sums[2 * i]) - sums[2 * i + 1]);
-  parts[threadIdx.x] = sum;
-  for (int half = TOTAL_THREADS / 2; half > 0; half /= 2) {
-    __syncthreads ();
-    if ((int) threadIdx.x < half)
-      parts[threadIdx.x] += parts[threadIdx.x + half];
   }
-  if (threadIdx.x == 0)
-    *loss += parts[0];
 }
 
 cudaError_t
@@ -454,10 +486,10 @@ sp_dev_loss (int64_t m, int64_t n, int64_t columns, SpDevTensor logits, const fl
   if (m == 0 || n == 0)
     return cudaSuccess;
 
-  cudaError_t error = launch (LOSS_KERNEL (loss_kernel, width, are_half ({ logits, dlogits })), dim3 ((unsigned) m),
-                              row_threads (n, width, LOSS_THREADS), 0, stream, n, columns, logits, max, sums, labels,
-                              first, weights, dlogits);
-  if (error == cudaSuccess && loss != nullptr)
-    error = launch (loss_total_kernel, dim3 (1), TOTAL_THREADS, 0, stream, m, max, sums, weights, loss);
-  return error;
+  int64_t blocks = div_up (n, (int64_t) LOSS_LOADS * LOSS_THREADS * width);
+  if (m * blocks >= INT32_MAX)
+    return cudaErrorInvalidValue;
+  return launch_early (LOSS_KERNEL (loss_kernel, width, are_half ({ logits, dlogits })),
+                       dim3 ((unsigned) (m * blocks + 1)), LOSS_THREADS, 0, stream, m, n, columns, blocks, logits, max,
+                       sums, labels, first, weights, loss, dlogits);
 }

@@ -72,6 +72,7 @@ struct Decay {
 /* V columns of some rows. */
 template <int V, bool RATES> static __global__ void __launch_bounds__ (32 * WALK_WARPS) decay_kernel (Decay a)
 {
+  take_turn ();
   Walk walk (a.m, a.n, V, a.lanes, a.rows);
   Vec<V> bias = load_or<V> (a.bias, walk.column, 0), rate = {};
 
@@ -117,8 +118,8 @@ sp_dev_decay (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTensor 
   Decay a = { m, n, n / heads, rows_per_block (m), lanes, raw, bias, log_rate, gates, steps };
   auto kernel = width == 4 ? (has_rates ? decay_kernel<4, true> : decay_kernel<4, false>)
                            : (has_rates ? decay_kernel<1, true> : decay_kernel<1, false>);
-  return launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) row_blocks (m)), 32 * WALK_WARPS, 0,
-                 stream, a);
+  return launch_early (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) row_blocks (m)), 32 * WALK_WARPS,
+                       0, stream, a);
 }
 
 #define SUM_ROWS 2 /* of a thread at once */
@@ -181,10 +182,10 @@ template <int V, bool HALF, bool RATES, bool STEPS>
 static __global__ void __launch_bounds__ (32 * WALK_WARPS, HALF && !RATES ? 3 : 2) decay_bwd_kernel (DecayBwd a)
 {
   __shared__ float shared[2][WALK_WARPS][32][V];
+  take_turn ();
   Walk walk (a.m, a.n, V, a.lanes, a.rows);
   Vec<V> bias = load_or<V, HALF> (a.bias, walk.column, 0), rate = {}, biases = {}, rates = {};
 
-  release_next ();
   if (RATES)
     rate = rates_of<V> (a.log_rate, walk.column, a.each);
   for (int64_t row = walk.row; row < walk.end && walk.is_there; row += SUM_ROWS * walk.step) {
@@ -285,8 +286,8 @@ sp_dev_decay_bwd (int64_t m, int64_t n, int64_t heads, SpDevTensor raw, SpDevTen
   auto kernel = width == 8 && is_half ? decay_bwd_kernel_of<8, true> (has_rates, has_steps)
                 : width == 8          ? decay_bwd_kernel_of<8, false> (has_rates, has_steps)
                                       : decay_bwd_kernel_of<1, false> (has_rates, has_steps);
-  cudaError_t error =
-      launch (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) blocks), 32 * WALK_WARPS, 0, stream, a);
+  cudaError_t error = launch_early (kernel, dim3 ((unsigned) div_up (n, lanes * width), (unsigned) blocks),
+                                    32 * WALK_WARPS, 0, stream, a);
   return error == cudaSuccess ? add_decay_parts (a, blocks, dbias, dlog_rate, stream) : error;
 }
 
@@ -330,7 +331,7 @@ __launch_bounds__ (SKIP_THREADS) skip_sums_kernel (int64_t m, int64_t heads, int
   int64_t head = blockIdx.x, first = blockIdx.y * rows, count = (min (first + rows, m) - first) * n / V;
   float sum = 0;
 
-  release_next ();
+  take_turn ();
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < count; i += SKIP_THREADS) {
     int64_t row = divide (i, n / V), at = ((first + row) * heads + head) * n + (i - row * (n / V)) * V;
@@ -357,12 +358,12 @@ template <bool HALF>
 static __global__ void __launch_bounds__ (32 * WALK_WARPS, HALF ? 3 : 2) skip_bwd_kernel (SkipBwd a)
 {
   __shared__ float shared[WALK_WARPS][32][1];
+  take_turn ();
   Walk walk (a.m, a.heads * a.n, 8, a.lanes, a.rows);
   int64_t row_elements = a.heads * a.n, head = divide (walk.column, a.n);
   float scale = load1 (a.scale, head);
   Vec<1> sum = {};
 
-  release_next ();
   for (int64_t row = walk.row; row < walk.end && walk.is_there; row += SUM_ROWS * walk.step) {
     Raw<8> d[SUM_ROWS], value[SUM_ROWS], dvalue[SUM_ROWS];
 
@@ -422,12 +423,13 @@ sp_dev_skip_bwd (int64_t m, int64_t heads, int64_t n, SpDevTensor d, SpDevTensor
   if (has_head_lanes (n, width)) {
     SkipBwd a = { m, heads, n, rows, lanes, d, values, scale, dvalues, out, (float *) scratch };
     auto kernel = are_half ({ d, values, dvalues, out }) ? skip_bwd_kernel<true> : skip_bwd_kernel<false>;
-    error = launch (kernel, dim3 ((unsigned) div_up (heads * n, 8 * lanes), (unsigned) blocks), 32 * WALK_WARPS, 0,
-                    stream, a);
+    error = launch_early (kernel, dim3 ((unsigned) div_up (heads * n, 8 * lanes), (unsigned) blocks), 32 * WALK_WARPS,
+                          0, stream, a);
     return error == cudaSuccess ? add_parts (parts, 1, 1, stream) : error;
   }
-  error = launch (width == 8 ? skip_sums_kernel<8> : skip_sums_kernel<1>, dim3 ((unsigned) heads, (unsigned) blocks),
-                  SKIP_THREADS, 0, stream, m, heads, n, rows, d, values, (float *) scratch);
+  error =
+      launch_early (width == 8 ? skip_sums_kernel<8> : skip_sums_kernel<1>, dim3 ((unsigned) heads, (unsigned) blocks),
+                    SKIP_THREADS, 0, stream, m, heads, n, rows, d, values, (float *) scratch);
   if (error == cudaSuccess)
     error = add_parts (parts, 1, 1, stream);
   if (error == cudaSuccess)

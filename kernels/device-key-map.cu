@@ -221,6 +221,7 @@ __launch_bounds__ (MAP_THREADS, INPUT ? 3 : 4) key_map_lanes_kernel (KeyMap a, i
   float *cosine = angles, *sine = angles + rows * (a.k / 2);
   Raw<8> raw[MAP_ITEMS][2], input[MAP_ITEMS][2] = {};
 
+  take_turn ();
 #pragma unroll
   for (int p = 0; p < MAP_ITEMS; p++) {
     MapItem item = map_item (a, lanes, of_row, from, first + p * MAP_THREADS);
@@ -272,7 +273,7 @@ map_by_lanes (const KeyMap &a, cudaStream_t stream)
                 : needs_input ? key_map_lanes_kernel<true, true>
                               : key_map_lanes_kernel<true, false>;
 
-  return launch (kernel, dim3 ((unsigned) blocks), MAP_THREADS, bytes, stream, a, map_lanes (a), of_row, rows);
+  return launch_early (kernel, dim3 ((unsigned) blocks), MAP_THREADS, bytes, stream, a, map_lanes (a), of_row, rows);
 }
 
 /* --- other heads -------------------------------------------------------------------------------------------------- */

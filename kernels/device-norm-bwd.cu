@@ -19,52 +19,48 @@ first_row (int64_t m, int64_t block)
 
 #define BWD_THREADS 512
 #define BWD_ROW_BYTES (96 * 1024)   /* of dy, x and dr: more are not held */
-#define BWD_AHEAD_BYTES (72 * 1024) /* of as many rows as go in there, but of two if these are no more than the above */
+#define BWD_AHEAD_BYTES (48 * 1024) /* of as many rows as go in there, but of two if these are no more than the above */
 #define BWD_MOST_AHEAD 4
-#define KEPT_PIECES 2 /* of which the first pass's terms stay in registers for the second */
-
-/* The first element of a thread's piece of a row. */
-static __device__ inline int64_t
-piece_first (int r)
-{
-  return ((int64_t) r * blockDim.x + threadIdx.x) * 8;
-}
+#define LEAST_TWO 2048 /* features of a row of which a thread has two pieces: what it does once a row weighs less */
+#define KEPT_PIECES 2  /* of which the first pass's terms stay in registers for the second */
 
 static __device__ inline void
-copy_16 (uint4 *to, const void *from)
+copy_16 (uint32_t to, const void *from)
 {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t) __cvta_generic_to_shared (to)), "l"(from)
-               : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-/* Where a thread's pieces are: [ahead, operand, R, 1 or 2 halves, threads]. */
-template <int R, bool HALF> struct Slots {
-  uint4 *slots;
-  int row_units; /* of a row: uint4 for all threads */
+/* One operand's rows on their way: of each a thread's R pieces, of one or two halves, to a place of its own. */
+template <int R, bool HALF> struct Rows {
+  SpDevTensor t;
+  int at; /* of a row's slot, in units for all threads */
 
-  static __device__ int units (SpDevTensor t)
+  __device__ int shift () const
   {
-    return t.data == nullptr ? 0 : !HALF && t.dtype == SP_DEV_FP32 ? 2 : 1;
+    return !HALF && t.dtype == SP_DEV_FP32 ? 2 : 1;
   }
-
-  __device__ void copy (int slot, int offset, int r, SpDevTensor t, int64_t i) const
+  /* What the next operand's units begin with. */
+  __device__ int end () const
   {
-    uint4 *to = slots + slot * row_units + (offset + r * units (t)) * blockDim.x + threadIdx.x;
-    bool is_wide = !HALF && t.dtype == SP_DEV_FP32;
-    const char *from = (const char *) t.data + (i << (is_wide ? 2 : 1));
+    return t.data == nullptr ? at : at + R * shift ();
+  }
+  /* From element i on. */
+  __device__ void copy (uint32_t slot, int r, int64_t i) const
+  {
+    uint32_t to = slot + (at + r * shift ()) * blockDim.x * (uint32_t) sizeof (uint4);
+    const char *from = (const char *) t.data + (i << shift ());
 
     copy_16 (to, from);
-    if (is_wide)
-      copy_16 (to + blockDim.x, from + 16);
+    if (shift () == 2)
+      copy_16 (to + blockDim.x * (uint32_t) sizeof (uint4), from + 16);
   }
-
-  __device__ Vec<8> get (int slot, int offset, int r, SpDevTensor t) const
+  __device__ Vec<8> get (const uint4 *slot, int r) const
   {
-    const uint4 *from = slots + slot * row_units + (offset + r * units (t)) * blockDim.x + threadIdx.x;
+    const uint4 *from = slot + (at + r * shift ()) * blockDim.x;
     Raw<8> raw;
 
     raw.a = *from;
-    raw.b = !HALF && t.dtype == SP_DEV_FP32 ? from[blockDim.x] : uint4{};
+    raw.b = shift () == 2 ? from[blockDim.x] : uint4{};
     return floats_of<8, HALF> (t, raw);
   }
 };
@@ -110,25 +106,6 @@ two_row_block_sums (float *x, float *y, float *parts)
   *y = __shfl_sync (0xffffffffu, mine, 16);
 }
 
-template <int R, bool HALF>
-static __device__ inline void
-issue_row (const NormBwd &a, const Slots<R, HALF> &slots, int slot, int64_t row)
-{
-  int x_at = R * slots.units (a.dy), dr_at = x_at + R * slots.units (a.x);
-
-#pragma unroll
-  for (int r = 0; r < R; r++) {
-    int64_t j = piece_first (r);
-    if (row >= a.m || j >= a.n)
-      continue;
-    slots.copy (slot, 0, r, a.dy, row * a.n + j);
-    slots.copy (slot, x_at, r, a.x, row * a.n + j);
-    if (a.dr.data != nullptr)
-      slots.copy (slot, dr_at, r, a.dr, row * a.n + j);
-  }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
 /* cp.async.wait_group takes a constant. */
 static __device__ inline void
 wait_row (int ahead)
@@ -148,19 +125,6 @@ wait_row (int ahead)
   }
 }
 
-/* A block's sums, to its part. */
-template <int R>
-static __device__ inline void
-store_sums (const NormBwd &a, int sum, const Vec<8> (&sums)[R])
-{
-  SpDevTensor part = { a.parts + (blockIdx.x * (a.sums_gain + a.sums_bias) + sum) * a.n, SP_DEV_FP32 };
-
-#pragma unroll
-  for (int r = 0; r < R; r++)
-    if (piece_first (r) < a.n)
-      store<8> (part, piece_first (r), sums[r]);
-}
-
 /* What stands in a row's gradient for a piece: the gradient times the gain, and the normed element. */
 struct Terms {
   Vec<8> w, z;
@@ -170,36 +134,64 @@ struct Terms {
  * left out. */
 template <int R, bool HALF, bool CENTERED> struct Held {
   const NormBwd &a;
-  Slots<R, HALF> slots;
-  int x_at, dr_at; /* of the slots' operands */
+  int n, slot_units; /* slot_units: of a row */
+  uint4 *slots;      /* [ahead,units,threads], this thread's place */
+  int64_t next;      /* the first element of the row that is asked for next */
+  Rows<R, HALF> dy, x, dr;
   Raw<8> gain[R];
   Vec<8> dgain[R], dbias[R];
   Terms kept[R];
   float mean, scale; /* of the row */
 
-  __device__ Held (const NormBwd &bwd, uint4 *shared) : a (bwd), gain{}, dgain{}, dbias{}
+  __device__ Held (const NormBwd &bwd, int64_t row, uint4 *shared)
+      : a (bwd), n ((int) bwd.n), slots (shared + threadIdx.x),
+        next (row * bwd.n), dy{ bwd.dy, 0 }, x{ bwd.x, dy.end () }, dr{ bwd.dr, x.end () }, gain{}, dgain{}, dbias{}
   {
-    typedef Slots<R, HALF> S;
-
-    x_at = R * S::units (a.dy);
-    dr_at = x_at + R * S::units (a.x);
-    slots = { shared, (dr_at + R * S::units (a.dr)) * (int) blockDim.x };
+    slot_units = dr.end () * blockDim.x;
 #pragma unroll
     for (int r = 0; r < R; r++)
-      if (R <= KEPT_PIECES && a.gain.data != nullptr && piece_first (r) < a.n)
-        gain[r] = fetch<8, HALF> (a.gain, piece_first (r));
+      if (R <= KEPT_PIECES && a.gain.data != nullptr && has (r))
+        gain[r] = fetch<8, HALF> (a.gain, first (r));
   }
 
-  __device__ Terms terms (int slot, int r, Vec<8> *ret_d) const
+  /* The first element of a piece, and whether it is one. */
+  __device__ int first (int r) const
   {
-    Vec<8> d = slots.get (slot, 0, r, a.dy), x = slots.get (slot, x_at, r, a.x);
-    Vec<8> g = R <= KEPT_PIECES ? floats_of<8, HALF> (a.gain, gain[r]) : load_or<8, HALF> (a.gain, piece_first (r), 1);
+    return (r * blockDim.x + threadIdx.x) * 8;
+  }
+  __device__ bool has (int r) const
+  {
+    return first (r) < n;
+  }
+
+  /* Asks for the next row, if it is one. */
+  __device__ void issue (int slot, bool is_row)
+  {
+    uint32_t to = (uint32_t) __cvta_generic_to_shared (slots + slot * slot_units);
+
+#pragma unroll
+    for (int r = 0; r < R; r++)
+      if (is_row && has (r)) {
+        dy.copy (to, r, next + first (r));
+        x.copy (to, r, next + first (r));
+        if (dr.t.data != nullptr)
+          dr.copy (to, r, next + first (r));
+      }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    next += n;
+  }
+
+  __device__ Terms terms (const uint4 *slot, int r, Vec<8> *ret_d) const
+  {
+    Vec<8> d = dy.get (slot, r), in = x.get (slot, r);
+    Vec<8> g = R <= KEPT_PIECES ? floats_of<8, HALF> (a.gain, gain[r]) : load_or<8, HALF> (a.gain, first (r), 1);
+    float shift = -mean * scale;
     Terms t;
 
 #pragma unroll
     for (int l = 0; l < 8; l++) {
       t.w.x[l] = a.gain.data != nullptr ? g.x[l] * d.x[l] : d.x[l];
-      t.z.x[l] = (CENTERED ? x.x[l] - mean : x.x[l]) * scale;
+      t.z.x[l] = CENTERED ? in.x[l] * scale + shift : in.x[l] * scale;
     }
     *ret_d = d;
     return t;
@@ -213,9 +205,9 @@ template <int R, bool HALF, bool CENTERED> struct Held {
 #pragma unroll
     for (int r = 0; r < R; r++) {
       Vec<8> d;
-      if (piece_first (r) >= a.n)
+      if (!has (r))
         continue;
-      Terms t = terms (slot, r, &d);
+      Terms t = terms (slots + slot * slot_units, r, &d);
       if (R <= KEPT_PIECES)
         kept[r] = t;
 #pragma unroll
@@ -237,35 +229,48 @@ template <int R, bool HALF, bool CENTERED> struct Held {
   {
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      Vec<8> d;
-      if (piece_first (r) >= a.n)
+      Vec<8> d, past = {};
+      if (!has (r))
         continue;
-      Terms t = R <= KEPT_PIECES ? kept[r] : terms (slot, r, &d);
-      Vec<8> past = a.dr.data != nullptr ? slots.get (slot, dr_at, r, a.dr) : Vec<8>{};
+      Terms t = R <= KEPT_PIECES ? kept[r] : terms (slots + slot * slot_units, r, &d);
+      if (dr.t.data != nullptr)
+        past = dr.get (slots + slot * slot_units, r);
 #pragma unroll
       for (int l = 0; l < 8; l++)
         past.x[l] += scale * ((CENTERED ? t.w.x[l] - shift : t.w.x[l]) - t.z.x[l] * gz);
-      store<8, HALF> (a.dx, row * a.n + piece_first (r), past);
+      store<8, HALF> (a.dx, row * n + first (r), past);
     }
+  }
+
+  /* The block's sums, to its part. */
+  __device__ void store_sums (int sum, const Vec<8> (&sums)[R]) const
+  {
+    SpDevTensor part = { a.parts + (blockIdx.x * (a.sums_gain + a.sums_bias) + sum) * a.n, SP_DEV_FP32 };
+
+#pragma unroll
+    for (int r = 0; r < R; r++)
+      if (has (r))
+        store<8> (part, first (r), sums[r]);
   }
 };
 
 template <int R, bool HALF, bool CENTERED>
 static __global__ void
-__launch_bounds__ (BWD_THREADS, R == 1 ? 2 : 1) norm_bwd_held_kernel (NormBwd a, int ahead)
+__launch_bounds__ (BWD_THREADS, R == 1 && (HALF || !CENTERED) ? 2 : 1) norm_bwd_held_kernel (NormBwd a, int ahead)
 {
   extern __shared__ __align__ (16) unsigned char dynamic[];
   __shared__ float parts[2][2 * BWD_WARPS];
-  Held<R, HALF, CENTERED> held (a, (uint4 *) dynamic);
   int64_t first = first_row (a.m, blockIdx.x), end = first_row (a.m, blockIdx.x + 1);
   bool layernorm = CENTERED && a.layernorm;
   const float *means = a.stat, *scales = a.stat + (layernorm ? a.m : 0);
-  float next_mean = layernorm && first < end ? means[first] : 0, next_scale = first < end ? scales[first] : 0;
+  float of_row = 1 / (float) a.n, of_whole = 1 / a.whole;
   int slot = 0, turn = 0;
 
-  release_next ();
+  take_turn ();
+  Held<R, HALF, CENTERED> held (a, first, (uint4 *) dynamic);
+  float next_mean = layernorm && first < end ? means[first] : 0, next_scale = first < end ? scales[first] : 0;
   for (int i = 0; i < ahead; i++)
-    issue_row (a, held.slots, i, first + i < end ? first + i : a.m);
+    held.issue (i, first + i < end);
   for (int64_t row = first; row < end; row++) {
     float shift, gz;
 
@@ -283,16 +288,16 @@ __launch_bounds__ (BWD_THREADS, R == 1 ? 2 : 1) norm_bwd_held_kernel (NormBwd a,
       two_row_block_sums (&shift, &gz, parts[turn]);
     else
       gz = row_block_sum (gz, parts[turn]);
-    held.store_row (slot, row, layernorm ? shift / a.n : 0, gz / a.whole);
-    issue_row (a, held.slots, slot, row + ahead < end ? row + ahead : a.m);
+    held.store_row (slot, row, layernorm ? shift * of_row : 0, gz * of_whole);
+    held.issue (slot, row + ahead < end);
     slot = slot + 1 < ahead ? slot + 1 : 0;
     turn ^= 1;
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   if (a.sums_gain)
-    store_sums<R> (a, 0, held.dgain);
+    held.store_sums (0, held.dgain);
   if (CENTERED && a.sums_bias)
-    store_sums<R> (a, a.sums_gain, held.dbias);
+    held.store_sums (a.sums_gain, held.dbias);
 }
 
 /* Of a row, with R pieces a thread, in shared memory. */
@@ -318,7 +323,7 @@ launch_held (const NormBwd &a, int64_t blocks, int threads, size_t row_bytes, cu
 
   ahead = ahead < 2 && 2 * row_bytes <= BWD_ROW_BYTES ? 2 : ahead < 1 ? 1 : ahead;
   ahead = ahead > BWD_MOST_AHEAD ? BWD_MOST_AHEAD : ahead;
-  return launch (kernel, dim3 ((unsigned) blocks), threads, ahead * row_bytes, stream, a, (int) ahead);
+  return launch_early (kernel, dim3 ((unsigned) blocks), threads, ahead * row_bytes, stream, a, (int) ahead);
 }
 
 /* --- other rows --------------------------------------------------------------------------------------------------- */
@@ -396,11 +401,11 @@ norm_bwd_kernel (NormBwd a)
         part[i + l] = sums[i + l];
 }
 
-/* As others that sum rows have, but twice as many where a row is half as wide. */
+/* As many as an H100 has at once, or a few less, so that powers of two of rows go round evenly. */
 static int64_t
 bwd_blocks (int64_t m, int64_t n)
 {
-  int64_t most = n <= 1024 ? 4 * MOST_ROW_BLOCKS : n <= 2048 ? 2 * MOST_ROW_BLOCKS : MOST_ROW_BLOCKS;
+  int64_t most = n <= 1024 ? 1024 : n <= 2048 ? 512 : n <= 4096 ? 256 : 128;
 
   return m < most ? m : most;
 }
@@ -415,7 +420,10 @@ static cudaError_t
 start_bwd (const NormBwd &a, int64_t blocks, int width, size_t sum_bytes, cudaStream_t stream)
 {
   int64_t pieces = div_up (a.n, 8 * BWD_THREADS);
-  int held = pieces > 2 ? 4 : pieces > 1 ? 2 : 1, threads = row_threads (a.n, 8 * held, BWD_THREADS);
+  int held = pieces > 2                       ? 4
+             : pieces > 1 || a.n >= LEAST_TWO ? 2
+                                              : 1,
+      threads = row_threads (a.n, 8 * held, BWD_THREADS);
   size_t row_bytes = held_row_bytes (a, held, threads);
 
   if (width < 8 || pieces > held || row_bytes > BWD_ROW_BYTES)

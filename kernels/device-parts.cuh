@@ -26,6 +26,8 @@ static __global__ void __launch_bounds__ (32 * PARTS_ROWS) add_parts_kernel (Add
       a.parts + (int64_t) blockIdx.z * a.blocks * a.stride + (blockIdx.y == 0 ? a.first[0] : a.first[1]) + j;
   float sum = 0;
 
+  if (blockIdx.x * 32ll >= n)
+    return;
   wait_for_grid ();
   if (j < n)
 #pragma unroll 8
@@ -49,5 +51,5 @@ add_parts (const AddParts &a, int n_sums, int64_t batch, cudaStream_t stream)
   return launch_early (add_parts_kernel,
                        dim3 ((unsigned) div_up (n_sums > 1 && a.n[1] > a.n[0] ? a.n[1] : a.n[0], 32), (unsigned) n_sums,
                              (unsigned) batch),
-                       32 * PARTS_ROWS, stream, a);
+                       32 * PARTS_ROWS, 0, stream, a);
 }

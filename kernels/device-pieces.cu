@@ -1,39 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows cut in pieces and joined, the features of linear attention, and the parts of an all-to-all. */
+#include "kernels/device-several.cuh"
 #include "kernels/device-unary.cuh"
 
 /* --- moves -------------------------------------------------------------------------------------------------------- */
 
-#define MOVE_THREADS 256
-#define MOVE_LOADS 2 /* of a thread, both under way before either is stored */
-
 /* f.from (i) and f.to (i): where elements i .. i + 7 lie, and where they go. */
-template <typename F>
-static __global__ void
-__launch_bounds__ (MOVE_THREADS) move_kernel (F f, int64_t vectors)
-{
-  int64_t first = (int64_t) blockIdx.x * MOVE_LOADS * MOVE_THREADS + threadIdx.x;
-  uint4 raw[MOVE_LOADS];
+template <typename F> struct Move {
+  F f;
+  typedef uint4 Fetched;
 
-#pragma unroll
-  for (int p = 0; p < MOVE_LOADS; p++)
-    raw[p] = *(const uint4 *) f.from (8 * min (first + p * MOVE_THREADS, vectors - 1));
-#pragma unroll
-  for (int p = 0; p < MOVE_LOADS; p++)
-    if (first + p * MOVE_THREADS < vectors)
-      *(uint4 *) f.to (8 * (first + p * MOVE_THREADS)) = raw[p];
-}
+  __device__ uint4 fetch (int64_t i) const
+  {
+    return *(const uint4 *) f.from (i);
+  }
+  __device__ void put (int64_t i, uint4 raw) const
+  {
+    *(uint4 *) f.to (i) = raw;
+  }
+};
 
 /* What only moves: n elements, of which bf16 stay as they are. */
 template <typename F>
 static cudaError_t
 move (const F &f, int64_t n, bool is_half, int width, cudaStream_t stream)
 {
-  int64_t blocks = div_up (n / 8, MOVE_LOADS * MOVE_THREADS);
-
-  if (n > 0 && is_half && width == 8 && blocks <= INT32_MAX)
-    return launch (move_kernel<F>, dim3 ((unsigned) blocks), MOVE_THREADS, 0, stream, f, n / 8);
-  return each (f, n, width, stream);
+  return is_half && width == 8 ? each_several (Move<F>{ f }, n, stream) : each (f, n, width, stream);
 }
 
 static __device__ inline uint16_t *

@@ -201,18 +201,24 @@ store1 (SpDevTensor t, int64_t i, float x)
   store<1> (t, i, { { x } });
 }
 
+template <int V>
+static __device__ inline Vec<V>
+all_of (float x)
+{
+  Vec<V> v;
+
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    v.x[j] = x;
+  return v;
+}
+
 /* The value where the operand is absent. */
 template <int V, bool HALF = false>
 static __device__ inline Vec<V>
 load_or (SpDevTensor t, int64_t i, float absent)
 {
-  if (t.data != nullptr)
-    return load<V, HALF> (t, i);
-  Vec<V> v;
-#pragma unroll
-  for (int j = 0; j < V; j++)
-    v.x[j] = absent;
-  return v;
+  return t.data != nullptr ? load<V, HALF> (t, i) : all_of<V> (absent);
 }
 
 /* Two neighbours, i even; of data aligned to both. */
@@ -254,23 +260,31 @@ div_up (int64_t a, int64_t b)
   return (a + b - 1) / b;
 }
 
+/* Beyond the default of 48 KiB, of which the kernel's own arrays take some, shared memory has to be asked for. */
+template <typename Kernel>
+static cudaError_t
+allow_shared (Kernel kernel, size_t bytes)
+{
+  return bytes > 32 * 1024
+             ? cudaFuncSetAttribute ((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) bytes)
+             : cudaSuccess;
+}
+
 template <typename... Params, typename... Args>
 static cudaError_t
 launch (void (*kernel) (Params...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream, Args... args)
 {
-  /* Beyond the default of 48 KiB, of which the kernel's own arrays take some, it has to be asked for. */
-  if (shared_bytes > 32 * 1024) {
-    cudaError_t error =
-        cudaFuncSetAttribute ((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_bytes);
-    if (error != cudaSuccess)
-      return error;
-  }
+  cudaError_t error = allow_shared (kernel, shared_bytes);
+
+  if (error != cudaSuccess)
+    return error;
   kernel<<<grid, threads, shared_bytes, stream>>> (static_cast<Params> (args)...);
   return cudaGetLastError ();
 }
 
-/* A kernel of several in a row may start before the one before it is over, from sm_90 on: that calls release_next, and
- * the kernel itself, which launch_early starts, wait_for_grid before it reads what was written. */
+/* A kernel may start while the one before it in its stream runs out, from sm_90 on, so that the card is not empty
+ * meanwhile: launch_early starts it so, and it must wait_for_grid before it reads or writes what others do; then all that
+ * came before is over. That the one before calls release_next lets it start as soon as that one's last blocks have. */
 static __device__ inline void
 release_next ()
 {
@@ -287,15 +301,26 @@ wait_for_grid ()
 #endif
 }
 
+/* Of a kernel that does both at once. */
+static __device__ inline void
+take_turn ()
+{
+  release_next ();
+  wait_for_grid ();
+}
+
 template <typename... Params, typename... Args>
 static cudaError_t
-launch_early (void (*kernel) (Params...), dim3 grid, int threads, cudaStream_t stream, Args... args)
+launch_early (void (*kernel) (Params...), dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
+              Args... args)
 {
   cudaLaunchAttribute early = {};
   cudaLaunchConfig_t config = {};
   int device = 0, major = 0;
-  cudaError_t error = cudaGetDevice (&device);
+  cudaError_t error = allow_shared (kernel, shared_bytes);
 
+  if (error == cudaSuccess)
+    error = cudaGetDevice (&device);
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device);
   if (error != cudaSuccess)
@@ -304,6 +329,7 @@ launch_early (void (*kernel) (Params...), dim3 grid, int threads, cudaStream_t s
   early.val.programmaticStreamSerializationAllowed = 1;
   config.gridDim = grid;
   config.blockDim = dim3 ((unsigned) threads);
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = major >= 9 ? 1 : 0;
@@ -318,6 +344,7 @@ __launch_bounds__ (EACH_THREADS) each_kernel (F f, int64_t n)
 {
   int64_t stride = (int64_t) gridDim.x * EACH_THREADS;
 
+  take_turn ();
   for (int64_t i = (int64_t) blockIdx.x * EACH_THREADS + threadIdx.x; i < n; i += stride)
     f.template at<V> (i * V);
 }
@@ -333,8 +360,8 @@ each (const F &f, int64_t n, int width, cudaStream_t stream)
     return cudaSuccess;
   if (blocks > INT32_MAX)
     blocks = INT32_MAX;
-  return width == 8 ? launch (each_kernel<8, F>, dim3 ((unsigned) blocks), EACH_THREADS, 0, stream, f, vectors)
-                    : launch (each_kernel<1, F>, dim3 ((unsigned) blocks), EACH_THREADS, 0, stream, f, vectors);
+  return width == 8 ? launch_early (each_kernel<8, F>, dim3 ((unsigned) blocks), EACH_THREADS, 0, stream, f, vectors)
+                    : launch_early (each_kernel<1, F>, dim3 ((unsigned) blocks), EACH_THREADS, 0, stream, f, vectors);
 }
 
 /* --- sums --------------------------------------------------------------------------------------------------------- */

@@ -54,6 +54,6 @@ each_four (const F &f, int64_t n, cudaStream_t stream)
 
   if (n == 0)
     return cudaSuccess;
-  return launch (each_kernel<4, F>, dim3 ((unsigned) (blocks > INT32_MAX ? INT32_MAX : blocks)), EACH_THREADS, 0,
-                 stream, f, n / 4);
+  return launch_early (each_kernel<4, F>, dim3 ((unsigned) (blocks > INT32_MAX ? INT32_MAX : blocks)), EACH_THREADS, 0,
+                       stream, f, n / 4);
 }

@@ -12,20 +12,21 @@
 
 /* Threads that share a row, and R pieces of each. */
 template <int R, bool WARP, bool HALF> struct Row {
-  int64_t row, n;
-  int thread, threads;
+  int64_t row, at; /* at: the row's first element */
+  int n, thread, threads;
 
-  __device__ Row (int64_t elements) : n (elements)
+  __device__ Row (int64_t elements) : n ((int) elements)
   {
     row = WARP ? blockIdx.x * (int64_t) ROW_WARPS + threadIdx.x / 32 : blockIdx.x;
+    at = row * elements;
     thread = WARP ? threadIdx.x % 32 : threadIdx.x;
     threads = WARP ? 32 : blockDim.x;
   }
 
   /* The first element of a piece, and whether it is one. */
-  __device__ int64_t first (int r) const
+  __device__ int first (int r) const
   {
-    return ((int64_t) r * threads + thread) * 8;
+    return (r * threads + thread) * 8;
   }
   __device__ bool has (int r) const
   {
@@ -37,7 +38,22 @@ template <int R, bool WARP, bool HALF> struct Row {
 #pragma unroll
     for (int r = 0; r < R; r++)
       if (has (r))
-        raw[r] = fetch<8, HALF> (t, row * n + first (r));
+        raw[r] = fetch<8, HALF> (t, at + first (r));
+  }
+
+  /* Elements of the row that a warp of its threads has. */
+  __device__ int in_warp (int warp) const
+  {
+    int count = 0;
+
+    if (WARP)
+      return n;
+    if (n == R * threads * 8)
+      return R * 32 * 8;
+#pragma unroll
+    for (int r = 0; r < R; r++)
+      count += min (max (n - (r * threads + warp * 32) * 8, 0), 32 * 8);
+    return count;
   }
 
   __device__ float sum (float x, float *parts) const
@@ -45,6 +61,34 @@ template <int R, bool WARP, bool HALF> struct Row {
     return WARP ? warp_sum (x) : block_sum (x, parts);
   }
 };
+
+/* Sums of a row by its warps. */
+#define MOST_ROW_WARPS 16
+
+static __device__ inline float
+half_warp_sum (float x)
+{
+#pragma unroll
+  for (int offset = MOST_ROW_WARPS / 2; offset > 0; offset /= 2)
+    x += __shfl_xor_sync (0xffffffffu, x, offset);
+  return x;
+}
+
+/* Of all threads of the row, given to all, once in a kernel. */
+template <bool WARP>
+static __device__ inline float
+row_total (float x, float2 *parts)
+{
+  int warp = threadIdx.x % MOST_ROW_WARPS;
+
+  x = warp_sum (x);
+  if (WARP)
+    return x;
+  if (threadIdx.x % 32 == 0)
+    parts[threadIdx.x / 32].x = x;
+  __syncthreads ();
+  return half_warp_sum (warp < (int) blockDim.x / 32 ? parts[warp].x : 0);
+}
 
 /* Starts f.start<R, WARP> (blocks, threads) if rows are held. */
 template <typename F>

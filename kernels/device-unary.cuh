@@ -39,6 +39,18 @@ silu (float x)
   return x * sigmoid (x);
 }
 
+/* Of two, with one reciprocal, of the product. */
+static __device__ inline void
+sigmoids (float x, float y, float *ret_x, float *ret_y)
+{
+  const float most = 60; /* binary orders: so that the product is no infinity; what is beyond is 1e-18 */
+  float a = 1 + exp2_fast (fminf (-LOG2_E * x, most)), b = 1 + exp2_fast (fminf (-LOG2_E * y, most));
+  float both = reciprocal_fast (a * b);
+
+  *ret_x = both * b;
+  *ret_y = both * a;
+}
+
 static __device__ inline float
 silu_slope (float x)
 {

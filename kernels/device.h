@@ -10,7 +10,9 @@
  *
  * Call. Every function launches on `stream` and returns at once: cudaSuccess, cudaErrorInvalidValue for a dtype or a
  * size that it has no kernel for (then nothing was launched), or what the launch gave. Nothing is allocated, nothing
- * waits, so all of them can be captured into a graph. Scratch is the caller's, of at least as many bytes as the
+ * waits, so all of them can be captured into a graph. From compute capability 9.0 on a kernel may be there before the one
+ * before it in its stream is over (programmatic dependent launch); it waits for that before it touches memory, so that
+ * streams and events mean what they always do. Scratch is the caller's, of at least as many bytes as the
  * function beside it says, aligned to 256; its contents mean nothing before and after. It may be NULL where that
  * function says 0.
  *

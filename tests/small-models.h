@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Models that a rehearsal can run, and a layout written as overrides of the default. */
+/* Models that a rehearsal can run, a layout written as overrides of the default, and a device and cluster of round numbers
+ * for them. */
 
 #include "models/estimate/estimate.h"
 #include "models/layout.h"
@@ -220,4 +221,37 @@ small_framework (gboolean fused)
                             .loss_copies = fused };
 
   return framework;
+}
+
+/* Round numbers of no card, so that a step has some of each term. */
+static inline SpDevice
+small_device (double memory_bytes)
+{
+  return (SpDevice){ .peak_bf16_flops_per_s = { 1e14 },
+                     .memory_bytes = { memory_bytes },
+                     .memory_bytes_per_s = { 1e12 },
+                     .sms = { 100 },
+                     .launch_s = { 1e-6 },
+                     .gemm_efficiency = { 0.8 },
+                     .attention_efficiency = { 0.7 },
+                     .attention_backward_efficiency = { 0.6 },
+                     .linear_efficiency = { 0.1 },
+                     .memory_efficiency = { 0.9 },
+                     .link_bytes_per_s = { 2e11 },
+                     .overlap_slowdown = { 0.1 } };
+}
+
+static inline SpCluster
+small_cluster (SpDevice *device, gint32 nodes, gint32 gpus_per_node)
+{
+  return (SpCluster){ .name = (char *) "test",
+                      .device = device,
+                      .nodes = nodes,
+                      .gpus_per_node = gpus_per_node,
+                      .link_efficiency = { 0.8 },
+                      .link_latency_s = { 3e-6 },
+                      .nics = { 1 },
+                      .nic_bytes_per_s = { 1e10 },
+                      .network_efficiency = { 0.8 },
+                      .network_latency_s = { 2e-5 } };
 }

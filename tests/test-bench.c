@@ -159,6 +159,7 @@ test_wrong (void)
   for (guint i = 0; i < G_N_ELEMENTS (wrong); i++) {
     g_autoptr (GError) error = NULL;
     g_assert_null (sp_bench_select ((char **) (const char *[]){ "copy", wrong[i].name, NULL }, &error));
+    g_assert_error (error, G_OPTION_ERROR, G_OPTION_ERROR_BAD_VALUE);
     g_assert_nonnull (strstr (error->message, wrong[i].word));
     g_assert_null (strchr (error->message, '\n'));
   }

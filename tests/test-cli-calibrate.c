@@ -4,7 +4,7 @@
 #include "tests/cli-run.h"
 
 /* What it was started with is in `calls`. For one GPU it leaves out what takes long to fit. DIE is the command, or the
- * program of an execution, that fails. */
+ * program of an execution, that fails, with STATUS. */
 static const char script[] = "#!/bin/sh\n"
                              "echo \"$@\" >> calls\n"
                              "command=$1; shift; program=; output=\n"
@@ -16,7 +16,8 @@ static const char script[] = "#!/bin/sh\n"
                              "  esac\n"
                              "done\n"
                              "if [ \"$DIE\" = \"$command\" ] || [ \"$DIE\" = \"$program\" ]; then\n"
-                             "  printf 'repeat 1 of 5\\rseqpar-measure: rank 1: %s broke\\n' \"$command\" >&2; exit 1\n"
+                             "  printf 'repeat 1 of 5\\rseqpar-measure: rank 1: %s broke\\n' \"$command\" >&2\n"
+                             "  exit ${STATUS:-1}\n"
                              "fi\n"
                              "[ \"$DIE\" = \"$command-killed\" ] && kill -9 $$\n"
                              "take () {\n"
@@ -162,6 +163,7 @@ test_dies (void)
         g_strdup_printf ("seqpar-measure %s: rank 1: %s broke; what was measured is kept in", command, command);
     const char *const words[] = { line, FOLDER, "goes on", NULL };
     g_setenv ("DIE", steps[i], TRUE);
+    g_setenv ("STATUS", i == 0 ? "2" : "1", TRUE); /* wrong usage fails as all else does */
     g_auto (Run) dead = run_cli ("calibrate", "h200-1x2", "-o", OUTPUT);
     if (is_without_gsl (&dead))
       return;

@@ -101,6 +101,28 @@ test_collectives (void)
   }
 }
 
+/* In several calls every byte is paid for once, and what is fixed each time; whether or not the calls divide the bytes. */
+static void
+test_calls (void)
+{
+  static const SpOpKind kinds[] = { SP_OP_ALL_GATHER, SP_OP_REDUCE_SCATTER, SP_OP_ALL_REDUCE };
+  SpCost quick, slow;
+
+  set_paths (&quick, PLAIN, 0);
+  set_paths (&slow, PLAIN, 1e-6);
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    for (gint32 calls = 2; calls < 12; calls++) {
+      double fixed_s, one_fixed_s;
+      SpOp op = { .kind = kinds[i], .group = SP_GROUP_ULYSSES, .bytes = 113160, .batch = calls };
+      double once_s = message_seconds (&quick, kinds[i], SP_GROUP_ULYSSES, op.bytes);
+      g_assert_true (is_equal (sp_cost_op (&quick, &op), once_s, 1e-12));
+      sp_cost_op_parts (&slow, &op, &fixed_s, NULL);
+      SpOp one = { .kind = kinds[i], .group = SP_GROUP_ULYSSES, .bytes = op.bytes / calls };
+      sp_cost_op_parts (&slow, &one, &one_fixed_s, NULL);
+      g_assert_true (is_equal (fixed_s, calls * one_fixed_s, 1e-12));
+    }
+}
+
 /* A larger message takes longer, but in no larger proportion: so there is no jump where one protocol or algorithm
  * takes over from another. And in the limit of bandwidth an all-reduce is two gathers. */
 static void
@@ -512,6 +534,7 @@ main (int argc, char **argv)
   g_test_init (&argc, &argv, NULL);
   g_test_set_nonfatal_assertions ();
   g_test_add_func ("/cost/collectives", test_collectives);
+  g_test_add_func ("/cost/calls", test_calls);
   g_test_add_func ("/cost/continuity", test_continuity);
   g_test_add_func ("/cost/nvls", test_nvls);
   g_test_add_func ("/cost/simple-network", test_simple_network);

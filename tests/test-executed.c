@@ -3,14 +3,11 @@
 
 #include <string.h>
 
-#define HEAD                                                                                                           \
-  "# seqpar-executed: 1\n# card: A card\n"                                                                             \
-  "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s\n"
-
-#define SAID_HEAD                                                                                                      \
-  "# seqpar-executed: 1\n# power_limit_w: 700\n"                                                                       \
-  "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s,"   \
-  "clock_hz,power_w,temperature_c,throttle\n"
+#define COLUMNS                                                                                                        \
+  "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,bytes,repeat,start_s,end_s"
+#define SAID_COLUMNS COLUMNS ",clock_hz,power_w,temperature_c,throttle\n"
+#define HEAD "# seqpar-executed: 1\n# card: A card\n" COLUMNS "\n"
+#define SAID_HEAD "# seqpar-executed: 1\n# power_limit_w: 700\n" SAID_COLUMNS
 
 /* Two runs; of the first the middle of three steps, the fullest rank and what most hands over; of the second no rank says
  * anything. */
@@ -66,10 +63,7 @@ test_read (void)
 static void
 test_own (void)
 {
-  static const char said[] = "# seqpar-executed: 2\n"
-                             "program,rank,row,name,queue,phase,layer,micro_batch,group,m,n,k,batch,heads,kv_heads,"
-                             "bytes,repeat,start_s,end_s,clock_hz,power_w,temperature_c,throttle\n"
-                             "a.prog,0,exposed,,,,0,,,0,,,,,,0,0,0,0.005,,,,\n"
+  static const char said[] = "# seqpar-executed: 2\n" SAID_COLUMNS "a.prog,0,exposed,,,,0,,,0,,,,,,0,0,0,0.005,,,,\n"
                              "a.prog,0,exposed-transfer,,,,0,,,0,,,,,,0,0,0,0.003,,,,\n"
                              "a.prog,0,wait,all-gather,,,0,,,7,,,,,,0,0,0.003,0.005,,,,\n"
                              "a.prog,0,waited,all-gather,data,gather,1,-1,data,0,0,0,0,0,0,64,2,0,0.001,,,,\n"

@@ -20,29 +20,40 @@ sum_of (const SpTime axes[SP_N_AXES])
 static const DrawLimits any = { DRAW_ANY, FALSE,    { 1, 3 },        { 1, 3 },         { 1, 4 },      { 1, 4 },
                                 { 1, 4 }, { 1, 6 }, .experts = TRUE, .families = TRUE, .eager = TRUE, .slices = TRUE };
 
-/* It is a part of the waits, folded or not. */
+/* It is a part of the waits; and of a role what each of its ranks has by itself, up to the dates' rounding. */
 static void
 test_any (void)
 {
   g_autoptr (GRand) rand = draw_rand_new ();
-  guint some = 0;
+  guint some = 0, folded = 0;
 
   for (guint i = 0; i < DRAWS; i++) {
-    g_auto (SpSimulated) s = { 0 };
+    g_auto (SpSimulated) one = { 0 };
+    g_auto (SpSimulated) each = { 0 };
     Draw d;
     Machine m;
     draw_legal (rand, &any, &d);
     draw_machine (rand, sp_layout_world (&d.layout, d.arch), draw_slowdown (rand), &m);
-    simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = i % 2 }, NULL, &s);
-    for (gint32 r = 0; r < s.run->n_roles; r++) {
-      const SpRoleReport *role = &s.run->roles[r];
+    simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = FALSE }, NULL, &one);
+    simulate_on (&d, &m, &(SpSimulateOptions){ .unfolded = TRUE }, NULL, &each);
+    folded += one.run->n_roles < each.run->n_roles;
+    for (gint32 r = 0; r < each.run->n_roles; r++) {
+      const SpRoleReport *rank = &each.run->roles[r], *role = &one.run->roles[one.roles->of_rank[rank->rank]];
+      g_assert_true (rank->late >= 0 && rank->late <= sum_of (rank->exposed));
       g_assert_true (role->late >= 0 && role->late <= sum_of (role->exposed));
       some += role->late > 0;
+      if (ABS (role->late - rank->late) > (SpTime) each.run->n_events) {
+        draw_simulation_describe (&d, &m);
+        g_test_message ("rank %d: late %" G_GINT64_FORMAT " ps, its role %" G_GINT64_FORMAT " ps", rank->rank,
+                        rank->late, role->late);
+        g_test_fail ();
+      }
     }
     draw_clear (&d);
   }
-  g_test_message ("%u ranks wait for others", some);
+  g_test_message ("%u ranks wait for others; %u of %d folded", some, folded, DRAWS);
   g_assert_cmpuint (some, >, 0);
+  g_assert_cmpuint (folded, >, DRAWS / 2);
 }
 
 /* --- two GPUs ----------------------------------------------------------------------------------------------------- */

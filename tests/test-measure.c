@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* seqpar-measure where it has nothing to measure: one line on stderr, exit status 1, no file. */
+/* seqpar-measure where it has nothing to measure: one line on stderr, no file, and an exit status that tells wrong usage (2)
+ * from what is not there (1). */
 #include <glib/gstdio.h>
 #include <string.h>
 
@@ -27,7 +28,22 @@ static const Wrong wrong[] = {
   { "bench -o OUT norn", "the nearest is norm" },
   { "bench -o OUT --repeats 0", "--repeats" },
   { "bench -o OUT --list norn", "--list has all" },
+  { "gpus all", "all: gpus takes options alone" },
+  { "bench --reps 3 -o OUT", "Unknown option --reps" },
+  { "sweep -o OUT --repeats 1x", "1x" },
+  { "sweep -o OUT --what h\xc3\xb6pfe", "ASCII" },
+  { "sweep -o -", "-o -: the name of a CSV" },
+  { "kernels --beside broadcast -o OUT step.prog", "--beside broadcast: send-receive" },
 };
+
+/* Right words, of files that are not there. */
+static const Wrong lacking[] = {
+  { "sweep -o OUT --shapes OUT.shapes", ".shapes" },
+  { "kernels -o OUT OUT.prog", ".prog" },
+};
+
+/* Of more GPUs than a machine has. */
+static const Wrong many = { "sweep -o OUT --what launch --gpus 9999", "--gpus 9999: this machine has" };
 
 static int
 run (const char *args, const char *out, char **ret_stderr)
@@ -45,16 +61,16 @@ run (const char *args, const char *out, char **ret_stderr)
 }
 
 static void
-test_wrong (void)
+check (const Wrong *rows, guint n, int status)
 {
   g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *out = g_build_filename (folder, "a.csv", NULL);
 
-  for (guint i = 0; i < G_N_ELEMENTS (wrong); i++) {
+  for (guint i = 0; i < n; i++) {
     g_autofree char *said = NULL;
-    g_assert_cmpint (run (wrong[i].args, out, &said), ==, 1 << 8);
+    g_assert_cmpint (run (rows[i].args, out, &said), ==, status << 8);
     g_test_message ("%s", said);
     g_assert_true (g_str_has_prefix (said, "seqpar-measure: "));
-    g_assert_nonnull (strstr (said, wrong[i].word));
+    g_assert_nonnull (strstr (said, rows[i].word));
     g_assert_true (strchr (said, '\n') == said + strlen (said) - 1);
     g_assert_false (g_file_test (out, G_FILE_TEST_EXISTS));
   }
@@ -62,14 +78,27 @@ test_wrong (void)
 }
 
 static void
-test_without_gpu (void)
+test_wrong (void)
+{
+  check (wrong, G_N_ELEMENTS (wrong), 2);
+}
+
+static void
+test_lacking (void)
+{
+  check (lacking, G_N_ELEMENTS (lacking), 1);
+}
+
+/* There is no GPU, or not as many. */
+static void
+test_gpus (void)
 {
   g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *out = g_build_filename (folder, "a.csv", NULL);
   g_autofree char *said = NULL;
   int status = run ("sweep -o OUT --what launch --repeats 1 --gpus 1", out, &said);
 
   if (status == 0)
-    g_test_skip ("there is a GPU");
+    check (&many, 1, 1);
   else {
     g_assert_cmpint (status, ==, 1 << 8);
     g_assert_nonnull (strstr (said, "no GPU was found"));
@@ -120,7 +149,8 @@ main (int argc, char **argv)
 {
   g_test_init (&argc, &argv, NULL);
   g_test_add_func ("/measure/wrong", test_wrong);
-  g_test_add_func ("/measure/without-gpu", test_without_gpu);
+  g_test_add_func ("/measure/lacking", test_lacking);
+  g_test_add_func ("/measure/gpus", test_gpus);
   g_test_add_func ("/measure/bench-list", test_list);
   g_test_add_func ("/measure/full-disk", test_full_disk);
   return g_test_run ();

@@ -30,28 +30,8 @@ world_init (World *w, GRand *rand)
   memset (w, 0, sizeof *w);
   w->arch = small_model (models[g_rand_int_range (rand, 0, G_N_ELEMENTS (models))]);
   w->framework = small_framework (TRUE);
-  w->device = (SpDevice){ .peak_bf16_flops_per_s = { 1e14 },
-                          .memory_bytes = { pow (10, g_rand_double_range (rand, 5.7, 8)) },
-                          .memory_bytes_per_s = { 1e12 },
-                          .sms = { 100 },
-                          .launch_s = { 1e-6 },
-                          .gemm_efficiency = { 0.8 },
-                          .attention_efficiency = { 0.7 },
-                          .attention_backward_efficiency = { 0.6 },
-                          .linear_efficiency = { 0.1 },
-                          .memory_efficiency = { 0.9 },
-                          .link_bytes_per_s = { 2e11 },
-                          .overlap_slowdown = { 0.1 } };
-  w->cluster = (SpCluster){ .name = (char *) "test",
-                            .device = &w->device,
-                            .nodes = g_rand_int_range (rand, 1, 3),
-                            .gpus_per_node = 2,
-                            .link_efficiency = { 0.8 },
-                            .link_latency_s = { 3e-6 },
-                            .nics = { 1 },
-                            .nic_bytes_per_s = { 1e10 },
-                            .network_efficiency = { 0.8 },
-                            .network_latency_s = { 2e-5 } };
+  w->device = small_device (pow (10, g_rand_double_range (rand, 5.7, 8)));
+  w->cluster = small_cluster (&w->device, g_rand_int_range (rand, 1, 3), 2);
   if (g_rand_boolean (rand)) {
     w->cluster.host_bytes_per_s.value = 2e10;
     w->cluster.host_memory_bytes_per_s.value = 1e11;

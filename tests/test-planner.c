@@ -45,28 +45,8 @@ world_init (World *w, const Question *q)
 {
   w->arch = small_model (q->model);
   w->framework = small_framework (TRUE);
-  w->device = (SpDevice){ .peak_bf16_flops_per_s = { 1e14 },
-                          .memory_bytes = { q->memory_bytes },
-                          .memory_bytes_per_s = { 1e12 },
-                          .sms = { 100 },
-                          .launch_s = { 1e-6 },
-                          .gemm_efficiency = { 0.8 },
-                          .attention_efficiency = { 0.7 },
-                          .attention_backward_efficiency = { 0.6 },
-                          .linear_efficiency = { 0.1 },
-                          .memory_efficiency = { 0.9 },
-                          .link_bytes_per_s = { 2e11 },
-                          .overlap_slowdown = { 0.1 } };
-  w->cluster = (SpCluster){ .name = (char *) "test",
-                            .device = &w->device,
-                            .nodes = q->nodes,
-                            .gpus_per_node = q->gpus_per_node,
-                            .link_efficiency = { 0.8 },
-                            .link_latency_s = { 3e-6 },
-                            .nics = { 1 },
-                            .nic_bytes_per_s = { 1e10 },
-                            .network_efficiency = { 0.8 },
-                            .network_latency_s = { 2e-5 } };
+  w->device = small_device (q->memory_bytes);
+  w->cluster = small_cluster (&w->device, q->nodes, q->gpus_per_node);
   sp_estimator_init (&w->estimator, w->arch, &w->cluster, &w->framework, SP_MFU_SEQPAR);
   w->question = (SpPlanQuestion){
     .sequence = q->sequence, .global_batch = q->global_batch, .top = 10, .causal = TRUE, .base = SP_LAYOUT_DEFAULT

@@ -167,18 +167,8 @@ test_volumes (void)
 {
   static const SpLayout layouts[] = { LAYOUT (.pipeline = 2, .tensor = 2, .zero = 0),
                                       LAYOUT (.pipeline = 2, .tensor = 2, .zero = 0, .slices = 4) };
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 },
-                      .memory_bytes = { 1e9 },
-                      .memory_bytes_per_s = { 1e12 },
-                      .sms = { 100 },
-                      .gemm_efficiency = { 0.8 },
-                      .attention_efficiency = { 0.7 },
-                      .attention_backward_efficiency = { 0.6 },
-                      .memory_efficiency = { 0.9 },
-                      .link_bytes_per_s = { 2e11 } };
-  SpCluster cluster = {
-    .name = (char *) "test", .device = &device, .nodes = 1, .gpus_per_node = 4, .link_efficiency = { 0.8 }
-  };
+  SpDevice device = small_device (1e9);
+  SpCluster cluster = small_cluster (&device, 1, 4);
   SpEstimate e[2];
 
   for (guint i = 0; i < 2; i++) {

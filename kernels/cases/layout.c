@@ -10,12 +10,13 @@ typedef struct {
 } Rope;
 
 static const Rope ropes[] = {
-  { 1, 2, 1, 1, 2, FALSE, FALSE },    { 5, 64, 4, 2, 64, FALSE, FALSE },  { 7, 64, 3, 1, 0, FALSE, TRUE },
-  { 9, 128, 4, 4, 32, FALSE, TRUE },  { 5, 40, 4, 2, 24, FALSE, FALSE },  { 6, 24, 2, 1, 16, TRUE, FALSE },
-  { 7, 128, 4, 2, 128, TRUE, TRUE },  { 300, 16, 3, 1, 10, TRUE, FALSE }, { 265, 6, 2, 2, 4, TRUE, TRUE },
-  { 3, 256, 5, 1, 64, TRUE, FALSE },  { 6, 64, 4, 2, 0, TRUE, FALSE },    { 600, 64, 3, 1, 64, TRUE, FALSE },
-  { 33, 512, 2, 1, 512, TRUE, TRUE }, { 265, 32, 2, 2, 32, TRUE, FALSE }, { 3000, 64, 6, 2, 64, TRUE, TRUE },
-  { 70, 64, 6, 2, 64, FALSE, TRUE },
+  { 1, 2, 1, 1, 2, FALSE, FALSE },       { 5, 64, 4, 2, 64, FALSE, FALSE },   { 7, 64, 3, 1, 0, FALSE, TRUE },
+  { 9, 128, 4, 4, 32, FALSE, TRUE },     { 5, 40, 4, 2, 24, FALSE, FALSE },   { 6, 24, 2, 1, 16, TRUE, FALSE },
+  { 7, 128, 4, 2, 128, TRUE, TRUE },     { 300, 16, 3, 1, 10, TRUE, FALSE },  { 265, 6, 2, 2, 4, TRUE, TRUE },
+  { 3, 256, 5, 1, 64, TRUE, FALSE },     { 6, 64, 4, 2, 0, TRUE, FALSE },     { 600, 64, 3, 1, 64, TRUE, FALSE },
+  { 33, 512, 2, 1, 512, TRUE, TRUE },    { 265, 32, 2, 2, 32, TRUE, FALSE },  { 3000, 64, 6, 2, 64, TRUE, TRUE },
+  { 70, 64, 6, 2, 64, FALSE, TRUE },     { 6000, 32, 2, 1, 32, TRUE, FALSE }, { 9, 128, 64, 8, 128, TRUE, TRUE },
+  { 11, 128, 64, 8, 128, FALSE, FALSE },
 };
 
 static SpCase *

@@ -21,11 +21,21 @@ is_attention (const SpOp *op)
   return op->kind == SP_OP_ATTENTION || op->kind == SP_OP_ATTENTION_BWD;
 }
 
-/* Blocks of each head from the shortest to the longest, which is twice the mean, two an SM. */
+/* published: blocks of FlashAttention-2's forward for heads up to 128, four warps each (its launch template). assumed: with
+ * as many registers as a thread can have, of which an SM has enough for two. */
+enum { QUERY_ROWS = 128, BLOCKS_AN_SM = 2 };
+
+static gint64
+query_blocks (gint64 rows)
+{
+  return (rows + QUERY_ROWS - 1) / QUERY_ROWS;
+}
+
+/* Blocks of each head from the shortest to the longest, which is twice the mean (cost.h). */
 static double
 ascending_use (gint32 sms, gint64 blocks, gint64 heads)
 {
-  double slots = 2.0 * sms, waves = blocks * heads / slots;
+  double slots = (double) BLOCKS_AN_SM * sms, waves = blocks * heads / slots;
   double late = MIN (1 + slots / (3 * (slots + blocks)), waves);
 
   return waves < 0.5 ? waves : waves < 1 ? 0.5 : waves / (waves + late);
@@ -49,21 +59,20 @@ fewest_rows (const SpOp *op)
   return (gint64) ceil (op->m * MIN (op->flops / all_flops, 1));
 }
 
-/* A kernel's blocks of 128 query rows a head fill the SMs in waves. */
+/* A kernel's blocks of query rows of each head fill the SMs in waves. */
 static double
 attention_use (const SpCost *cost, const SpOp *op)
 {
-  gint64 blocks = ((gint64) op->m + 127) / 128, heads = (gint64) op->heads * op->batch;
+  gint64 blocks = query_blocks (op->m), heads = (gint64) op->heads * op->batch;
 
   if (!cost->ascending || op->kind != SP_OP_ATTENTION)
     return sp_curve_wave_use (cost->sms, blocks * heads, 1);
   if (is_masked (op))
     return ascending_use (cost->sms, blocks, heads);
-  double use = sp_curve_wave_use (2 * cost->sms, blocks * heads, 1);
+  double use = sp_curve_wave_use (BLOCKS_AN_SM * cost->sms, blocks * heads, 1);
   if (!(op->flags & SP_OP_UNMASKED))
     return use;
-  blocks = (fewest_rows (op) + 127) / 128;
-  return MIN (use, sp_curve_wave_use (2 * cost->sms, blocks * heads, 1));
+  return MIN (use, sp_curve_wave_use (BLOCKS_AN_SM * cost->sms, query_blocks (fewest_rows (op)) * heads, 1));
 }
 
 /* A whole matrix of ORTHOGONALIZE, the short side first. */
@@ -359,11 +368,13 @@ curve_of_message (SpOpKind kind, gboolean same_node)
 
 /* --- communication by formulas ------------------------------------------------------------------------------------ */
 
+/* One of `calls` calls, each of an equal share of the bytes. */
 static double
-call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s, SpAlgorithm *ret_algorithm)
+call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, guint calls, double *ret_fixed_s,
+              SpAlgorithm *ret_algorithm)
 {
   Price best = { .total_s = INFINITY };
-  double payload = (double) op->bytes;
+  double payload = (double) op->bytes / calls;
 
   *ret_fixed_s = 0;
   *ret_algorithm = SP_ALGORITHM_NONE;
@@ -377,15 +388,16 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *re
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
   const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op)];
+  double wire = sp_cost_wire_bytes (cost, op) / calls;
   guint n_protocols = protocols_over (cost, path);
   switch (op->kind) {
   case SP_OP_ALL_GATHER:
   case SP_OP_REDUCE_SCATTER:
-    price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 1, SP_ALGORITHM_RING, &best);
+    price_ring (path, n_protocols, wire, 1, SP_ALGORITHM_RING, &best);
     price_nvls (path, payload, op->kind == SP_OP_ALL_GATHER ? 2 : 1, &best);
     break;
   case SP_OP_ALL_REDUCE:
-    price_ring (path, n_protocols, sp_cost_wire_bytes (cost, op), 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
+    price_ring (path, n_protocols, wire, 2, SP_ALGORITHM_RING_ALL_REDUCE, &best);
     if (cost->ring_network && path->network)
       break;
     price_tree (path, n_protocols, payload, &best);
@@ -419,14 +431,11 @@ static double
 communication_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, double *ret_fixed_s,
                        SpAlgorithm *ret_algorithm)
 {
-  SpOp part = *op;
+  guint calls = (guint) MAX (op->batch, 1);
+  double seconds = call_seconds (cost, path, op, calls, ret_fixed_s, ret_algorithm);
 
-  if (op->batch <= 1)
-    return call_seconds (cost, path, op, ret_fixed_s, ret_algorithm);
-  part.bytes /= op->batch;
-  double seconds = call_seconds (cost, path, &part, ret_fixed_s, ret_algorithm);
-  *ret_fixed_s *= op->batch;
-  return seconds * op->batch;
+  *ret_fixed_s *= calls;
+  return seconds * calls;
 }
 
 double

@@ -62,6 +62,14 @@ keep_head (const SpPlanSearch *s, gint32 micro_batches, SpPlanBound *bound)
     bound->head_low_s = MAX (0, bound->head_low_s - micro_batches * s->unit->chunked_low_s);
 }
 
+/* A point's work, with the loss at hand. */
+static void
+work_of (SpPlanSearch *s, SpPlanPoint *point, SpEstimateContext *ret)
+{
+  point->layout.loss = s->point.layout.loss;
+  sp_estimate_works (&s->worker->estimator, s->worker->program, &point->layout, &point->run, ret);
+}
+
 /* Of the work at hand. Which layers are recomputed may differ from stage to stage: then time is that of none, and memory
  * is not known. */
 const SpPlanBound *
@@ -73,12 +81,11 @@ sp_plan_micro_batch_of (SpPlanSearch *s)
 
   if (bound->step_s > 0)
     return bound;
-  point.layout.loss = s->point.layout.loss;
   if (point.layout.recompute_every > 1) {
     point.layout.recompute = SP_RECOMPUTE_NONE;
     point.layout.recompute_every = 1;
   }
-  sp_estimate_works (&s->worker->estimator, s->worker->program, &point.layout, &point.run, &e);
+  work_of (s, &point, &e);
   sp_plan_bound_micro_batch (&e, s->space->estimator->framework, s->space->question->figure,
                              s->unit->placements[s->first].pipeline, bound);
   if (s->point.layout.recompute_every > 1)
@@ -97,8 +104,7 @@ sp_plan_schedule_of (SpPlanSearch *s)
 
   if (bound->step_s > 0)
     return bound;
-  point.layout.loss = s->point.layout.loss;
-  sp_estimate_works (&s->worker->estimator, s->worker->program, &point.layout, &point.run, &e);
+  work_of (s, &point, &e);
   sp_plan_bound_work (&e, s->space->estimator->framework, s->space->question->figure, bound);
   keep_head (s, s->space->question->global_batch / point.layout.data / point.run.micro_batch, bound);
   return bound;
