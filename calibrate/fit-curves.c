@@ -453,7 +453,7 @@ fit_slowdown (const SpFitTask *task, const SpFitGiven *given, SpCurve *curve, do
 static gboolean
 names_transfer (const char *variant)
 {
-  for (guint op = SP_MEASURED_SEND_RECEIVE; op <= SP_MEASURED_BROADCAST; op++)
+  for (guint op = SP_MEASURED_ONE_WAY; op <= SP_MEASURED_BROADCAST; op++)
     if (variant != NULL && g_str_has_prefix (variant, sp_measured_op_names[op]))
       return TRUE;
   return FALSE;
@@ -463,7 +463,7 @@ names_transfer (const char *variant)
 static const char *
 beside_of (const SpFitTask *task)
 {
-  for (guint op = SP_MEASURED_SEND_RECEIVE; task->variant != NULL && op <= SP_MEASURED_BROADCAST; op++) {
+  for (guint op = SP_MEASURED_ONE_WAY; task->variant != NULL && op <= SP_MEASURED_BROADCAST; op++) {
     gsize length = strlen (sp_measured_op_names[op]);
     if (g_str_has_prefix (task->variant, sp_measured_op_names[op]) && task->variant[length] == '-')
       return task->variant + length + 1;

@@ -12,6 +12,7 @@ static const SpCurveKind kind_of_op[SP_MEASURED_N_OPS] = {
   [SP_MEASURED_LINEAR_ATTENTION] = SP_CURVE_LINEAR,
   [SP_MEASURED_LINEAR_ATTENTION_BACKWARD] = SP_CURVE_LINEAR_BACKWARD,
   [SP_MEASURED_COPY] = SP_CURVE_COPY,
+  [SP_MEASURED_ONE_WAY] = SP_CURVE_ONE_WAY,
   [SP_MEASURED_SEND_RECEIVE] = SP_CURVE_SEND_RECEIVE,
   [SP_MEASURED_ALL_GATHER] = SP_CURVE_ALL_GATHER,
   [SP_MEASURED_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
@@ -25,7 +26,7 @@ static const SpCurveKind kind_of_op[SP_MEASURED_N_OPS] = {
 static gboolean
 is_collective (SpMeasuredOp op)
 {
-  return op >= SP_MEASURED_SEND_RECEIVE && op <= SP_MEASURED_BROADCAST;
+  return op >= SP_MEASURED_ONE_WAY && op <= SP_MEASURED_BROADCAST;
 }
 
 /* Whether a transfer's variant is that of the plain curve. */

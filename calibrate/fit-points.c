@@ -279,7 +279,7 @@ sp_points_leave_below (SpPoints *points, double bytes)
 {
   for (guint i = points->points->len; i-- > 0;) {
     const SpPoint *p = &g_array_index (points->points, SpPoint, i);
-    if (p->op < SP_MEASURED_SEND_RECEIVE || p->op > SP_MEASURED_BROADCAST || (double) p->bytes >= bytes)
+    if (p->op < SP_MEASURED_ONE_WAY || p->op > SP_MEASURED_BROADCAST || (double) p->bytes >= bytes)
       continue;
     points->left_out[SP_LEFT_SMALL]++;
     g_array_remove_index (points->points, i);

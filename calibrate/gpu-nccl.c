@@ -146,6 +146,17 @@ sp_gpu_fine (gpointer data, GError **error)
   return TRUE;
 }
 
+/* Of every two neighbours the first sends; one that is left over does nothing. */
+static gboolean
+issue_one_way (SpGpu *gpu, ncclComm_t comm, const SpMeasuredRow *row, cudaStream_t stream, GError **error)
+{
+  int size = (int) row->ranks, rank = gpu->rank->rank % size;
+
+  if (rank % 2 == 1)
+    return NCCL (ncclRecv (gpu->receive, (gsize) row->bytes, ncclInt8, rank - 1, comm, stream));
+  return rank + 1 == size || NCCL (ncclSend (gpu->send, (gsize) row->bytes, ncclInt8, rank + 1, comm, stream));
+}
+
 static gboolean
 issue_grouped (SpGpu *gpu, ncclComm_t comm, const SpMeasuredRow *row, cudaStream_t stream, GError **error)
 {
@@ -168,6 +179,7 @@ sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GE
 {
   ncclComm_t comm = find (gpu, row->variant, (int) row->ranks);
   gsize count = (gsize) row->bytes / 2, share = count / (gsize) row->ranks;
+  gboolean in_place = g_str_equal (row->variant, "in-place"); /* of what reduces all */
 
   switch (row->op) {
   case SP_MEASURED_ALL_GATHER:
@@ -175,7 +187,10 @@ sp_gpu_issue_nccl (SpGpu *gpu, const SpMeasuredRow *row, cudaStream_t stream, GE
   case SP_MEASURED_REDUCE_SCATTER:
     return NCCL (ncclReduceScatter (gpu->send, gpu->receive, share, ncclBfloat16, ncclSum, comm, stream));
   case SP_MEASURED_ALL_REDUCE:
-    return NCCL (ncclAllReduce (gpu->send, gpu->receive, count, ncclBfloat16, ncclSum, comm, stream));
+    return NCCL (
+        ncclAllReduce (in_place ? gpu->receive : gpu->send, gpu->receive, count, ncclBfloat16, ncclSum, comm, stream));
+  case SP_MEASURED_ONE_WAY:
+    return issue_one_way (gpu, comm, row, stream, error);
   case SP_MEASURED_SEND_RECEIVE:
   case SP_MEASURED_ALL_TO_ALL:
     return issue_grouped (gpu, comm, row, stream, error);

@@ -267,7 +267,7 @@ read_fact (const State *s, guint c, const char *text, Facts *f, GError **error)
 static gboolean
 is_collective (SpMeasuredOp op)
 {
-  return op >= SP_MEASURED_SEND_RECEIVE && op <= SP_MEASURED_BROADCAST;
+  return op >= SP_MEASURED_ONE_WAY && op <= SP_MEASURED_BROADCAST;
 }
 
 /* Shapes by the conventions of measured.h; the ranks of a kernel are one. */

@@ -9,9 +9,10 @@
 #include "calibrate/player-private.h"
 #include "calibrate/rows.h"
 
-/* The largest is of layers' size: its latency is a twentieth of what it takes. Kernels are timed beside that one. */
+/* Of layers' sizes. Kernels are timed beside one whose latency is a twentieth of what it takes. */
 #define TRANSFER_BYTES (64 << 20)
-static const gint64 transfer_bytes[] = { 8 << 20, 24 << 20, TRANSFER_BYTES };
+#define LARGEST_BYTES (128 << 20)
+static const gint64 transfer_bytes[] = { 8 << 20, 24 << 20, TRANSFER_BYTES, LARGEST_BYTES };
 #define SEED 7 /* of token ids */
 
 /* --- passes over kernels ------------------------------------------------------------------------------------------ */
@@ -333,7 +334,7 @@ time_beside (Loop *loop, SpPlayer *player, SpMeasuredOp transfer, gint64 bytes, 
   if (loop->rows == NULL)
     return TRUE;
   return add_transfers (loop, &cover, repeat, error) &&
-         (bytes < TRANSFER_BYTES || add_rows (loop, player, keys, alone_s, beside_s, transfer, partial, error));
+         (bytes != TRANSFER_BYTES || add_rows (loop, player, keys, alone_s, beside_s, transfer, partial, error));
 }
 
 static gboolean
@@ -371,9 +372,9 @@ open_rows (const SpExecution *execution, const SpRank *rank, GError **error)
     return NULL;
   sp_measured_note (
       head,
-                    "kernels of programs, in the program's order with its caches: alone, and beside transfers of "
-                    "%d MiB of all ranks; transfers alone, and beside kernels of an op, which is their variant; of rank 0",
-                    TRANSFER_BYTES >> 20);
+      "kernels of programs, in the program's order with its caches: alone, and beside transfers of "
+      "%d MiB of all ranks; transfers alone, and beside kernels of an op, which is their variant; of rank 0",
+      TRANSFER_BYTES >> 20);
   return sp_rows_open (execution->output, head, error);
 }
 
@@ -385,7 +386,7 @@ sp_kernels_beside_rank (SpRank *rank, gpointer data, GError **error)
   g_autoptr (SpRows) rows = rank->rank == 0 ? open_rows (sweep->execution, rank, error) : NULL;
   if (rank->rank == 0 && rows == NULL)
     return FALSE;
-  g_autoptr (SpGpu) gpu = sp_gpu_new (rank, TRUE, 2 * TRANSFER_BYTES, error);
+  g_autoptr (SpGpu) gpu = sp_gpu_new (rank, TRUE, 2 * LARGEST_BYTES, error);
   if (gpu == NULL)
     return FALSE;
   Loop loop = { .sweep = sweep, .rank = rank, .rows = rows, .gpu = gpu, .words = words };

@@ -236,9 +236,10 @@ run_beside (Options *options, GError **error)
 
   for (guint i = 0; words[i] != NULL && i < G_N_ELEMENTS (sweep.transfers); i++) {
     int op = sp_measured_index (words[i], sp_measured_op_names);
-    if (op < SP_MEASURED_SEND_RECEIVE || op > SP_MEASURED_ALL_TO_ALL)
+    if (op < SP_MEASURED_ONE_WAY || op > SP_MEASURED_ALL_TO_ALL)
       return fail_usage (
-          error, "--beside %s: send-receive, all-gather, reduce-scatter, all-reduce and all-to-all were expected",
+          error,
+          "--beside %s: one-way, send-receive, all-gather, reduce-scatter, all-reduce and all-to-all were expected",
           words[i]);
     sweep.transfers[sweep.n_transfers++] = (SpMeasuredOp) op;
   }

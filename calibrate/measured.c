@@ -14,8 +14,8 @@ G_DEFINE_QUARK (sp-measured-error-quark, sp_measured_error)
 
 const char *const sp_measured_op_names[] = {
   "", "gemm", "attention", "attention-backward", "linear-attention", "linear-attention-backward", "copy",
-  "send-receive", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "p2p", "p2p-both", "kernel",
-  "work", "launch", "memory", NULL
+  "one-way", "send-receive", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "p2p",
+  "p2p-both", "kernel", "work", "launch", "memory", NULL
 };
 G_STATIC_ASSERT (G_N_ELEMENTS (sp_measured_op_names) == SP_MEASURED_N_OPS + 1);
 const char *const sp_measured_statistic_names[] = { "sample", "mean", "min", "median", "max", NULL };

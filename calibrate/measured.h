@@ -22,8 +22,9 @@
  * clock_hz (of the SMs), power_w and temperature_c are the card's means while that was timed over and over, throttle
  * what held its clock down meanwhile (calibrate/sensor.h): of several cards the lowest clock, the most power and the
  * highest temperature. Empty where they did not say.
- * A transfer of variant groups-N ran in N groups of so many ranks at once. A launch of variant hop is the device's, from one
- * stream to another. A row has a time, or a rate where its source gives no time, or both; one of memory may have bytes alone.
+ * A transfer of variant groups-N ran in N groups of so many ranks at once, one of variant in-place ended where it began. A
+ * launch of variant hop is the device's, from one stream to another. A row has a time, or a rate where its source gives no
+ * time, or both; one of memory may have bytes alone.
  *
  * Numbers come back exactly: nine digits are written, and seventeen where those do not suffice. Errors are of
  * SP_MEASURED_ERROR, one line, FILE:LINE first.
@@ -45,6 +46,7 @@ typedef enum {
   SP_MEASURED_LINEAR_ATTENTION,
   SP_MEASURED_LINEAR_ATTENTION_BACKWARD,
   SP_MEASURED_COPY,
+  SP_MEASURED_ONE_WAY, /* a send: of every two neighbours in a group the first sends to the second */
   SP_MEASURED_SEND_RECEIVE,
   SP_MEASURED_ALL_GATHER,
   SP_MEASURED_REDUCE_SCATTER,

@@ -108,8 +108,8 @@ add_beside (const SpSweep *sweep, SpMeasuredRow row, GArray *points)
 static void
 add_nccl (const SpSweep *sweep, int ranks, int nodes, int groups, GArray *points)
 {
-  static const SpMeasuredOp ops[] = { SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_GATHER, SP_MEASURED_REDUCE_SCATTER,
-                                      SP_MEASURED_ALL_REDUCE, SP_MEASURED_ALL_TO_ALL };
+  static const SpMeasuredOp ops[] = { SP_MEASURED_ONE_WAY,        SP_MEASURED_SEND_RECEIVE, SP_MEASURED_ALL_GATHER,
+                                      SP_MEASURED_REDUCE_SCATTER, SP_MEASURED_ALL_REDUCE,   SP_MEASURED_ALL_TO_ALL };
 
   for (guint i = 0; i < G_N_ELEMENTS (ops); i++) {
     SpMeasuredRow row = sp_measured_row (ops[i]);
@@ -128,6 +128,9 @@ add_nccl (const SpSweep *sweep, int ranks, int nodes, int groups, GArray *points
         add_sizes (sweep, forced, points);
     }
     add_beside (sweep, row, points);
+    row.variant = "in-place"; /* as programs reduce partial sums */
+    if (ops[i] == SP_MEASURED_ALL_REDUCE)
+      add_sizes (sweep, row, points);
   }
   SpMeasuredRow alone = sp_measured_row (SP_MEASURED_GEMM);
   alone.variant = "cublaslt", alone.dtype = "bf16", alone.ranks = ranks, alone.nodes = nodes;
@@ -143,8 +146,8 @@ add_nccl (const SpSweep *sweep, int ranks, int nodes, int groups, GArray *points
 static void
 add_hops (const SpSweep *sweep, int ranks, int nodes, GArray *points)
 {
-  static const char *const hops[] = { "hop-send-receive", "hop-all-gather", "hop-reduce-scatter", "hop-all-reduce",
-                                      "hop-all-to-all" };
+  static const char *const hops[] = { "hop-one-way",        "hop-send-receive", "hop-all-gather",
+                                      "hop-reduce-scatter", "hop-all-reduce",   "hop-all-to-all" };
   static const gint64 bytes[] = { 16 << 10, 256 << 10, 4 << 20 };
   SpMeasuredRow row = sp_measured_row (SP_MEASURED_LAUNCH);
 

@@ -77,8 +77,8 @@ assert_bytes_and_memory (JsonObject *all)
 static void
 test_chain (void)
 {
-  static const char *const files[] = { "h200x2-sweep.csv", "h200-kernels.csv", "h200x2-steps.csv", "h200x2-hops.csv",
-                                       NULL };
+  static const char *const files[] = { "h200x2-sweep.csv", "h200-kernels.csv",    "h200x2-steps.csv",
+                                       "h200x2-hops.csv",  "h200x2-in-steps.csv", NULL };
   g_autofree char *executed = shipped ("executed", "h200x2.csv");
   g_autoptr (JsonParser) parser = json_parser_new ();
   guint agree = 0;
@@ -114,7 +114,7 @@ test_chain (void)
         json_object_get_double_member (run, "exposed_s") > 0 && json_object_get_boolean_member (run, "exposed_agrees");
   }
   g_test_message ("exposed communication agrees in %u", agree);
-  g_assert_cmpuint (agree, >=, 18);
+  g_assert_cmpuint (agree, >=, 22);
   g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), <=, 34);
 
   /* A profile of another card is no error, but said. Its name is found from where the command runs. */
@@ -137,7 +137,7 @@ test_later (void)
 }
 
 /* And on two more, whose waits were split: of the 30 that communicate the transfers' own part is within a tenth or 50 us in
- * 25; what misses: calibrate/README.md. Where cards and work are alike, as in none of the pipelines and not in the contiguous
+ * 27; what misses: calibrate/README.md. Where cards and work are alike, as in none of the pipelines and not in the contiguous
  * ring, lateness is a small part of the step. */
 static void
 test_apart (void)
@@ -164,8 +164,8 @@ test_apart (void)
   }
   g_test_message ("own parts agree in %u of %u", agree, said);
   g_assert_cmpuint (said, ==, 30);
-  g_assert_cmpuint (agree, >=, 25);
-  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 29);
+  g_assert_cmpuint (agree, >=, 27);
+  g_assert_cmpint (json_object_get_int_member (all, "inside_interval"), >=, 30);
   g_auto (Run) text = run_cli ("calibrate", "check", "h200-1x2", executed);
   assert_contains (text.out, "exposed communication, of a GPU in the mean: within 10 % or 50 us in ");
   assert_contains (text.out, "waits for ranks that came late, of the step: median ");

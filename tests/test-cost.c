@@ -317,6 +317,39 @@ test_gemm_use (void)
 
 /* --- of a profile ------------------------------------------------------------------------------------------------- */
 
+/* Two GPUs of one node, and the profile that is in the text. */
+static SpProfile *
+set_pair (SpCost *cost, const char *text)
+{
+  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 },
+                      .memory_bytes_per_s = { 1e12 },
+                      .memory_efficiency = { 1 },
+                      .gemm_efficiency = { 1 },
+                      .overlap_slowdown = { 0.05 },
+                      .sms = { 100 },
+                      .link_bytes_per_s = { 200e9 } };
+  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
+  SpLayout layout = SP_LAYOUT_DEFAULT;
+  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
+  g_autoptr (SpProgram) program = sp_program_new ();
+  g_autoptr (GError) error = NULL;
+  SpProfile *profile = sp_profile_parse ("p.ini", text, strlen (text), &error);
+  g_assert_no_error (error);
+  SpCluster cluster = { .device = &device,
+                        .nodes = 1,
+                        .gpus_per_node = 2,
+                        .link_efficiency = { 0.5 },
+                        .host_bytes_per_s = { 1e10 },
+                        .profile = profile };
+
+  arch->layers = arch->heads = arch->kv_heads = 2;
+  layout.ulysses = 2;
+  sp_layout_write_ranks (&layout, arch, program);
+  sp_cost_init (cost, &cluster, &framework);
+  sp_cost_set_paths (cost, &cluster, program);
+  return profile;
+}
+
 /* A curve of an all-gather alone; and what it takes in a step: two hops more, its own, longer beside kernels, and longer
  * still beside the optimizer's, which move data, and for which it waits; a transfer that was not timed so takes what the others do in the mean. A
  * kernel slows by what its kind was measured to, a product by its waves (of 100 SMs: 5 of 500 tiles, and part of one), or
@@ -336,33 +369,8 @@ test_profile (void)
       "[slowdown.2x1.gemm]\nslowdown = 0.1\nwave = 0.8\n"
       "[launch.hop]\ntime = 4 us\n[launch.2x1.hop-all-gather]\ntime = 3 us\n"
       "[send-receive.2x1]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 10 us\ngrowth-1 = 0\nrate-1 = 100 GB/s\n";
-  g_autoptr (GError) error = NULL;
-  g_autoptr (SpProfile) profile = sp_profile_parse ("p.ini", text, strlen (text), &error);
-  SpDevice device = { .peak_bf16_flops_per_s = { 1e14 },
-                      .memory_bytes_per_s = { 1e12 },
-                      .memory_efficiency = { 1 },
-                      .gemm_efficiency = { 1 },
-                      .overlap_slowdown = { 0.05 },
-                      .sms = { 100 },
-                      .link_bytes_per_s = { 200e9 } };
-  SpCluster cluster = { .device = &device,
-                        .nodes = 1,
-                        .gpus_per_node = 2,
-                        .link_efficiency = { 0.5 },
-                        .host_bytes_per_s = { 1e10 },
-                        .profile = profile };
-  SpFramework framework = { .name = (char *) "test", .fused_attention = TRUE };
-  SpLayout layout = SP_LAYOUT_DEFAULT;
-  g_autoptr (SpArchitecture) arch = sp_architecture_new ();
-  g_autoptr (SpProgram) program = sp_program_new ();
   SpCost cost;
-
-  g_assert_no_error (error);
-  arch->layers = arch->heads = arch->kv_heads = 2;
-  layout.ulysses = 2;
-  sp_layout_write_ranks (&layout, arch, program);
-  sp_cost_init (&cost, &cluster, &framework);
-  sp_cost_set_paths (&cost, &cluster, program);
+  g_autoptr (SpProfile) profile = set_pair (&cost, text);
   SpOp gather = { .kind = SP_OP_ALL_GATHER, .group = SP_GROUP_ULYSSES, .bytes = 1000000 };
   double fixed_s = 0, all_s = sp_cost_op_parts (&cost, &gather, &fixed_s, NULL);
   g_assert_cmpfloat_with_epsilon (all_s, 10e-6 + 2 * 3e-6 + 1e6 / 100e9, 1e-12);
@@ -379,15 +387,64 @@ test_profile (void)
   gather.flags = SP_OP_ASYNC;
   g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &gather), 0.2, 1e-12);
   gather.flags |= SP_OP_AFTER_OPTIMIZER;
-  g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &gather), 0.9 + 50e-6 / (1e6 / 100e9), 1e-9);
+  g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &gather), (0.9 * all_s + 50e-6) / (all_s - fixed_s), 1e-9);
   SpOp send = { .kind = SP_OP_SEND, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .flags = SP_OP_ASYNC };
   g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &send), 10e-6 + 2 * 4e-6 + 1e6 / 100e9, 1e-12);
   g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &send), 0.4, 1e-12);
   SpOp scatter = { .kind = SP_OP_REDUCE_SCATTER, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .flags = SP_OP_ASYNC };
   g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &scatter), 0.3, 1e-12);
   scatter.flags |= SP_OP_AFTER_OPTIMIZER;
-  double scattered_s = sp_cost_op_parts (&cost, &scatter, &fixed_s, NULL) - fixed_s;
-  g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &scatter), 0.6 + 20e-6 / scattered_s, 1e-9);
+  all_s = sp_cost_op_parts (&cost, &scatter, &fixed_s, NULL);
+  g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &scatter), (0.6 * all_s + 20e-6) / (all_s - fixed_s), 1e-9);
+}
+
+/* A send is as one way was timed, between kernels and beside them too, one of both ways at once as that was; with no curve
+ * one way both are alike. */
+static void
+test_one_way (void)
+{
+  static const char both[] =
+      "[profile]\nname = p\ncard = c\n[launch.2x1.hop-send-receive]\ntime = 2 us\n"
+      "[beside.2x1.send-receive]\nwait = 0 us\nfactor = 1.5\n"
+      "[send-receive.2x1]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 10 us\ngrowth-1 = 0\nrate-1 = 100 GB/s\n";
+  static const char one_way[] =
+      "[launch.2x1.hop-one-way]\ntime = 1 us\n[beside.2x1.one-way]\nwait = 0 us\nfactor = 1.25\n"
+      "[one-way.2x1]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 5 us\ngrowth-1 = 0\nrate-1 = 200 GB/s\n";
+  const double both_s = 10e-6 + 2 * 2e-6 + 1e6 / 100e9, one_way_s = 5e-6 + 2 * 1e-6 + 1e6 / 200e9;
+
+  for (guint has = 0; has < 2; has++) {
+    g_autofree char *text = g_strconcat (both, has ? one_way : "", NULL);
+    SpCost cost;
+    g_autoptr (SpProfile) profile = set_pair (&cost, text);
+    SpOp send = { .kind = SP_OP_SEND, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .flags = SP_OP_ASYNC };
+    SpOp exchange = { .kind = SP_OP_SEND_RECEIVE, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .flags = SP_OP_ASYNC };
+    g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &send), has ? one_way_s : both_s, 1e-12);
+    g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &exchange), both_s, 1e-12);
+    for (guint near = 0; near < 2; near++) {
+      g_assert_cmpfloat_with_epsilon (sp_cost_message (&cost, &send, near, FALSE, NULL), has ? one_way_s : both_s,
+                                      1e-12);
+      g_assert_cmpfloat_with_epsilon (sp_cost_message (&cost, &exchange, near, FALSE, NULL), both_s, 1e-12);
+    }
+    g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &send), has ? 0.25 : 0.5, 1e-12);
+    g_assert_cmpfloat_with_epsilon (sp_cost_stretch (&cost, &exchange), 0.5, 1e-12);
+  }
+}
+
+/* A reduction in place is as it was timed so, one to elsewhere as that; hops and all else are the same. */
+static void
+test_in_place (void)
+{
+  static const char text[] =
+      "[profile]\nname = p\ncard = c\n[launch.2x1.hop-all-reduce]\ntime = 2 us\n"
+      "[all-reduce.2x1]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 10 us\ngrowth-1 = 0\nrate-1 = 100 GB/s\n"
+      "[all-reduce.2x1.in-place]\nbegin-1 = 1024 B\nend-1 = 1 GiB\nlatency-1 = 8 us\ngrowth-1 = 0\nrate-1 = 125 GB/s\n";
+  SpCost cost;
+  g_autoptr (SpProfile) profile = set_pair (&cost, text);
+  SpOp reduce = { .kind = SP_OP_ALL_REDUCE, .group = SP_GROUP_ULYSSES, .bytes = 1000000, .in = { 5 }, .out = { 5 } };
+
+  g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &reduce), 8e-6 + 2 * 2e-6 + 1e6 / 125e9, 1e-12);
+  reduce.out[0] = 6;
+  g_assert_cmpfloat_with_epsilon (sp_cost_op (&cost, &reduce), 10e-6 + 2 * 2e-6 + 1e6 / 100e9, 1e-12);
 }
 
 /* --- what a file may leave out ------------------------------------------------------------------------------------- */
@@ -487,5 +544,7 @@ main (int argc, char **argv)
   g_test_add_func ("/cost/unaligned", test_unaligned);
   g_test_add_func ("/cost/collective-wait", test_collective_wait);
   g_test_add_func ("/cost/profile", test_profile);
+  g_test_add_func ("/cost/one-way", test_one_way);
+  g_test_add_func ("/cost/in-place", test_in_place);
   return g_test_run ();
 }

@@ -342,7 +342,7 @@ test_launchers (void)
 /* --- the points of a sweep ---------------------------------------------------------------------------------------- */
 
 typedef struct {
-  guint alone, groups, beside_gemm, beside_copy, gemms, copies; /* the last two beside transfers */
+  guint alone, in_place, groups, beside_gemm, beside_copy, gemms, copies; /* the last two beside transfers */
 } Counts;
 
 static Counts
@@ -352,10 +352,11 @@ count_of (const GArray *points, gint64 ranks)
 
   for (guint i = 0; i < points->len; i++) {
     const SpMeasuredRow *row = &g_array_index (points, SpMeasuredRow, i);
-    gboolean transfer = row->op >= SP_MEASURED_SEND_RECEIVE && row->op <= SP_MEASURED_BROADCAST;
+    gboolean transfer = row->op >= SP_MEASURED_ONE_WAY && row->op <= SP_MEASURED_BROADCAST;
     if (row->ranks != ranks)
       continue;
     c.alone += transfer && row->beside == SP_MEASURED_NONE && g_str_equal (row->variant, "out-of-place");
+    c.in_place += row->op == SP_MEASURED_ALL_REDUCE && g_str_equal (row->variant, "in-place");
     c.groups += transfer && g_str_has_prefix (row->variant, "groups-");
     c.beside_gemm += transfer && row->beside == SP_MEASURED_GEMM;
     c.beside_copy += transfer && row->beside == SP_MEASURED_COPY;
@@ -365,26 +366,31 @@ count_of (const GArray *points, gint64 ranks)
   return c;
 }
 
-/* Four GPUs, 1 KiB to 1 GiB: 21 sizes of five operations for groups of two and of four; both pairs at once in 8 sizes;
- * no two points are the same to a file that is resumed. */
+/* Four GPUs, 1 KiB to 1 GiB: 21 sizes of six operations for groups of two and of four, and of one that
+ * ends where it begins; both pairs at once in 8 sizes; no two points are the same to a file that is resumed. */
 static void
 test_points (void)
 {
   g_autoptr (SpMeasured) shapes = sp_measured_new (), head = head_of ("A");
   const SpSweep sweep = { .kinds = SP_SWEEP_GEMM | SP_SWEEP_COPY | SP_SWEEP_NCCL | SP_SWEEP_LAUNCH,
-                          .repeats = 1, .min_bytes = 1 << 10, .max_bytes = 1 << 30, .nccl = TRUE, .shapes = shapes };
+                          .repeats = 1,
+                          .min_bytes = 1 << 10,
+                          .max_bytes = 1 << 30,
+                          .nccl = TRUE,
+                          .shapes = shapes };
   g_autofree char *folder = g_dir_make_tmp ("seqpar-XXXXXX", NULL), *path = g_build_filename (folder, "a.csv", NULL);
   g_autoptr (GError) error = NULL;
   g_assert_true (sp_sweep_read_shapes ((SpSweep *) &sweep, "shapes", NULL, &error));
   g_autoptr (GArray) points = sp_sweep_points (&sweep, 4, 1);
   for (gint64 ranks = 2; ranks <= 4; ranks += 2) {
     Counts c = count_of (points, ranks);
-    g_assert_cmpuint (c.alone, ==, 5 * 21);
-    g_assert_cmpuint (c.groups, ==, ranks == 2 ? 5 * 8 : 0);
-    g_assert_cmpuint (c.beside_gemm, ==, 5 * 21);
-    g_assert_cmpuint (c.beside_copy, ==, 5 * 21);
-    g_assert_cmpuint (c.gemms, ==, 5 * 4);
-    g_assert_cmpuint (c.copies, ==, 5 * 4);
+    g_assert_cmpuint (c.alone, ==, 6 * 21);
+    g_assert_cmpuint (c.in_place, ==, 21);
+    g_assert_cmpuint (c.groups, ==, ranks == 2 ? 6 * 8 : 0);
+    g_assert_cmpuint (c.beside_gemm, ==, 6 * 21);
+    g_assert_cmpuint (c.beside_copy, ==, 6 * 21);
+    g_assert_cmpuint (c.gemms, ==, 6 * 4);
+    g_assert_cmpuint (c.copies, ==, 6 * 4);
   }
   g_autoptr (SpRows) rows = sp_rows_open (path, head, &error);
   g_assert_no_error (error);
@@ -396,7 +402,7 @@ test_points (void)
     g_assert_cmpint (row.op == SP_MEASURED_GEMM ? 0 : row.bytes, <=, (gint64) sp_sweep_buffer_bytes (&sweep));
   }
   g_autoptr (GArray) several = sp_sweep_points (&sweep, 16, 2); /* nodes: all ranks alone */
-  g_assert_cmpuint (count_of (several, 16).alone, ==, 5 * 21);
+  g_assert_cmpuint (count_of (several, 16).alone, ==, 6 * 21);
   g_assert_cmpuint (count_of (several, 8).alone, ==, 0);
   g_unlink (path);
   g_rmdir (folder);

@@ -100,18 +100,34 @@ mean_of (const SpProfile *profile, SpCurveKind kind, const char *kernel, SpCurve
 
 /* The curves' kinds of what goes over a group. */
 static const SpCurveKind group_kinds[SP_N_GROUP_CURVES] = {
-  [SP_CURVE_OF_SEND] = SP_CURVE_SEND_RECEIVE,     [SP_CURVE_OF_NEAR] = SP_CURVE_SEND_RECEIVE,
-  [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER, [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
-  [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE, [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
+  [SP_CURVE_OF_ONE_WAY] = SP_CURVE_ONE_WAY,           [SP_CURVE_OF_ONE_WAY_NEAR] = SP_CURVE_ONE_WAY,
+  [SP_CURVE_OF_SEND_RECEIVE] = SP_CURVE_SEND_RECEIVE, [SP_CURVE_OF_SEND_RECEIVE_NEAR] = SP_CURVE_SEND_RECEIVE,
+  [SP_CURVE_OF_ALL_GATHER] = SP_CURVE_ALL_GATHER,     [SP_CURVE_OF_REDUCE_SCATTER] = SP_CURVE_REDUCE_SCATTER,
+  [SP_CURVE_OF_ALL_REDUCE] = SP_CURVE_ALL_REDUCE,     [SP_CURVE_OF_ALL_REDUCE_IN_PLACE] = SP_CURVE_ALL_REDUCE,
+  [SP_CURVE_OF_ALL_TO_ALL] = SP_CURVE_ALL_TO_ALL,
 };
 
-/* Of a transfer that kernels wait for, one way: its own, or any kernel's. */
+/* The one that says how long such a transfer waits, and how it stands kernels. */
+static SpCurveKind
+kind_of (const SpProfile *profile, guint id)
+{
+  gboolean one_way = group_kinds[id] == SP_CURVE_ONE_WAY;
+
+  return one_way && sp_profile_find (profile, SP_CURVE_ONE_WAY, NULL, 0, 0) == NULL ? SP_CURVE_SEND_RECEIVE
+                                                                                    : group_kinds[id];
+}
+
+/* From a stream to another for a transfer: its own, of a send that of both ways, or any kernel's. */
 static double
 hop_s (const SpProfile *profile, SpCurveKind kind)
 {
-  g_autofree char *own = g_strconcat ("hop-", sp_curve_kind_name (kind), NULL);
-  const SpCurve *hop = sp_profile_find (profile, SP_CURVE_LAUNCH, own, 0, 0);
+  const char *names[] = { sp_curve_kind_name (kind), kind == SP_CURVE_ONE_WAY ? "send-receive" : NULL };
+  const SpCurve *hop = NULL;
 
+  for (guint i = 0; i < G_N_ELEMENTS (names) && names[i] != NULL && hop == NULL; i++) {
+    g_autofree char *own = g_strconcat ("hop-", names[i], NULL);
+    hop = sp_profile_find (profile, SP_CURVE_LAUNCH, own, 0, 0);
+  }
   if (hop == NULL)
     hop = sp_profile_find (profile, SP_CURVE_LAUNCH, "hop", 0, 0);
   return hop != NULL ? hop->value[0].value : 0;
@@ -134,13 +150,13 @@ set_beside (SpCost *cost, const SpProfile *profile)
   stretch = mean_of (profile, SP_CURVE_BESIDE, "", SP_N_CURVES, SP_BESIDE_FACTOR, 1, 0);
   memory_stretch = mean_of (profile, SP_CURVE_BESIDE, copy, SP_N_CURVES, SP_BESIDE_FACTOR, 1, stretch);
   for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
-    cost->hop_s[i] = hop_s (profile, group_kinds[i]);
-    cost->stretch[i] = mean_of (profile, SP_CURVE_BESIDE, "", group_kinds[i], SP_BESIDE_FACTOR, 1, stretch);
-    double wait_s = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_WAIT, 0, 0);
-    double factor = mean_of (profile, SP_CURVE_BESIDE, copy, group_kinds[i], SP_BESIDE_FACTOR, 1, memory_stretch);
-    cost->memory_wait_s[i] = mean_of (profile, SP_CURVE_BESIDE, optimizer, group_kinds[i], SP_BESIDE_WAIT, 0, wait_s);
-    cost->memory_stretch[i] =
-        mean_of (profile, SP_CURVE_BESIDE, optimizer, group_kinds[i], SP_BESIDE_FACTOR, 1, factor);
+    SpCurveKind of = kind_of (profile, i);
+    cost->hop_s[i] = hop_s (profile, of);
+    cost->stretch[i] = mean_of (profile, SP_CURVE_BESIDE, "", of, SP_BESIDE_FACTOR, 1, stretch);
+    double wait_s = mean_of (profile, SP_CURVE_BESIDE, copy, of, SP_BESIDE_WAIT, 0, 0);
+    double factor = mean_of (profile, SP_CURVE_BESIDE, copy, of, SP_BESIDE_FACTOR, 1, memory_stretch);
+    cost->memory_wait_s[i] = mean_of (profile, SP_CURVE_BESIDE, optimizer, of, SP_BESIDE_WAIT, 0, wait_s);
+    cost->memory_stretch[i] = mean_of (profile, SP_CURVE_BESIDE, optimizer, of, SP_BESIDE_FACTOR, 1, factor);
   }
 }
 
@@ -224,25 +240,46 @@ sp_cost_kernel_by_curve (const SpCost *cost, const SpOp *op)
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */
 
+typedef struct {
+  const SpProfile *profile;
+  gboolean exactly; /* collectives: no other size of group will do */
+  gint32 ranks, nodes;
+} Wanted;
+
 /* The curve of the kind that is nearest to the group, of those that say something of it. */
 static SpGroupCurve
-nearest_curve (const SpProfile *profile, SpCurveKind kind, gboolean exactly, gint32 ranks, gint32 nodes)
+nearest_curve (const Wanted *wanted, SpCurveKind kind, const char *variant)
 {
+  gboolean message = kind == SP_CURVE_ONE_WAY || kind == SP_CURVE_SEND_RECEIVE;
   SpGroupCurve best = { 0 };
   double least = INFINITY;
 
-  for (guint i = 0; i < profile->curves->len; i++) {
-    const SpCurve *curve = profile->curves->pdata[i];
+  for (guint i = 0; i < wanted->profile->curves->len; i++) {
+    const SpCurve *curve = wanted->profile->curves->pdata[i];
     double steps, scale, away;
-    if (curve->kind != kind || curve->variant != NULL || !sp_curve_reshape (curve, ranks, nodes, &steps, &scale))
+    if (curve->kind != kind || g_strcmp0 (curve->variant, variant) != 0 ||
+        !sp_curve_reshape (curve, wanted->ranks, wanted->nodes, &steps, &scale))
       continue;
-    away = fabs (log ((double) ranks / curve->ranks));
-    if (away >= least || (exactly && away > 0 && kind != SP_CURVE_SEND_RECEIVE))
+    away = fabs (log ((double) wanted->ranks / curve->ranks));
+    if (away >= least || (wanted->exactly && away > 0 && !message))
       continue;
     least = away;
     best = (SpGroupCurve){ curve, steps, scale, 0 };
   }
   return best;
+}
+
+/* Its own, or of what is nearest in kind; in place only where no group out of place is nearer. */
+static SpGroupCurve
+group_curve (const Wanted *wanted, guint id)
+{
+  gboolean one_way = group_kinds[id] == SP_CURVE_ONE_WAY, in_place = id == SP_CURVE_OF_ALL_REDUCE_IN_PLACE;
+  SpGroupCurve own = nearest_curve (wanted, group_kinds[id], in_place ? "in-place" : NULL);
+
+  if (own.curve != NULL && !in_place)
+    return own;
+  SpGroupCurve other = nearest_curve (wanted, one_way ? SP_CURVE_SEND_RECEIVE : group_kinds[id], NULL);
+  return own.curve != NULL && other.curve != NULL && own.curve->ranks == other.curve->ranks ? own : other;
 }
 
 static void
@@ -256,9 +293,10 @@ set_group_curves (SpCost *cost, const SpCluster *cluster, SpGroupId group)
   if (path->size < 2)
     return;
   for (guint i = 0; i < SP_N_GROUP_CURVES; i++) {
-    gint32 nodes = i == SP_CURVE_OF_NEAR ? 1 : path->nodes, ranks = i == SP_CURVE_OF_NEAR ? 2 : path->size;
-    if (even || i == SP_CURVE_OF_NEAR)
-      cost->curves[group][i] = nearest_curve (cluster->profile, group_kinds[i], exactly, ranks, nodes);
+    gboolean near = i == SP_CURVE_OF_ONE_WAY_NEAR || i == SP_CURVE_OF_SEND_RECEIVE_NEAR;
+    const Wanted wanted = { cluster->profile, exactly, near ? 2 : path->size, near ? 1 : path->nodes };
+    if (even || near)
+      cost->curves[group][i] = group_curve (&wanted, i);
     cost->curves[group][i].hop_s = cost->hop_s[i];
   }
 }

@@ -340,20 +340,30 @@ parts_of (const SpOp *op)
 }
 
 static SpGroupCurveId
-curve_of (SpOpKind kind)
+curve_of (const SpOp *op)
 {
-  switch (kind) {
+  switch (op->kind) {
   case SP_OP_ALL_GATHER:
     return SP_CURVE_OF_ALL_GATHER;
   case SP_OP_REDUCE_SCATTER:
     return SP_CURVE_OF_REDUCE_SCATTER;
   case SP_OP_ALL_REDUCE:
-    return SP_CURVE_OF_ALL_REDUCE;
+    return op->in[0] == op->out[0] ? SP_CURVE_OF_ALL_REDUCE_IN_PLACE : SP_CURVE_OF_ALL_REDUCE;
   case SP_OP_ALL_TO_ALL:
     return SP_CURVE_OF_ALL_TO_ALL;
+  case SP_OP_SEND_RECEIVE:
+    return SP_CURVE_OF_SEND_RECEIVE;
   default:
-    return SP_CURVE_OF_SEND;
+    return SP_CURVE_OF_ONE_WAY;
   }
+}
+
+static SpGroupCurveId
+curve_of_message (SpOpKind kind, gboolean same_node)
+{
+  if (kind == SP_OP_SEND_RECEIVE)
+    return same_node ? SP_CURVE_OF_SEND_RECEIVE_NEAR : SP_CURVE_OF_SEND_RECEIVE;
+  return same_node ? SP_CURVE_OF_ONE_WAY_NEAR : SP_CURVE_OF_ONE_WAY;
 }
 
 /* --- communication by formulas ------------------------------------------------------------------------------------ */
@@ -377,7 +387,7 @@ call_seconds (const SpCost *cost, const SpPath *path, const SpOp *op, guint call
   }
   if (op->kind == SP_OP_RECEIVE || path->size == 1)
     return 0;
-  const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op->kind)];
+  const SpGroupCurve *curve = &cost->curves[op->group][curve_of (op)];
   double wire = sp_cost_wire_bytes (cost, op) / calls;
   guint n_protocols = protocols_over (cost, path);
   switch (op->kind) {
@@ -434,7 +444,7 @@ sp_cost_message (const SpCost *cost, const SpOp *op, gboolean same_node, gboolea
   const SpPath *path = alone ? &cost->alone[op->group] : &cost->paths[op->group];
   double fixed = cost->launch_s + (same_node ? path->link_hop_latency_s : path->hop_latency_s);
 
-  const SpGroupCurve *curve = &cost->curves[op->group][same_node ? SP_CURVE_OF_NEAR : SP_CURVE_OF_SEND];
+  const SpGroupCurve *curve = &cost->curves[op->group][curve_of_message (op->kind, same_node)];
   if (curve->curve != NULL && path->size > 1)
     return curve_seconds (cost, curve, op->bytes, parts_of (op), ret_fixed_s != NULL ? ret_fixed_s : &fixed);
   if (path->size == 1)
@@ -485,11 +495,12 @@ sp_cost_stretch (const SpCost *cost, const SpOp *op)
 {
   if (!(op->flags & SP_OP_ASYNC))
     return 0;
-  SpGroupCurveId id = curve_of ((SpOpKind) op->kind);
-  if (!(op->flags & SP_OP_AFTER_OPTIMIZER) || cost->memory_wait_s[id] == 0)
-    return (op->flags & SP_OP_AFTER_OPTIMIZER ? cost->memory_stretch : cost->stretch)[id];
+  SpGroupCurveId id = curve_of (op);
+  if (!(op->flags & SP_OP_AFTER_OPTIMIZER))
+    return cost->stretch[id];
+  /* Flows alone stretch, and have to make up for what all of it takes longer. */
   double fixed_s, alone_s = op_parts (cost, cost->paths, op, &fixed_s, NULL), flows_s = alone_s - fixed_s;
-  return flows_s > 0 ? cost->memory_stretch[id] + cost->memory_wait_s[id] / flows_s : 0;
+  return flows_s > 0 ? (cost->memory_stretch[id] * alone_s + cost->memory_wait_s[id]) / flows_s : 0;
 }
 
 double

@@ -53,7 +53,8 @@
  * shape that was measured or that a curve extends to: those in one node of a switch, or of the same number of ranks in
  * each of several nodes where siblings do not get in each other's way. Other groups and kernels keep the formulas. A
  * transfer takes two hops between streams more than its curve, which was timed without kernels around it: its own, or
- * those of any kernel ([launch.2x1.hop-all-gather], [launch.hop]). Messages of several tensors are as many equal parts at
+ * those of any kernel ([launch.2x1.hop-all-gather], [launch.hop]). A send has the curve of one way where there is
+ * one, an all-reduce that ends where it begins that of in place. Known lie: two sends that meet are each one way. Messages of several tensors are as many equal parts at
  * once. A kernel beside communication slows by what its kind was measured to beside transfers, products and attention by
  * their waves; where it was not, by the mean of a GEMM's if it computes, of a copy's if memory alone bounds it. Async
  * communication takes longer, beyond its latency, by its factor beside a GEMM; gathers of updated parameters, which run
@@ -158,11 +159,14 @@ typedef struct {
 } SpGroupCurve;
 
 typedef enum {
-  SP_CURVE_OF_SEND,
-  SP_CURVE_OF_NEAR, /* a send that stays in a node */
+  SP_CURVE_OF_ONE_WAY, /* a send; of a profile that has none one way, or not for the group, that of both ways */
+  SP_CURVE_OF_ONE_WAY_NEAR, /* one that stays in a node */
+  SP_CURVE_OF_SEND_RECEIVE,
+  SP_CURVE_OF_SEND_RECEIVE_NEAR,
   SP_CURVE_OF_ALL_GATHER,
   SP_CURVE_OF_REDUCE_SCATTER,
   SP_CURVE_OF_ALL_REDUCE,
+  SP_CURVE_OF_ALL_REDUCE_IN_PLACE, /* or, where that was not timed, as the one before */
   SP_CURVE_OF_ALL_TO_ALL,
   SP_N_GROUP_CURVES
 } SpGroupCurveId;

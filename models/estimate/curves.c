@@ -214,6 +214,7 @@ sp_curve_reshape (const SpCurve *curve, gint32 ranks, gint32 nodes, double *ret_
   case SP_CURVE_ALL_TO_ALL:
     scale = (1 - 1.0 / ranks) / (1 - 1.0 / curve->ranks);
     break;
+  case SP_CURVE_ONE_WAY:
   case SP_CURVE_SEND_RECEIVE:
     break;
   default:

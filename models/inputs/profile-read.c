@@ -37,7 +37,7 @@ refuse_variant (const SpIni *ini, const char *group, const SpCurve *curve, GErro
   gint32 ranks = curve->ranks > 0 ? curve->ranks : 2, nodes = MAX (curve->nodes, 1);
   g_autoptr (GPtrArray) names = g_ptr_array_new_with_free_func (g_free);
 
-  for (guint t = SP_CURVE_SEND_RECEIVE; t <= SP_CURVE_BROADCAST; t++) {
+  for (guint t = SP_CURVE_ONE_WAY; t <= SP_CURVE_BROADCAST; t++) {
     const char *transfer = sp_curve_kind_name ((SpCurveKind) t);
     g_ptr_array_add (names, g_strdup_printf ("%s.%dx%d.%s", kind, ranks, nodes, transfer));
     g_ptr_array_add (names, g_strdup_printf ("%s.%dx%d.%s-copy", kind, ranks, nodes, transfer));

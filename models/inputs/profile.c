@@ -41,6 +41,7 @@ static const Kind kinds[SP_N_CURVES] = {
       { "tail", SP_UNIT_NUMBER, 0, 10 }, { "serial", SP_UNIT_NUMBER, 0, 1 }, { "wave", SP_UNIT_NUMBER, 0, 1e12 },
       { "tile-128", SP_UNIT_NUMBER, 0, 10 }, { "tile-64", SP_UNIT_NUMBER, 0, 10 } } },
   [SP_CURVE_COPY] = { "copy", TRUE, SP_UNIT_BYTES, PIECE },
+  [SP_CURVE_ONE_WAY] = { "one-way", TRUE, SP_UNIT_BYTES, PIECE },
   [SP_CURVE_SEND_RECEIVE] = { "send-receive", TRUE, SP_UNIT_BYTES, PIECE },
   [SP_CURVE_ALL_GATHER] = { "all-gather", TRUE, SP_UNIT_BYTES, PIECE },
   [SP_CURVE_REDUCE_SCATTER] = { "reduce-scatter", TRUE, SP_UNIT_BYTES, PIECE },
@@ -135,7 +136,7 @@ sp_curve_is_of_library (const SpCurve *curve, const char *library)
 gboolean
 sp_curve_split (const SpCurve *curve, SpCurveKind *ret_transfer, const char **ret_kernel)
 {
-  for (guint kind = SP_CURVE_SEND_RECEIVE; curve->variant != NULL && kind <= SP_CURVE_BROADCAST; kind++) {
+  for (guint kind = SP_CURVE_ONE_WAY; curve->variant != NULL && kind <= SP_CURVE_BROADCAST; kind++) {
     const char *name = sp_curve_kind_name ((SpCurveKind) kind);
     if (!g_str_has_prefix (curve->variant, name))
       continue;

@@ -43,7 +43,8 @@ typedef enum {
   SP_CURVE_LINEAR_BACKWARD,
   SP_CURVE_KERNEL, /* any other op; variant: its form (sim/op-form.h) */
   SP_CURVE_COPY,
-  SP_CURVE_SEND_RECEIVE,
+  SP_CURVE_ONE_WAY,      /* a send while nothing comes back; where a profile has none it is as the next */
+  SP_CURVE_SEND_RECEIVE, /* to one and from another, or the same, at once */
   SP_CURVE_ALL_GATHER,
   SP_CURVE_REDUCE_SCATTER,
   SP_CURVE_ALL_REDUCE,
