@@ -33,7 +33,7 @@ static const Wrong wrong[] = {
   { "sweep -o OUT --repeats 1x", "1x" },
   { "sweep -o OUT --what h\xc3\xb6pfe", "ASCII" },
   { "sweep -o -", "-o -: the name of a CSV" },
-  { "kernels --beside broadcast -o OUT step.prog", "--beside broadcast: send-receive" },
+  { "kernels --beside broadcast -o OUT step.prog", "--beside broadcast: one-way, send-receive" },
 };
 
 /* Right words, of files that are not there. */
